@@ -1,0 +1,85 @@
+# The only entry points, the same by hand and in CI. `make help` lists them.
+# Each target sets up what it needs by itself, without root: see tools/bootstrap.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+PYTHON := .venv/bin/python
+UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
+
+# The C compiler: zig, from the lock file, targeting the oldest glibc that pods still bring along.
+ARCH := $(shell uname -m)
+ZIG_TARGET := $(ARCH)-linux-gnu.2.17
+CC_PORTABLE := $(PYTHON) -m ziglang cc -target $(ZIG_TARGET)
+C_FLAGS := -std=c11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+# The real headers, from NVIDIA's own packages in the lock file.
+CUDA12_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/cuda_runtime/include)
+CUDA13_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/cu13/include)
+NVML_INCLUDE := $(wildcard .venv/lib/python3.*/site-packages/nvidia/nvml_dev/include)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 20
+
+.venv/.synced: pyproject.toml uv.lock tools/bootstrap
+	@tools/bootstrap
+	@touch $@
+
+# The include paths above exist only once the environment does, so C is built by a second make.
+.PHONY: native
+native: .venv/.synced ## build the preload library and the emulator
+	@$(MAKE) --no-print-directory libraries
+
+.PHONY: libraries
+libraries:
+	@:
+include emulator/build.mk
+include hook/lib/build.mk
+
+.PHONY: demo
+demo: native ## three emulated nodes, a dozen pods, one minute
+	@$(PYTHON) -m plimsoll demo
+
+.PHONY: test
+test: native ## every test, on real NATS, Valkey and kube-apiserver
+	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m pytest
+
+.PHONY: e2e
+e2e: native ## whole clusters end to end, with kill -9 in the middle
+	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m pytest tests/e2e
+
+.PHONY: gpu
+gpu: native ## what only a real GPU can show; fails where there is none
+	@$(PYTHON) -m pytest -m gpu tests/gpu
+
+.PHONY: check
+check: native ## format, lint, types, import contracts, spelling
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@.venv/bin/lint-imports --no-cache
+	@.venv/bin/codespell
+	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format --dry-run --Werror
+
+.PHONY: format
+format: .venv/.synced ## rewrite the sources as `make check` wants them
+	@$(PYTHON) -m ruff format .
+	@$(PYTHON) -m ruff check --fix .
+	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format -i
+
+.PHONY: bench-kang
+bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
+	@$(PYTHON) -m bench.kang
+
+.PHONY: bench-events
+bench-events: native ## how soon the placer's list knows of a started task
+	@$(PYTHON) -m bench.events
+
+.PHONY: bench
+bench: bench-kang bench-events ## every benchmark
+
+.PHONY: clean
+clean: ## remove what was built; keeps the caches
+	@rm -rf build
