@@ -1,0 +1,116 @@
+"""One connection to the broker's control socket: a line out, lines in. What requests and subscriptions are made of.
+
+What always holds: every failure of the connection is `LostError`; a line that is no answer costs itself alone.
+"""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from plimsoll.brokerwire import CONTROL_NAME, Answer, Request
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+"""Pauses between attempts to reach the broker."""
+
+_ANSWERS: Final = msgspec.json.Decoder(Answer)
+
+
+class LostError(Exception):
+    """The connection could not be made or broke: try again."""
+
+
+class DamagedError(Exception):
+    """A line came that is no answer; the next one may be. `line` is its beginning."""
+
+    def __init__(self, line: bytes, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+class Connection:
+    """To one broker, once."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, root: Path, line_bytes: int) -> "Connection":
+        """Connect once.
+
+        Args:
+            root: the broker's root directory.
+            line_bytes: the longest line that is not taken for damage.
+
+        Raises:
+            LostError: nobody listens there.
+        """
+        try:
+            # On the loop: O_PATH only looks the name up, and a thread's answer could be lost to cancellation.
+            directory = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        except OSError as error:
+            raise LostError(error) from error
+        try:
+            # A socket's address holds 107 bytes, a root directory may be longer: go there by descriptor.
+            path = f"/proc/self/fd/{directory}/{CONTROL_NAME}"
+            return cls(*await asyncio.open_unix_connection(path, limit=line_bytes))
+        except OSError as error:
+            raise LostError(error) from error
+        finally:
+            os.close(directory)
+
+    async def send(self, request: Request) -> None:
+        """Write a request.
+
+        Raises:
+            LostError: the connection broke.
+        """
+        self._writer.write(msgspec.json.encode(request) + b"\n")
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise LostError(error) from error
+
+    async def read(self) -> Answer:
+        """The next answer or announcement.
+
+        Raises:
+            LostError: the connection broke.
+            DamagedError: a line came that is neither.
+        """
+        line = await self._line()
+        try:
+            answer: Answer = _ANSWERS.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise DamagedError(line, str(error)) from error
+        return answer
+
+    async def close(self) -> None:
+        """Close and wait until it is."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._writer.transport.abort()
+
+    async def _line(self) -> bytes:
+        """The next line; of one that is too long its beginning, which no decoder takes."""
+        start = b""
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as error:
+                # The rest of the line must not be taken for a line of its own.
+                part = await self._reader.readexactly(error.consumed)
+                start = start or part
+                continue
+            except (OSError, asyncio.IncompleteReadError) as error:
+                raise LostError(error) from error
+            return start or line

@@ -1,0 +1,98 @@
+"""What hooked processes do, as the broker announces it, over all its restarts.
+
+What always holds:
+
+* The broker keeps an announcement until it is acknowledged (`BrokerClient.acknowledge`), so one that is never
+  delivered, or delivered to somebody who dies, comes again: after each reconnection, in a new subscription.
+* A damaged line is logged and skipped: the rest of the stream is worth more than one announcement.
+* No broker is no error; an outage is told in one line.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from plimsoll.brokerconnection import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Connection,
+    DamagedError,
+    LostError,
+)
+from plimsoll.brokerwire import Announcement, Done, Refused, Subscribe
+from plimsoll.pauses import Pauses
+
+LINE_BYTES: Final = 1024 * 1024
+"""The longest announcement that is not taken for damage; real ones have a few hundred bytes."""
+
+_SHOWN_CHARS: Final = 200
+
+log = structlog.get_logger("plimsoll.brokersubscription")
+
+
+async def announcements(root: Path) -> AsyncGenerator[Announcement]:
+    """Every announcement not yet acknowledged, oldest first, then each new one, for ever.
+
+    After a reconnection what was not acknowledged comes again: compare `seq` and `time`. Wrap it in
+    `contextlib.aclosing` to end it early; cancelling or abandoning it loses nothing.
+
+    Args:
+        root: the broker's root directory; neither it nor the broker need be there yet.
+    """
+    pauses, outages = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S), _Outages(root)
+    while True:
+        try:
+            async with contextlib.aclosing(_session(root, outages)) as session:
+                async for announcement in session:
+                    pauses.reset()
+                    yield announcement
+        except LostError as error:
+            outages.lost(error)
+        await asyncio.sleep(pauses.next_s())
+
+
+async def _session(root: Path, outages: "_Outages") -> AsyncGenerator[Announcement]:
+    """Announcements over one connection, until it is lost."""
+    connection = await Connection.open(root, LINE_BYTES)
+    try:
+        await connection.send(Subscribe())
+        while True:
+            try:
+                answer = await connection.read()
+            except DamagedError as error:
+                shown = error.line[:_SHOWN_CHARS].decode("utf-8", "replace")
+                log.warning("a damaged line from the broker is ignored", line=shown, error=str(error))
+                continue
+            if isinstance(answer, Announcement):
+                yield answer
+            elif isinstance(answer, Refused):
+                raise LostError(f"the broker refuses to announce: {answer.message}")
+            elif isinstance(answer, Done):
+                outages.found()
+    finally:
+        await connection.close()
+
+
+class _Outages:
+    """One line per outage, not per attempt."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._reachable: bool | None = None
+
+    def found(self) -> None:
+        if self._reachable is not True:
+            self._reachable = True
+            log.info("listening to the broker", root=str(self._root))
+
+    def lost(self, error: LostError) -> None:
+        if self._reachable is not False:
+            self._reachable = False
+            problem = str(error) or type(error.__cause__).__name__
+            log.warning(
+                "no broker announces; it is listened to once it is there", root=str(self._root), error=problem
+            )

@@ -1,0 +1,208 @@
+"""`plimsoll demo`: a dozen pods on three emulated nodes, shown live, judged at the end.
+
+The parts are the real ones; only the GPUs are emulated. The verdict is read from the placer, the event stream
+and the pods' own exit codes, and the exit code is 0 only if all of it came true.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import nats
+from rich.console import Console
+from rich.live import Live
+
+from plimsoll.api import PodRow, State
+from plimsoll.cli.local_cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.placer_client import PlacerClient
+from plimsoll.cli.table import render
+from plimsoll.names import NodeName, PodUid
+from plimsoll.subjects import STREAM
+
+MANIFESTS: Final = Path(__file__).parent / "demo-pods.yaml"
+GREEDY: Final = "greedy"
+"""The pod of the manifests that asks past its line on purpose."""
+
+# The minute of Kang et al. in five seconds, and faster looks, so that a demo of seconds has something to show.
+QUICK: Final = {"idle_period_s": "5", "settle_s": "0.5", "reconcile_s": "2", "state_idle_pct": "5"}
+NODES: Final = tuple(
+    EmulatedNode(NodeName(name), (EmulatedGpu(model, memory), EmulatedGpu(model, memory)), QUICK)
+    for name, model, memory in (
+        ("alpha", "NVIDIA L4", "24Gi"),
+        ("bravo", "NVIDIA A10", "24Gi"),
+        ("charlie", "Tesla T4", "16Gi"),
+    )
+)
+
+DEADLINE_S: Final = 50.0
+WAVE_S: Final = 0.7
+LOOK_S: Final = 0.25
+ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must have come true, and what was seen."""
+
+    promise: str
+    held: bool
+    seen: str
+
+
+async def run_demo(console: Console) -> int:
+    """Run the demo. Returns the exit code: 0 if every promise held."""
+    started = time.monotonic()
+    console.print(
+        "Plimsoll demo: 3 emulated nodes × 2 GPUs; starting NATS, Valkey, 3 brokers, 3 monitors, a placer …"
+    )
+    with tempfile.TemporaryDirectory(prefix="plimsoll-demo-") as folder:
+        async with LocalCluster(Path(folder), NODES) as cluster:
+            socket = cluster.directory / "placer.sock"
+            await cluster.placer(
+                control_socket=str(socket),
+                local_nodes=str(await cluster.write_local_nodes()),
+                hook_library=str(HOOK_LIBRARY),
+                local_output=str(cluster.directory / "output"),
+                kubernetes="off",
+            )
+            console.print(f"ready after {time.monotonic() - started:.0f} s; pods arrive")
+            async with PlacerClient(socket) as placer:
+                await _until_reported(placer)
+                watched = await _watch(console, placer)
+            events = await _count_events(cluster.nats.url, tasks=len(watched.last.pods))
+    checks = _judge(watched, events)
+    return _summarise(console, checks, watched, time.monotonic() - started)
+
+
+@dataclass(slots=True)
+class Watched:
+    """What was seen while the pods ran: the last state, and the fullest that any GPU was, 0–1."""
+
+    last: State
+    fullest_ratio: float = 0.0
+    submitted: int = 0
+
+
+async def _until_reported(placer: PlacerClient) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while len((await placer.state()).nodes) < len(NODES):  # noqa: ASYNC110 - the API pushes nothing
+            await asyncio.sleep(LOOK_S)
+
+
+async def _watch(console: Console, placer: PlacerClient) -> Watched:
+    watched = Watched(State())
+    async with asyncio.TaskGroup() as tasks:
+        submitting = tasks.create_task(_submit_all(placer, watched), name="submit")
+        with Live(console=console, refresh_per_second=8, transient=console.is_terminal) as live:
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    while not (submitting.done() and _all_ended(watched)):
+                        await _look(console, live, placer, watched)
+            except TimeoutError:
+                console.print(f"[red]not all pods ended within {DEADLINE_S:.0f} s[/]")
+        submitting.cancel()
+    return watched
+
+
+async def _look(console: Console, live: Live, placer: PlacerClient, watched: Watched) -> None:
+    before = {pod.uid: pod for pod in watched.last.pods}
+    watched.last = await placer.state()
+    ratios = [gpu.used_bytes / gpu.usable_bytes for node in watched.last.nodes for gpu in node.gpus]
+    watched.fullest_ratio = max(watched.fullest_ratio, *ratios)
+    counts = Counter(pod.phase for pod in watched.last.pods)
+    if console.is_terminal:
+        live.update(render(watched.last, "  ".join(f"{phase}: {count}" for phase, count in counts.items())))
+    else:
+        _print_changes(console, before, watched.last.pods)
+    await asyncio.sleep(LOOK_S)
+
+
+def _print_changes(console: Console, before: dict[PodUid, PodRow], pods: tuple[PodRow, ...]) -> None:
+    """Without a terminal: a line per change instead of a table that redraws itself."""
+    for pod in pods:
+        if pod.uid not in before or before[pod.uid].phase != pod.phase:
+            where = f" on {pod.node}" if pod.node else ""
+            console.print(f"  {pod.name:<12} {pod.phase:<9}{where} {pod.message}".rstrip(), soft_wrap=True)
+
+
+async def _submit_all(placer: PlacerClient, watched: Watched) -> None:
+    text = await asyncio.to_thread(MANIFESTS.read_text)
+    for document in text.split("\n---\n"):
+        await placer.submit(document)
+        watched.submitted += 1
+        await asyncio.sleep(WAVE_S)
+
+
+def _all_ended(watched: Watched) -> bool:
+    pods = watched.last.pods
+    return len(pods) == watched.submitted > 0 and all(pod.phase in ENDED for pod in pods)
+
+
+async def _count_events(url: str, tasks: int) -> Counter[str]:
+    """How many events of each kind the stream holds, once the last exits are in."""
+    client = await nats.connect(url, connect_timeout=5)
+    counts: Counter[str] = Counter()
+    try:
+        jetstream = client.jetstream()
+        for _ in range(40):
+            info = await jetstream.stream_info(STREAM, subjects_filter=">")
+            counts = Counter()
+            for subject, count in (info.state.subjects or {}).items():
+                counts[subject.removeprefix("plimsoll.v1.").rpartition(".")[0]] += count
+            if counts["task.exited"] >= tasks:
+                break
+            await asyncio.sleep(LOOK_S)
+    finally:
+        await client.close()
+    return counts
+
+
+def _judge(watched: Watched, events: Counter[str]) -> list[Check]:
+    pods = {pod.name: pod for pod in watched.last.pods}
+    others = [pod for name, pod in pods.items() if name != GREEDY]
+    succeeded = [pod for pod in others if pod.phase == "Succeeded"]
+    failed = ", ".join(f"{pod.name}: {pod.phase} {pod.message}" for pod in others if pod not in succeeded)
+    greedy = pods.get(GREEDY)
+    refused = greedy is not None and greedy.phase == "Failed" and "CUDA_ERROR_OUT_OF_MEMORY" in greedy.message
+    return [
+        Check(
+            f"all {watched.submitted - 1} pods within their lines run to their end",
+            bool(others) and len(succeeded) == len(others) == watched.submitted - 1,
+            failed or f"{len(succeeded)} succeeded",
+        ),
+        Check(
+            "the pod that asks past its line gets CUDA's out-of-memory error",
+            refused,
+            f"{greedy.phase}: {greedy.message}" if greedy else "it never arrived",
+        ),
+        Check(
+            "no GPU is ever past its memory",
+            0 < watched.fullest_ratio <= 1,
+            f"the fullest was at {watched.fullest_ratio:.0%}",
+        ),
+        Check(
+            "every task's start and exit is on the bus",
+            events["task.started"] == events["task.exited"] == len(pods)
+            and events["task.loaded"] >= len(others),
+            f"{events['task.started']} started, {events['task.loaded']} loaded, {events['task.exited']} exited",
+        ),
+        Check(
+            "the refusal is on the bus", events["limit.denied"] > 0, f"{events['limit.denied']} limit.denied"
+        ),
+    ]
+
+
+def _summarise(console: Console, checks: list[Check], watched: Watched, seconds: float) -> int:
+    if console.is_terminal:
+        console.print(render(watched.last))
+    for check in checks:
+        mark = "[green]✓[/]" if check.held else "[red]✗[/]"
+        console.print(f"{mark} {check.promise}: {check.seen}", soft_wrap=True)
+    broken = sum(not check.held for check in checks)
+    verdict = "everything held" if not broken else f"{broken} of {len(checks)} promises broke"
+    console.print(f"{verdict}; {len(watched.last.pods)} pods in {seconds:.0f} s")
+    return 1 if broken else 0

@@ -1,0 +1,201 @@
+"""A whole Plimsoll on this machine: embedded NATS and Valkey, and per node a broker and a monitor, as processes.
+
+For the demo, the benchmarks and the end-to-end tests. Nodes are emulated: each is one small file for the emulator,
+which stands in at the driver's boundary, so broker, monitor, placer and library run unchanged. What always
+holds: everything listens on loopback or on UNIX sockets in the cluster's folder, and dies with this process.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from plimsoll.brokerwire import CONTROL_NAME
+from plimsoll.embedded import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll.errors import PlimsollError
+from plimsoll.names import NodeName
+
+BUILD: Final = Path(__file__).resolve().parents[2] / "build"
+EMULATOR: Final = BUILD / "emulator"
+HOOK_LIBRARY: Final = BUILD / "hook" / "libplimsoll.so"
+PROGRAMS: Final = BUILD / "bin"
+
+
+class NotBuiltError(PlimsollError):
+    """The C libraries are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedGpu:
+    """One GPU of an emulated node; `memory` is a quantity (`24Gi`), `options` are the node file's other keys."""
+
+    model: str
+    memory: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedNode:
+    """A node to emulate, and how its monitor and broker differ from the default (settings in lower case)."""
+
+    name: NodeName
+    gpus: tuple[EmulatedGpu, ...]
+    monitor: Mapping[str, str] = field(default_factory=dict)
+    broker: Mapping[str, str] = field(default_factory=dict)
+
+
+class LocalCluster:
+    """Servers and nodes in one folder. Enter it to start all; leave it to end all.
+
+    Attributes:
+        nats, valkey: the embedded servers, which may be killed and restarted.
+        brokers, monitors: one process per node, by node name; likewise.
+    """
+
+    def __init__(self, directory: Path, nodes: tuple[EmulatedNode, ...]) -> None:
+        self.directory = directory.absolute()
+        self.nodes = nodes
+        self.nats: EmbeddedServer
+        self.valkey: EmbeddedServer
+        self.brokers: dict[NodeName, EmbeddedServer] = {}
+        self.monitors: dict[NodeName, EmbeddedServer] = {}
+        self._exit = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Start the servers, then each node's broker and monitor; returns once all are ready.
+
+        Raises:
+            NotBuiltError: the libraries are missing.
+            EmbeddedServerError: something did not start; the message holds its last words.
+        """
+        await asyncio.to_thread(require_built)
+        try:
+            await self._start()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything, the last started first."""
+        await self._exit.aclose()
+
+    async def placer(self, **settings: str) -> EmbeddedServer:
+        """Start a placer over this cluster's NATS and Valkey; its settings in lower case, without prefix."""
+        environment = {
+            "NATS_URL": self.nats.url,
+            "REDIS_URL": self.valkey.url.replace("valkey://", "redis://"),
+            **{name.upper(): value for name, value in settings.items()},
+        }
+        return await self._part("placer", "placer", "placer", environment)
+
+    def node_environment(self, node: NodeName) -> dict[str, str]:
+        """What makes a process run on an emulated node."""
+        return {"PLIMSOLL_EMULATOR": str(self._folder(node) / "node.conf"), "LD_LIBRARY_PATH": str(EMULATOR)}
+
+    def broker_root(self, node: NodeName) -> Path:
+        """Where the node's broker keeps everything."""
+        return self._folder(node) / "broker"
+
+    async def write_local_nodes(self) -> Path:
+        """The file that tells a placer's local front end where these nodes are."""
+        path_variable = f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        described = [
+            {
+                "name": node.name,
+                "broker_socket": str(self.broker_root(node.name) / CONTROL_NAME),
+                "environment": {**self.node_environment(node.name), "PATH": path_variable},
+            }
+            for node in self.nodes
+        ]
+        path = self.directory / "nodes.json"
+        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(described))
+        return path
+
+    async def start_node(self, node: EmulatedNode) -> None:
+        """Start one node's broker, then its monitor."""
+        folder = self._folder(node.name)
+        await asyncio.to_thread(_write_node_file, folder, node)
+        root = {"BROKER_ROOT": str(self.broker_root(node.name))}
+        broker = root | {f"BROKER_{name.upper()}": value for name, value in node.broker.items()}
+        self.brokers[node.name] = await self._part(f"{node.name}/broker", "hook.broker", "broker", broker)
+        settings = {
+            "NODE": node.name,
+            "NATS_URL": self.nats.url,
+            "STATE_DIR": str(folder / "monitor-state"),
+            **root,
+            **{name.upper(): value for name, value in node.monitor.items()},
+        }
+        self.monitors[node.name] = await self._part(
+            f"{node.name}/monitor", "monitor", "monitor", settings, self.node_environment(node.name)
+        )
+
+    async def _start(self) -> None:
+        self.nats = await self._exit.enter_async_context(nats_server(self.directory / "nats"))
+        self.valkey = await self._exit.enter_async_context(valkey_server(self.directory / "valkey"))
+        # One after another: a dozen interpreters at once on two cores are not ready any sooner.
+        for node in self.nodes:
+            await self.start_node(node)
+
+    async def _part(
+        self,
+        folder: str,
+        module: str,
+        name: str,
+        settings: Mapping[str, str],
+        extra: Mapping[str, str] | None = None,
+    ) -> EmbeddedServer:
+        environment = {f"PLIMSOLL_{key}": value for key, value in settings.items()} | dict(extra or {})
+        kind = ServerKind(
+            name=name,
+            scheme="http",
+            ready=READY[name],
+            program=lambda: Path(sys.executable),
+            arguments=lambda *_: ("-m", module),
+            environment={"PYTHONPATH": str(BUILD.parent), **environment},
+        )
+        return await self._exit.enter_async_context(running(kind, self.directory / folder))
+
+    def _folder(self, node: NodeName) -> Path:
+        return self.directory / node
+
+
+READY: Final = {"broker": "broker_ready", "monitor": "monitoring", "placer": "placer ready"}
+"""What each part logs once it serves."""
+
+
+def require_built() -> None:
+    """Check that `make native` was run.
+
+    Raises:
+        NotBuiltError: naming what is missing.
+    """
+    for path in (EMULATOR / "libcuda.so.1", EMULATOR / "libnvidia-ml.so.1", HOOK_LIBRARY, PROGRAMS / "busy"):
+        if not path.exists():
+            raise NotBuiltError(f"{path} is missing; run `make native`")
+
+
+def _write_node_file(folder: Path, node: EmulatedNode) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["driver = 570.124.06", "cuda = 12.8"]
+    for index, gpu in enumerate(node.gpus):
+        lines += [f"[gpu {index}]", f"model = {gpu.model}", f"memory = {gpu.memory}"]
+        lines += [f"{key} = {value}" for key, value in gpu.options.items()]
+        lines.append(f"uuid = {gpu_uuid(node.name, index)}")
+    (folder / "node.conf").write_text("\n".join(lines) + "\n")
+
+
+def gpu_uuid(node: NodeName, index: int) -> str:
+    """The UUID of an emulated node's GPU: a function of its place, so that tests and tables are repeatable."""
+    digest = hashlib.sha256(f"{node}/{index}".encode()).hexdigest()
+    return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"

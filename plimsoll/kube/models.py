@@ -1,0 +1,229 @@
+"""The fields of Kubernetes objects that Plimsoll reads, and no others.
+
+Decoding is strict on types and ignores unknown fields. Where a feature must be refused by name because it is
+not handled, its field is kept raw (`msgspec.Raw`): presence is all that is asked. Names are those of the
+API, so that the models decode its JSON without renaming.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+Labels = dict[str, str]
+Quantities = dict[str, str | int | float]
+
+
+class OwnerReference(Struct, frozen=True):
+    """Who made this object; the controller's uid groups a Deployment's or Job's pods."""
+
+    uid: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Struct, frozen=True):
+    """`metadata`, of pods and nodes."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the API's name, like every field below
+    labels: Labels | None = None
+    annotations: dict[str, str] | None = None
+    creationTimestamp: str | None = None  # noqa: N815
+    deletionTimestamp: str | None = None  # noqa: N815
+    ownerReferences: list[OwnerReference] | None = None  # noqa: N815
+
+
+class ResourceRequirements(Struct, frozen=True):
+    """`resources` of a container."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+    claims: list[Raw] | None = None
+
+
+class EnvVar(Struct, frozen=True):
+    """One `env` entry; `valueFrom` is kept raw, as only the kubelet resolves it."""
+
+    name: str = ""
+    value: str | None = None
+    valueFrom: Raw | UnsetType = UNSET  # noqa: N815
+
+
+class ContainerPort(Struct, frozen=True):
+    """One `ports` entry."""
+
+    containerPort: int | None = None  # noqa: N815
+    hostPort: int | None = None  # noqa: N815
+    hostIP: str | None = None  # noqa: N815
+    protocol: str | None = None
+
+
+class Container(Struct, frozen=True):
+    """A container, init container or sidecar (an init container with `restartPolicy: Always`)."""
+
+    name: str
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[EnvVar] | None = None
+    workingDir: str | None = None  # noqa: N815
+    ports: list[ContainerPort] | None = None
+    resources: ResourceRequirements | None = None
+    restartPolicy: str | None = None  # noqa: N815
+
+
+class Toleration(Struct, frozen=True):
+    """One `tolerations` entry."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSelectorRequirement(Struct, frozen=True):
+    """`key operator values`, of node affinity."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Struct, frozen=True):
+    """All of its requirements must hold."""
+
+    matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
+    matchFields: list[NodeSelectorRequirement] | None = None  # noqa: N815
+
+
+class NodeSelector(Struct, frozen=True):
+    """Any of its terms must hold."""
+
+    nodeSelectorTerms: list[NodeSelectorTerm] = []  # noqa: N815
+
+
+class NodeAffinity(Struct, frozen=True):
+    """Required node affinity; the preferred kind is only ever a wish."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
+
+
+class PodAffinity(Struct, frozen=True):
+    """Inter-pod (anti-)affinity: only its presence is asked."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
+
+
+class Affinity(Struct, frozen=True):
+    """`spec.affinity`."""
+
+    nodeAffinity: NodeAffinity | None = None  # noqa: N815
+    podAffinity: PodAffinity | None = None  # noqa: N815
+    podAntiAffinity: PodAffinity | None = None  # noqa: N815
+
+
+class PodSpec(Struct, frozen=True):
+    """`spec` of a pod."""
+
+    containers: list[Container] = []
+    initContainers: list[Container] | None = None  # noqa: N815
+    schedulerName: str | None = None  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+    nodeSelector: Labels | None = None  # noqa: N815
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    priority: int | None = None
+    schedulingGates: list[Raw] | None = None  # noqa: N815
+    topologySpreadConstraints: list[dict[str, Any]] | None = None  # noqa: N815
+    resourceClaims: list[Raw] | None = None  # noqa: N815
+    volumes: list[dict[str, Any]] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    hostNetwork: bool | None = None  # noqa: N815
+    os: dict[str, str] | None = None
+    schedulingGroup: Raw | UnsetType = UNSET  # noqa: N815
+    workloadRef: Raw | UnsetType = UNSET  # noqa: N815
+
+
+class PodCondition(Struct, frozen=True):
+    """One `status.conditions` entry."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodStatus(Struct, frozen=True):
+    """`status` of a pod."""
+
+    phase: str | None = None
+    conditions: list[PodCondition] | None = None
+
+
+class Pod(Struct, frozen=True):
+    """A pod, as listed, watched, or written in a manifest."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+    kind: str = "Pod"
+    apiVersion: str = "v1"  # noqa: N815
+
+
+class Taint(Struct, frozen=True):
+    """One `spec.taints` entry."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class NodeSpec(Struct, frozen=True):
+    """`spec` of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeCondition(Struct, frozen=True):
+    """One `status.conditions` entry of a node."""
+
+    type: str
+    status: str
+
+
+class NodeStatus(Struct, frozen=True):
+    """`status` of a node."""
+
+    capacity: Quantities | None = None
+    allocatable: Quantities | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(Struct, frozen=True):
+    """A node, as listed or watched."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""A pod in one of these holds nothing any more."""
+
+
+def decode_pod(document: bytes | str) -> Pod:
+    """A pod from JSON.
+
+    Raises:
+        msgspec.ValidationError: a field has the wrong type; the message names its path.
+        msgspec.DecodeError: it is no JSON.
+    """
+    return msgspec.json.decode(document, type=Pod)

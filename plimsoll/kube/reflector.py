@@ -1,0 +1,268 @@
+"""A faithful local image of one kind of object: list, then watch, for ever, whatever the network does.
+
+Neither the generated client's watch nor any other Python client's survives all of: a stream that ends at once, a
+half-open connection, 410, and a proxy's HTML. What always holds here: every object that was added is deleted
+exactly once, also when it vanished while nobody watched (a new list is compared with what is known); a broken
+object is logged by name and stops nothing; an unhealthy server is asked ever more slowly.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NoReturn, TypeVar
+
+import msgspec
+import structlog
+
+from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
+from plimsoll.kube.models import Node, ObjectMeta, Pod
+
+PAGE_SIZE: Final = 500
+"""client-go's page size: a page decodes in about 10 ms, so the loop is never held for long."""
+LONGEST_RETRY_AFTER_S: Final = 120.0
+"""A server that asks for a longer pause is asked again after this one."""
+
+T = TypeVar("T", Pod, Node)
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    """An object that was not known."""
+
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Modified(Generic[T]):
+    """A known object changed; `old` is what was known of it."""
+
+    item: T
+    old: T
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T]):
+    """A known object is gone; `item` is the last that was known of it."""
+
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A whole list was taken in: everything that exists was told."""
+
+
+Change = Added[T] | Modified[T] | Deleted[T] | Synced
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How patient a reflector is.
+
+    Attributes:
+        watch_s: the server is asked to end a watch after a random time in this range, so that watches of many
+            clients do not all return at once.
+        read_deadline_s: a watch silent for longer is half-open. The server sends a bookmark about every minute.
+        first_backoff_s, longest_backoff_s: the bounds of the pause doubled with each failure, of which a
+            uniformly random part is waited ("full jitter").
+        healthy_after_s: a stream that lived this long ends the row of failures.
+    """
+
+    watch_s: tuple[float, float] = (240.0, 480.0)
+    read_deadline_s: float = 150.0
+    first_backoff_s: float = 0.8
+    longest_backoff_s: float = 30.0
+    healthy_after_s: float = 5.0
+
+    def backoff_s(self, failures: int, chance: float) -> float:
+        """The pause after so many failures in a row; `chance` is uniform in 0–1."""
+        if failures == 0:
+            return 0.0
+        # 2**30 is past any ceiling; an unbounded exponent would overflow the float one day.
+        return chance * min(self.longest_backoff_s, self.first_backoff_s * 2.0 ** min(failures - 1, 30))
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""  # noqa: N815 - the API's name
+    more: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+@dataclass(slots=True)
+class Reflector(Generic[T]):
+    """Watches one collection and tells each change.
+
+    Attributes:
+        transport: to the API server.
+        path: the collection (`/api/v1/pods`).
+        kind: the model to decode into.
+        emit: told each change in order, from within `run`; must not block. What it raises ends `run`.
+        query: selectors (`fieldSelector`, `labelSelector`), or nothing.
+        chance: where jitter comes from.
+    """
+
+    transport: Transport
+    path: str
+    kind: type[T]
+    emit: Callable[[Change[T]], None]
+    query: Query = ()
+    timing: Timing = Timing()
+    chance: random.Random = field(default_factory=random.Random)
+    _known: dict[Key, T] = field(default_factory=dict)
+    _version: str = ""  # where the next watch begins; empty: list first
+    _failures: int = 0
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled. Failures of the server are logged and outlived."""
+        while True:
+            pause_s = 0.0
+            # Counted before it is seen to be none: a stream that ends at once, without an error, must not be
+            # opened again in a tight loop.
+            self._failures += 1
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except GoneError as error:
+                self._version = ""
+                self._log(error)
+            except ApiError as error:
+                pause_s = getattr(error, "retry_after_s", None) or 0.0
+                self._log(error)
+            backoff_s = self.timing.backoff_s(self._failures, self.chance.random())
+            await asyncio.sleep(max(backoff_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
+
+    def _log(self, error: ApiError) -> None:
+        structlog.get_logger().warning(
+            "watch interrupted", path=self.path, failures=self._failures, error=str(error)
+        )
+
+    async def _list(self) -> None:
+        """Take in the whole collection and tell how it differs from what is known."""
+        present: set[Key] = set()
+        version, more = "", ""
+        while True:
+            page = await self._page(more)
+            for document in page.items or ():
+                self._take_listed(document, present)
+            version, more = page.metadata.resourceVersion, page.metadata.more
+            if not more:
+                break
+        for key in self._known.keys() - present:
+            self.emit(Deleted(self._known.pop(key)))
+        self._version = version
+        self.emit(Synced())
+
+    async def _page(self, more: str) -> _Page:
+        query = [*self.query, ("limit", str(PAGE_SIZE))]
+        if more:
+            query.append(("continue", more))
+        body = await self.transport.get(self.path, query)
+        try:
+            return msgspec.json.decode(body, type=_Page)
+        except msgspec.MsgspecError as error:
+            raise TransientError(f"list {self.path}: no list came, but {body[:80]!r}") from error
+
+    def _take_listed(self, document: msgspec.Raw, present: set[Key]) -> None:
+        item = self._decoded(document, present)
+        if item is not None:
+            self._take(item)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        query = [
+            *self.query,
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", self._version),
+            ("timeoutSeconds", str(round(self.chance.uniform(*self.timing.watch_s)))),
+        ]
+        try:
+            async with self.transport.stream(self.path, query, self.timing.read_deadline_s) as lines:
+                await self._follow(lines)
+        finally:
+            if loop.time() - began >= self.timing.healthy_after_s:
+                self._failures = 0
+
+    async def _follow(self, lines: AsyncIterator[bytes]) -> None:
+        async for line in lines:
+            try:
+                event = msgspec.json.decode(line, type=_Event)
+            except msgspec.MsgspecError as error:
+                raise TransientError(f"watch {self.path}: no event, but {line[:80]!r}") from error
+            self._take_event(event)
+
+    def _take_event(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            raise status_error(event.object, f"watch {self.path}")
+        if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            raise TransientError(f"watch {self.path}: unknown event {event.type!r}")
+        named = self._named(event.object)
+        if event.type == "DELETED":
+            self._drop(_key(named))
+        elif event.type != "BOOKMARK" and (item := self._decoded(event.object, set())) is not None:
+            self._take(item)
+        # After the change, so that an exception in between makes the next watch tell it again.
+        self._version = named.resourceVersion or self._version
+
+    def _decoded(self, document: msgspec.Raw, present: set[Key]) -> T | None:
+        """The object, its key added to `present`; None, and a log line with its name, if it cannot be read."""
+        try:
+            item = msgspec.json.decode(document, type=self.kind)
+        except msgspec.MsgspecError as error:
+            named = self._named(document)
+            present.add(_key(named))  # it exists: what is known of it stays
+            structlog.get_logger().error(
+                "object cannot be read",
+                path=self.path,
+                namespace=named.namespace,
+                name=named.name,
+                error=str(error),
+            )
+            return None
+        present.add(_key(item.metadata))
+        return item
+
+    def _named(self, document: msgspec.Raw) -> ObjectMeta:
+        try:
+            return msgspec.json.decode(document, type=_Named).metadata
+        except msgspec.MsgspecError as error:
+            raise TransientError(f"{self.path}: no object, but {bytes(document)[:80]!r}") from error
+
+    def _take(self, item: T) -> None:
+        key = _key(item.metadata)
+        old = self._known.get(key)
+        if old is not None and old.metadata.uid != item.metadata.uid:
+            # Deleted and made again under the same name while nobody watched.
+            self.emit(Deleted(self._known.pop(key)))
+            old = None
+        self._known[key] = item
+        if old is None:
+            self.emit(Added(item))
+        elif old.metadata.resourceVersion != item.metadata.resourceVersion:
+            self.emit(Modified(item, old))
+
+    def _drop(self, key: Key) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            self.emit(Deleted(known))
+
+
+def _key(named: ObjectMeta) -> Key:
+    return (named.namespace, named.name)

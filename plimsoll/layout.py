@@ -1,0 +1,220 @@
+"""The two small files that broker and preload library share, defined once for Python and for C.
+
+Per container the broker lays out two directories: one mounted read-only with `limits` and the socket
+`hook.sock`, one writable with `counts`. `python -m plimsoll.layout > layout.h` writes the C header from the
+structures below, with a static assertion for every offset, so the two languages cannot drift apart.
+
+What always holds:
+
+* `limits` is written by the broker alone. `generation` is even when the file is consistent and odd while
+  it is being rewritten; a reader copies what it needs and retries if `generation` changed meanwhile.
+* `counts` has one slot per process. A process writes only its own slot; the broker clears the slot of a
+  dead one. No total is stored: whoever wants it sums the slots.
+* All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
+  be looking is one aligned machine word.
+"""
+
+import ctypes
+import sys
+from typing import Final, cast
+
+MAX_GPUS: Final = 16
+"""GPUs per container: the most that one NVIDIA machine carries today."""
+
+MAX_SLOTS: Final = 256
+"""Processes per container that may hold GPU memory at once; the 257th is refused with a message."""
+
+UUID_BYTES: Final = 48
+"""Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
+
+LIMITS_MAGIC: Final = 0x314D494C4D494C50  # "PLIMLIM1", little-endian
+COUNTS_MAGIC: Final = 0x31544E434D494C50  # "PLIMCNT1"
+MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
+VERSION: Final = 1
+
+LIMITS_NAME: Final = "limits"
+COUNTS_NAME: Final = "counts"
+SOCKET_NAME: Final = "hook.sock"
+
+CONTAINER_LIMITS_DIR: Final = "/run/plimsoll/limits"
+CONTAINER_COUNTS_DIR: Final = "/run/plimsoll/counts"
+"""Where a container finds its two directories. Only where the first does not exist (no container) does the
+library look at the environment instead, so that a tenant cannot point it at limits of its own."""
+
+LIMITS_DIR_VARIABLE: Final = "PLIMSOLL_LIMITS_DIR"
+COUNTS_DIR_VARIABLE: Final = "PLIMSOLL_COUNTS_DIR"
+
+FLAG_WHOLE_GPUS: Final = 1
+"""The container owns its GPUs alone: memory is counted, nothing is limited or throttled."""
+
+FLAG_BEST_EFFORT: Final = 2
+"""The container declared no memory: `line_bytes` is what promises leave free, and may sink later."""
+
+KIND_HELLO: Final = 1
+"""A process claimed slot `slot` of `counts`. Sent once per process, before its first allocation."""
+
+KIND_CONTEXT: Final = 2
+"""A process made its first context on GPU `gpu_uuid`; NVML lists it from now on."""
+
+KIND_DENIED: Final = 3
+"""`requested_bytes` were refused on `gpu_uuid`, where `used_bytes` of `line_bytes` stood used."""
+
+KIND_UNKNOWN: Final = 4
+"""The program asked the driver for function `text`, which this library does not know. It passed through."""
+
+
+class GpuLimit(ctypes.LittleEndianStructure):
+    """What one container may use of one GPU."""
+
+    _pack_ = 8
+    _fields_ = (
+        ("uuid", ctypes.c_char * UUID_BYTES),
+        ("line_bytes", ctypes.c_uint64),  # the declaration: never passed
+        (
+            "granted_bytes",
+            ctypes.c_uint64,
+        ),  # up to here without asking the broker; = line unless overcommitted
+        ("context_bytes", ctypes.c_uint64),  # what one context of a process costs here; 0 = not yet measured
+        ("share_pct", ctypes.c_uint32),  # compute time guaranteed
+        ("limit_pct", ctypes.c_uint32),  # compute time at most
+        ("reserved", ctypes.c_uint64 * 6),
+    )
+
+
+class Limits(ctypes.LittleEndianStructure):
+    """The whole `limits` file."""
+
+    _pack_ = 8
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),  # of this structure; a reader that knows another refuses it
+        ("generation", ctypes.c_uint64),  # odd while being rewritten
+        ("gpu_count", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 4),
+        ("gpus", GpuLimit * MAX_GPUS),
+    )
+
+
+class Slot(ctypes.LittleEndianStructure):
+    """What one process holds; written by that process, cleared by the broker after its death."""
+
+    _pack_ = 8
+    _fields_ = (
+        # Low half: pid as the process itself sees it. High half: the low 32 bits of its start time in clock
+        # ticks since boot (/proc/self/stat, field 22). Claimed by compare-and-swap from 0.
+        ("owner", ctypes.c_uint64),
+        ("used_bytes", ctypes.c_uint64 * MAX_GPUS),  # reserved or held, in the order of `Limits.gpus`
+        ("denied_count", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 14),
+    )
+
+
+class Counts(ctypes.LittleEndianStructure):
+    """The whole `counts` file."""
+
+    _pack_ = 8
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("slots_touched", ctypes.c_uint32),  # no slot at or past this index was ever claimed; only grows
+        ("reserved32", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 5),
+        ("slots", Slot * MAX_SLOTS),
+    )
+
+
+class Message(ctypes.LittleEndianStructure):
+    """One datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
+
+    Who sent it is not in the message: the socket's directory tells the container, the kernel
+    (SO_PEERCRED) the process.
+    """
+
+    _pack_ = 8
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("version", ctypes.c_uint16),
+        ("kind", ctypes.c_uint16),
+        ("slot", ctypes.c_uint32),
+        ("reserved32", ctypes.c_uint32),
+        ("owner", ctypes.c_uint64),
+        ("requested_bytes", ctypes.c_uint64),
+        ("used_bytes", ctypes.c_uint64),
+        ("line_bytes", ctypes.c_uint64),
+        ("gpu_uuid", ctypes.c_char * UUID_BYTES),
+        ("text", ctypes.c_char * 64),
+        ("reserved", ctypes.c_uint64 * 12),
+    )
+
+
+_STRUCTURES: Final = (GpuLimit, Limits, Slot, Counts, Message)
+_C_TYPES: Final = {
+    ctypes.c_uint16: "uint16_t",
+    ctypes.c_uint32: "uint32_t",
+    ctypes.c_uint64: "uint64_t",
+    ctypes.c_char: "char",
+}
+
+
+def c_name(structure: type[ctypes.Structure]) -> str:
+    """The C type of a structure: `GpuLimit` → `plimsoll_gpu_limit`."""
+    return "plimsoll_" + "".join("_" + c.lower() if c.isupper() else c for c in structure.__name__).lstrip(
+        "_"
+    )
+
+
+def _declaration(name: str, kind: type) -> str:
+    if issubclass(kind, ctypes.Array):
+        element = cast("type", kind._type_)
+        return f"{_c_type(element)} {name}[{kind._length_}];"
+    return f"{_c_type(kind)} {name};"
+
+
+def _c_type(kind: type) -> str:
+    return f"struct {c_name(kind)}" if issubclass(kind, ctypes.Structure) else _C_TYPES[kind]
+
+
+def _structure_lines(structure: type[ctypes.Structure]) -> list[str]:
+    name = c_name(structure)
+    fields: list[tuple[str, type]] = [(field[0], field[1]) for field in structure._fields_]
+    lines = [f"struct {name} {{", *(f"    {_declaration(*field)}" for field in fields), "};"]
+    lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");')
+    lines += [
+        f'_Static_assert(offsetof(struct {name}, {field}) == {getattr(structure, field).offset}, "{field}");'
+        for field, _ in fields
+    ]
+    return [*lines, ""]
+
+
+def _constants() -> dict[str, str]:
+    return {
+        f"PLIMSOLL_{name}": f'"{value}"'
+        if isinstance(value, str)
+        else f"{value:#x}u{'ll' * (value >> 32 > 0)}"
+        for name, value in globals().items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str | int)
+    }
+
+
+def header() -> str:
+    """The C header with every constant, structure, size and offset of this module."""
+    lines = [
+        "/* Written by `python -m plimsoll.layout`: do not edit. Meanings stand in plimsoll/layout.py. */",
+        "#ifndef PLIMSOLL_LAYOUT_H",
+        "#define PLIMSOLL_LAYOUT_H",
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        "",
+        *(f"#define {name} {value}" for name, value in _constants().items()),
+        "",
+    ]
+    for structure in _STRUCTURES:
+        lines += _structure_lines(structure)
+    return "\n".join([*lines, "#endif", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(header())

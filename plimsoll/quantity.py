@@ -1,0 +1,85 @@
+"""Kubernetes quantities (`4Gi`, `1500M`, `250m`) to whole numbers and back, exactly, without floats.
+
+The grammar is Kubernetes' `resource.Quantity`: a decimal number, then a binary suffix (Ki … Ei), a decimal
+suffix (n, u, m, k, M, G, T, P, E) or an exponent (`1e3`).
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from plimsoll.errors import InputError
+
+KIB: Final = 1024
+MIB: Final = 1024**2
+GIB: Final = 1024**3
+
+_BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
+_FORM: Final = re.compile(
+    r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?"
+)
+
+
+def parse_exact(text: str | float, field: str) -> Fraction:
+    """The exact value of a quantity.
+
+    Args:
+        text: the quantity as written; YAML may already have made a number of it.
+        field: where it stood, for the error message.
+
+    Raises:
+        InputError: it is no quantity.
+    """
+    matched = _FORM.fullmatch(str(text).strip())
+    if matched is None:
+        raise InputError(field, text, "is not a quantity", "write a number such as 512Mi, 4Gi or 2")
+    number, suffix, exponent = matched.groups()
+    if exponent is not None:
+        return _scaled(number, 10, int(exponent))
+    if suffix in _BINARY:
+        return _scaled(number, KIB, _BINARY[suffix])
+    return _scaled(number, 10, _DECIMAL[suffix or ""])
+
+
+def _scaled(number: str, base: int, power: int) -> Fraction:
+    scale = Fraction(base**power) if power >= 0 else Fraction(1, base**-power)
+    return Fraction(number) * scale
+
+
+def parse_whole(text: str | float, field: str, unit: str) -> int:
+    """A quantity that must be a whole number, 0 or more, of `unit`.
+
+    Raises:
+        InputError: it is no quantity, negative, or not whole.
+    """
+    value = parse_exact(text, field)
+    if value < 0:
+        raise InputError(field, text, "is negative", f"give 0 or more {unit}")
+    if value.denominator != 1:
+        raise InputError(field, text, "is not a whole number", f"give whole {unit}")
+    return int(value)
+
+
+def parse_milli(text: str | float, field: str) -> int:
+    """A quantity in thousandths, rounded up as Kubernetes does (`250m` → 250, `1` → 1000).
+
+    Raises:
+        InputError: it is no quantity, or negative.
+    """
+    value = parse_exact(text, field) * 1000
+    if value < 0:
+        raise InputError(field, text, "is negative", "give 0 or more")
+    return -int(-value // 1)
+
+
+def format_bytes(count_bytes: float) -> str:
+    """Bytes for people: three significant digits and a binary unit (`1.18Gi`, `512Mi`, `0`)."""
+    value = float(count_bytes)
+    for unit in ("", "Ki", "Mi", "Gi", "Ti"):
+        if abs(value) < KIB or unit == "Ti":
+            break
+        value /= KIB
+    digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return digits + unit

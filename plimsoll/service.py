@@ -1,0 +1,87 @@
+"""A part as a process, alike for all: `python -m <part>`.
+
+What always holds: one JSON object a line on standard error; SIGTERM and SIGINT end the part in good order, exit code
+0; settings that cannot work are told in one line with field, value and remedy, exit code 2.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Final, Protocol, TypeVar
+
+import structlog
+from msgspec import Meta
+
+from plimsoll.errors import InputError
+
+BAD_INPUT: Final = 2
+
+LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
+"""The least that is logged."""
+
+
+class PartSettings(Protocol):
+    """What every part's settings have."""
+
+    @property
+    def log_level(self) -> str:
+        """A `LogLevel`."""
+
+
+S = TypeVar("S", bound=PartSettings)
+
+
+def run_part(
+    name: str,
+    load: Callable[[Mapping[str, str]], S],
+    run: Callable[[S, asyncio.Event], Awaitable[None]],
+) -> int:
+    """Run a part until a signal; returns the exit code.
+
+    Args:
+        name: what the log calls it.
+        load: its settings from the environment; raises `InputError` for what cannot work.
+        run: the part, until the event is set; raises `InputError`, alone or in a group.
+    """
+    _log_json("info")
+    status = 0
+    try:
+        settings = load(os.environ)
+        _log_json(settings.log_level)
+        asyncio.run(_until_signal(run, settings))
+    except* InputError as group:
+        for error in _leaves(group):
+            structlog.get_logger(name).error("refused to start", part=name, problem=str(error))
+        status = BAD_INPUT
+    return status
+
+
+async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], settings: S) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await run(settings, stop)
+
+
+def _leaves(group: BaseExceptionGroup[InputError]) -> list[InputError]:
+    """The errors in a group, however deep."""
+    found: list[InputError] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def _log_json(level: str) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )

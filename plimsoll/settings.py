@@ -1,0 +1,76 @@
+"""Settings from the environment into one frozen dataclass per part, read once, in its `app.py`.
+
+A field `nats_url` of prefix `PLIMSOLL_` is read from `PLIMSOLL_NATS_URL`. Defaults and units stand on the
+dataclass; an unreadable value is refused with its variable's name.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from plimsoll.errors import InputError
+
+PREFIX: Final = "PLIMSOLL_"
+
+_CREDENTIALS: Final = re.compile(r"//[^/,]*@")
+
+T = TypeVar("T")
+
+
+def load(kind: type[T], environment: Mapping[str, str], prefix: str = PREFIX) -> T:
+    """The settings of one part.
+
+    Args:
+        kind: a frozen dataclass whose fields may carry `Annotated[…, msgspec.Meta(ge=…, le=…)]` bounds.
+        environment: usually `os.environ`.
+        prefix: what its variables begin with.
+
+    Raises:
+        InputError: a value is unreadable, out of bounds, or a field without default is missing.
+    """
+    assert dataclasses.is_dataclass(kind)
+    given: dict[str, str] = {}
+    for field in dataclasses.fields(kind):
+        variable = prefix + field.name.upper()
+        if variable in environment:
+            given[field.name] = environment[variable]
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise InputError(variable, None, "is not set", f"set it: {field.name} has no default")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        name = next((name for name in given if f"`$.{name}`" in str(error)), "")
+        remedy = "mend the environment variable"
+        raise InputError(prefix + name.upper(), given.get(name), f"is refused ({error})", remedy) from error
+
+
+def shown_url(urls: str) -> str:
+    """URLs as the log may show them: without user and password."""
+    return _CREDENTIALS.sub("//…@", urls)
+
+
+def check_url(variable: str, url: str, schemes: Sequence[str]) -> None:
+    """Refuse what is no URL of a server.
+
+    Args:
+        variable: where it stood.
+        url: one URL.
+        schemes: what it may begin with; `unix` has a path where the others have a host.
+
+    Raises:
+        InputError: naming the variable.
+    """
+    try:
+        parts = urlsplit(url)
+        place = parts.path if parts.scheme == "unix" else parts.hostname
+        works = parts.scheme in schemes and bool(place) and parts.port != 0
+    except ValueError:
+        works = False
+    if not works:
+        raise InputError(
+            variable, shown_url(url), "is no URL of such a server", f"begin it with {schemes[0]}://host:port"
+        )

@@ -1,0 +1,43 @@
+"""Names on the bus: one JetStream stream, its subjects, and how node names become subject tokens."""
+
+from typing import Final
+
+from plimsoll.names import NodeName
+
+STREAM: Final = "PLIMSOLL"
+EVENTS: Final = "plimsoll.v1.>"
+"""Everything that the stream keeps. Requests go to `plimsoll-rpc.v1.>`, outside it: inside, the first
+reply to a request would be JetStream's own acknowledgement."""
+
+REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
+"""Events that carry a node's whole state: enough, each alone, to rescore it."""
+
+
+def node_token(node: NodeName) -> str:
+    """A node's name as one subject token: `.` becomes `_`, which no node name contains."""
+    return node.replace(".", "_")
+
+
+def task_subject(what: str, node: NodeName) -> str:
+    """Subject of a task event; `what` is started, loaded or exited."""
+    return f"plimsoll.v1.task.{what}.{node_token(node)}"
+
+
+def state_subject(node: NodeName) -> str:
+    """Subject of a node's state when it changed, or its slow heartbeat came due, with no task event."""
+    return f"plimsoll.v1.node.state.{node_token(node)}"
+
+
+def limit_subject(what: str, node: NodeName) -> str:
+    """Subject of an enforcement event; `what` is violated, unenforced, denied, paused, resumed or resized."""
+    return f"plimsoll.v1.limit.{what}.{node_token(node)}"
+
+
+def gpu_subject(what: str, node: NodeName) -> str:
+    """Subject of a GPU event; `what` is pressure or health."""
+    return f"plimsoll.v1.gpu.{what}.{node_token(node)}"
+
+
+def pod_subject(what: str) -> str:
+    """Subject of a placement event; `what` is placed, unplaceable, preempted or relocated."""
+    return f"plimsoll.v1.pod.{what}"
