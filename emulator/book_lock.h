@@ -1,0 +1,13 @@
+/* The book's lock, for the files that make up the book. */
+#ifndef PLIMSOLL_EMULATOR_BOOK_LOCK_H
+#define PLIMSOLL_EMULATOR_BOOK_LOCK_H
+
+#include "book.h"
+
+void book_lock(struct book *book);
+void book_unlock(struct book *book);
+/* The caller holds the lock for these. */
+void book_sweep_locked(struct book *book);
+uint64_t book_used_locked(const struct book *book, int gpu);
+
+#endif

@@ -1,0 +1,39 @@
+# The emulated driver: libcuda.so.1 and libnvidia-ml.so.1 over one book per node, the tool that shows the book,
+# and an ordinary CUDA program to run on it (or on a real GPU).
+EMULATOR := build/emulator
+EMULATOR_FLAGS := $(C_FLAGS) -D_GNU_SOURCE -Iemulator
+EMULATOR_BOOK := $(addprefix emulator/,node_file.c node_value.c book.c book_file.c book_view.c timeline.c)
+EMULATOR_NVML := $(wildcard emulator/nvml*.c)
+EMULATOR_TOOLS := emulator/book_tool.c emulator/busy.c
+EMULATOR_CUDA := $(filter-out $(EMULATOR_BOOK) $(EMULATOR_NVML) $(EMULATOR_TOOLS),$(wildcard emulator/*.c))
+emulator_objects = $(patsubst emulator/%.c,$(EMULATOR)/objects/%.o,$(1))
+
+libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) emulator/busy.c)
+libraries: $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book build/bin/busy
+
+# Every source sees the real headers, so a signature that differs from NVIDIA's does not compile.
+$(EMULATOR)/objects/%.o: emulator/%.c emulator/build.mk
+	@mkdir -p $(@D)
+	@$(CC_PORTABLE) $(EMULATOR_FLAGS) -isystem $(CUDA12_INCLUDE) -isystem $(NVML_INCLUDE) -MMD -MP -c $< -o $@
+
+# CUDA 13 kept every function emulated here: the same sources must also fit its header.
+$(EMULATOR)/cuda13/%.o: emulator/%.c emulator/build.mk
+	@mkdir -p $(@D)
+	@$(CC_PORTABLE) $(EMULATOR_FLAGS) -O0 -isystem $(CUDA13_INCLUDE) -MMD -MP -c $< -o $@
+
+$(EMULATOR)/libcuda.so.1: $(call emulator_objects,$(EMULATOR_CUDA) $(EMULATOR_BOOK))
+	@$(CC_PORTABLE) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-Bsymbolic $^ -lpthread -ldl -o $@
+	@ln -sf libcuda.so.1 $(EMULATOR)/libcuda.so
+
+$(EMULATOR)/libnvidia-ml.so.1: $(call emulator_objects,$(EMULATOR_NVML) $(EMULATOR_BOOK))
+	@$(CC_PORTABLE) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $^ -lpthread -ldl -o $@
+	@ln -sf libnvidia-ml.so.1 $(EMULATOR)/libnvidia-ml.so
+
+$(EMULATOR)/book: $(call emulator_objects,emulator/book_tool.c $(EMULATOR_BOOK))
+	@$(CC_PORTABLE) $^ -lpthread -o $@
+
+build/bin/busy: $(call emulator_objects,emulator/busy.c)
+	@mkdir -p $(@D)
+	@$(CC_PORTABLE) $^ -ldl -o $@
+
+-include $(wildcard $(EMULATOR)/objects/*.d $(EMULATOR)/cuda13/*.d)

@@ -1,0 +1,311 @@
+/* Contexts. One costs device memory of its own, whether primary or created, and dies with all it holds. */
+#include "context.h"
+
+#include "capture.h"
+#include "event.h"
+#include "memory.h"
+#include "module.h"
+#include "pool.h"
+#include "stream.h"
+#include "work.h"
+
+enum { STACK = 64, API_VERSION = 3020 };
+
+static _Thread_local struct {
+    CUcontext contexts[STACK];
+    int depth;
+} stack;
+
+static unsigned long long last_id; /* lock */
+static CUcontext first;            /* lock */
+
+CUcontext context_first(void) {
+    return first;
+}
+
+CUcontext context_current(void) {
+    return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+}
+
+static bool activate(CUcontext context) {
+    if (!book_charge(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes))
+        return false;
+    book_count_context(&driver.book, context->gpu, 1);
+    context->charged = true;
+    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+    context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+    context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+    context->legacy = stream_new(context, 0, 0);
+    return context->legacy != NULL;
+}
+
+/* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
+static void deactivate(CUcontext context) {
+    capture_forget_context(context);
+    stream_free_all(context);
+    event_free_all(context);
+    module_free_all(context);
+    memory_free_all(context);
+    if (context->charged) {
+        book_refund(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes);
+        book_count_context(&driver.book, context->gpu, -1);
+    }
+    context->charged = false;
+    context->uses = 0;
+}
+
+static CUcontext make(CUdevice device, unsigned flags) {
+    CUcontext context = object_new(OBJECT_CONTEXT, sizeof *context);
+    if (!context)
+        return NULL;
+    context->device = device;
+    context->gpu = driver.gpus[device];
+    context->flags = flags;
+    context->id = ++last_id;
+    context->next = first;
+    first = context;
+    return context;
+}
+
+static void discard(CUcontext context) {
+    CUcontext *link = &first;
+    while (*link != context)
+        link = &(*link)->next;
+    *link = context->next;
+    object_free(context);
+}
+
+static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
+    if (!result || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!driver_has_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (stack.depth == STACK)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUcontext context = make(device, flags);
+    if (!context)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!activate(context)) {
+        deactivate(context);
+        discard(context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *result = stack.contexts[stack.depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    CUresult entered = driver_enter();
+    return entered ? entered : driver_leave(create(context, flags, device));
+}
+
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
+                        CUdevice device) {
+    (void)params;
+    return count ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) {
+    if (params && params->numExecAffinityParams)
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(context, OBJECT_CONTEXT) || context->primary)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    work_finish_context(context);
+    deactivate(context);
+    discard(context);
+    if (context_current() == context)
+        stack.depth--;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+    return cuCtxDestroy_v2(context);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(context, OBJECT_CONTEXT) || stack.depth == STACK)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    stack.contexts[stack.depth++] = context;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+    return cuCtxPushCurrent_v2(context);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!stack.depth)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    stack.depth--;
+    if (context)
+        *context = stack.contexts[stack.depth];
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxPopCurrent(CUcontext *context) {
+    return cuCtxPopCurrent_v2(context);
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (context && !object_is(context, OBJECT_CONTEXT))
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (!context && stack.depth)
+        stack.depth--;
+    else if (context && !stack.depth)
+        stack.contexts[stack.depth++] = context;
+    else if (context)
+        stack.contexts[stack.depth - 1] = context;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!context)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *context = context_current();
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    CUcontext context;
+    CUresult entered = driver_enter_context(&context);
+    if (entered)
+        return entered;
+    if (!device)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *device = context->device;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!version)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (context ? !object_is(context, OBJECT_CONTEXT) : !context_current())
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    *version = API_VERSION;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+static CUresult retain(CUcontext *result, CUdevice device) {
+    if (!result)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!driver_has_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUcontext context = driver.primaries[device];
+    if (!context)
+        context = driver.primaries[device] = make(device, driver.primary_flags[device]);
+    if (!context)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    context->primary = true;
+    if (!context->uses && !activate(context)) {
+        deactivate(context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    context->uses++;
+    *result = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult entered = driver_enter();
+    return entered ? entered : driver_leave(retain(context, device));
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    CUcontext context = driver.primaries[device];
+    if (!context || !context->uses)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (context->uses == 1) {
+        work_finish_context(context);
+        deactivate(context);
+    } else
+        context->uses--;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* Frees everything at once; whoever still holds a retain finds the context inactive, as with NVIDIA's. */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    CUcontext context = driver.primaries[device];
+    if (context && context->uses) {
+        work_finish_context(context);
+        deactivate(context);
+    }
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    driver.primary_flags[device] = flags;
+    if (driver.primaries[device])
+        driver.primaries[device]->flags = flags;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (!flags || !active)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *flags = driver.primary_flags[device];
+    *active = driver.primaries[device] && driver.primaries[device]->uses;
+    return driver_leave(CUDA_SUCCESS);
+}

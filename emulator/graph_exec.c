@@ -1,0 +1,207 @@
+/* Executable graphs: instantiated, updated, launched. */
+#include "capture.h"
+#include "event.h"
+#include "graph.h"
+#include "launch.h"
+#include "submit.h"
+
+/* Takes all nodes whose dependencies have been taken, in rounds; false = a cycle. */
+static bool sort(CUgraph graph) {
+    CUgraphNode sorted = NULL, *end = &sorted, last = NULL;
+    unsigned taken = 0;
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        node->order = 0;
+    while (graph->first) {
+        bool any = false;
+        for (CUgraphNode *link = &graph->first; *link;) {
+            CUgraphNode node = *link;
+            bool ready = true;
+            for (size_t i = 0; i < node->dependency_count && ready; i++)
+                ready = node->dependencies[i]->order != 0;
+            if (!ready) {
+                link = &node->next;
+                continue;
+            }
+            *link = node->next;
+            node->next = NULL;
+            node->order = ++taken;
+            *end = last = node;
+            end = &node->next;
+            any = true;
+        }
+        if (!any)
+            break;
+    }
+    bool acyclic = !graph->first;
+    *end = graph->first;
+    graph->first = sorted;
+    graph->last = acyclic ? last : graph->last;
+    return acyclic;
+}
+
+static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long long flags) {
+    const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if (!result || (flags & ~known))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!object_is(graph, OBJECT_GRAPH))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUgraphExec exec = object_new(OBJECT_GRAPH_EXEC, sizeof *exec);
+    if (!exec)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->graph = graph_clone(graph);
+    exec->flags = flags;
+    if (exec->graph && sort(exec->graph)) {
+        *result = exec;
+        return CUDA_SUCCESS;
+    }
+    CUresult failure = exec->graph ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (exec->graph)
+        graph_free(exec->graph);
+    object_free(exec);
+    return failure;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    CUcontext context;
+    CUresult entered = driver_enter_context(&context);
+    return entered ? entered : driver_leave(instantiate(exec, graph, flags));
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cuGraphInstantiateWithFlags(exec, graph, params->flags);
+    params->hErrNode_out = NULL;
+    params->result_out = result ? CUDA_GRAPH_INSTANTIATE_ERROR : CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    return result;
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                               size_t size) {
+    if (error_node)
+        *error_node = NULL;
+    if (log && size)
+        *log = '\0';
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                            size_t size) {
+    return cuGraphInstantiate_v2(exec, graph, error_node, log, size);
+}
+
+static CUresult launch_nodes(CUgraph graph, CUstream stream) {
+    CUresult result = CUDA_SUCCESS;
+    for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next) {
+        struct work work = node->work;
+        if (node->child)
+            result = launch_nodes(node->child, stream);
+        if (work.event && !object_is(work.event, OBJECT_EVENT))
+            return CUDA_ERROR_INVALID_HANDLE;
+        if (work.kind == WORK_RECORD)
+            work.ticket = ++work.event->ticket;
+        else if (work.kind == WORK_WAIT)
+            work.ticket = work.event->ticket;
+        bool acts = work.effect || work.length_ns || work.kind != WORK_DEVICE;
+        if (acts && node->enabled)
+            result = submit(stream, &work);
+    }
+    return result;
+}
+
+/* Launched while its stream captures, a graph becomes a child of the one being captured. */
+static CUresult capture_launch(CUgraphExec exec, CUstream stream) {
+    struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_GRAPH, .params = exec->graph};
+    return capture_work(stream, &work);
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
+    CUstream stream;
+    CUresult entered = submit_enter(handle, &stream);
+    if (entered)
+        return entered;
+    if (!object_is(exec, OBJECT_GRAPH_EXEC))
+        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    return driver_leave(capture_of(stream) ? capture_launch(exec, stream)
+                                           : launch_nodes(exec->graph, stream));
+}
+
+CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {
+    CUstream stream;
+    CUresult entered = submit_enter(handle, &stream);
+    if (entered)
+        return entered;
+    return driver_leave(object_is(exec, OBJECT_GRAPH_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(exec, OBJECT_GRAPH_EXEC))
+        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    graph_free(exec->graph);
+    object_free(exec);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(exec, OBJECT_GRAPH_EXEC) || !flags)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *flags = exec->flags;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
+                       CUgraphExecUpdateResult *reason) {
+    CUgraphExec fresh;
+    *reason = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    *failed = NULL;
+    if (graph->node_count != exec->graph->node_count)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    CUresult result = instantiate(&fresh, graph, 0);
+    if (result)
+        return result;
+    *reason = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    CUgraphNode one = exec->graph->first, other = fresh->graph->first;
+    for (; one && *reason == CU_GRAPH_EXEC_UPDATE_SUCCESS; one = one->next, other = other->next) {
+        if (one->type != other->type || one->dependency_count != other->dependency_count) {
+            *reason = one->type != other->type ? CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
+                                               : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            *failed = other->origin;
+        }
+    }
+    if (*reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        CUgraph old = exec->graph;
+        exec->graph = fresh->graph;
+        fresh->graph = old;
+    }
+    graph_free(fresh->graph);
+    object_free(fresh);
+    return *reason == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
+                           CUgraphExecUpdateResult *reason) {
+    CUgraphExecUpdateResult unread;
+    CUgraphNode none;
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(exec, OBJECT_GRAPH_EXEC) || !object_is(graph, OBJECT_GRAPH))
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    return driver_leave(update(exec, graph, failed ? failed : &none, reason ? reason : &unread));
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+    if (!info)
+        return cuGraphExecUpdate(exec, graph, NULL, NULL);
+    info->errorFromNode = NULL;
+    return cuGraphExecUpdate(exec, graph, &info->errorNode, &info->result);
+}

@@ -1,0 +1,123 @@
+#include "module.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "context.h"
+
+static CUmodule first; /* lock */
+
+static bool is_text(const char *image) {
+    for (int i = 0; i < 4; i++)
+        if (!isprint((unsigned char)image[i]) && !isspace((unsigned char)image[i]))
+            return false;
+    return strstr(image, ".version") != NULL;
+}
+
+char *module_ptx_of(const void *image) {
+    return is_text(image) ? strdup(image) : NULL;
+}
+
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '$';
+}
+
+bool module_ptx_has(const char *ptx, const char *name) {
+    size_t length = strlen(name);
+    for (const char *entry = strstr(ptx, ".entry"); entry; entry = strstr(entry, ".entry")) {
+        entry += strlen(".entry");
+        entry += strspn(entry, " \t\r\n");
+        if (strncmp(entry, name, length) == 0 && !is_word(entry[length]))
+            return true;
+    }
+    return false;
+}
+
+CUresult module_load(CUcontext context, const void *image, CUmodule *result) {
+    CUmodule module = object_new(OBJECT_MODULE, sizeof *module);
+    if (!module)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    module->context = context;
+    module->ptx = module_ptx_of(image);
+    module->next = first;
+    *result = first = module;
+    return CUDA_SUCCESS;
+}
+
+static void fill_attributes(CUfunction function, const struct node_gpu *card) {
+    int version = (int)(card->compute_major * 10 + card->compute_minor);
+    function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
+    function->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 16;
+    function->attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = version;
+    function->attributes[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = version;
+    function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 48 << 10;
+    function->attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
+}
+
+CUresult module_find(CUmodule module, const char *name, CUfunction *result) {
+    for (CUfunction function = module->functions; function; function = function->next) {
+        if (strcmp(function->name, name) == 0) {
+            *result = function;
+            return CUDA_SUCCESS;
+        }
+    }
+    if (!*name || strlen(name) >= MODULE_NAME_BYTES || (module->ptx && !module_ptx_has(module->ptx, name)))
+        return CUDA_ERROR_NOT_FOUND;
+    CUfunction function = object_new(OBJECT_FUNCTION, sizeof *function);
+    if (!function)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    function->module = module;
+    snprintf(function->name, sizeof function->name, "%s", name);
+    fill_attributes(function, driver_gpu(module->context->device));
+    function->next = module->functions;
+    *result = module->functions = function;
+    return CUDA_SUCCESS;
+}
+
+void module_free(CUmodule module) {
+    CUmodule *link = &first;
+    while (*link != module)
+        link = &(*link)->next;
+    *link = module->next;
+    while (module->functions) {
+        CUfunction function = module->functions;
+        module->functions = function->next;
+        object_free(function);
+    }
+    free(module->ptx);
+    object_free(module);
+}
+
+void module_free_all(CUcontext context) {
+    for (CUmodule module = first, next; module; module = next) {
+        next = module->next;
+        if (module->context == context)
+            module_free(module);
+    }
+}
+
+bool module_is_busy(CUfunction function) {
+    return strcmp(function->name, "busy") == 0;
+}
+
+/* The launch's first parameter, from either form in which a program may give them. */
+static const void *first_parameter(void **parameters, void **extra) {
+    if (parameters)
+        return parameters[0];
+    for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2)
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            return extra[1];
+    return NULL;
+}
+
+CUresult module_length_ns(CUfunction function, void **parameters, void **extra, uint64_t *length_ns) {
+    *length_ns = MODULE_KERNEL_NS;
+    if (!module_is_busy(function))
+        return CUDA_SUCCESS;
+    const void *parameter = first_parameter(parameters, extra);
+    if (!parameter)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(length_ns, parameter, sizeof *length_ns);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,43 @@
+/* Modules, libraries, and the kernels in them. Any image loads; where it is PTX text, its entries are the
+ * kernels that exist, and of anything else every name does. A kernel named `busy` takes one u64: how long it
+ * runs, in nanoseconds. Every other one runs for MODULE_KERNEL_NS. */
+#ifndef PLIMSOLL_EMULATOR_MODULE_H
+#define PLIMSOLL_EMULATOR_MODULE_H
+
+#include "driver.h"
+
+enum { MODULE_KERNEL_NS = 10000, MODULE_NAME_BYTES = 256 };
+
+struct CUmod_st {
+    struct object object;
+    CUmodule next; /* of all */
+    CUcontext context;
+    char *ptx; /* NULL = not text */
+    CUfunction functions;
+};
+
+struct CUfunc_st {
+    struct object object;
+    CUfunction next; /* in its module */
+    CUmodule module;
+    CUkernel kernel; /* NULL = not from a library */
+    char name[MODULE_NAME_BYTES];
+    int attributes[CU_FUNC_ATTRIBUTE_MAX];
+};
+
+/* The function meant by a handle; a library's kernel will do as well. NULL = neither. */
+CUfunction module_function(CUcontext context, CUfunction handle);
+/* How long a launch with these parameters takes. INVALID_VALUE where a parameter is missing. */
+CUresult module_length_ns(CUfunction function, void **parameters, void **extra, uint64_t *length_ns);
+bool module_is_busy(CUfunction function);
+CUresult module_load(CUcontext context, const void *image, CUmodule *module);
+CUresult module_find(CUmodule module, const char *name, CUfunction *function);
+bool module_ptx_has(const char *ptx, const char *name);
+/* A copy of an image if it is PTX text; NULL otherwise. */
+char *module_ptx_of(const void *image);
+/* A whole file, zero-terminated; NULL where it cannot be read. */
+char *module_read_file(const char *path);
+void module_free(CUmodule module);
+void module_free_all(CUcontext context);
+
+#endif

@@ -1,0 +1,259 @@
+#include "work.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "context.h"
+#include "event.h"
+#include "stream.h"
+#include "timeline.h"
+
+enum {
+    QUEUE_DEPTH = 1024,      /* commits per GPU before a launch blocks, as deep as NVIDIA's queues */
+    PORTER_NAP_NS = 2000000, /* while waiting work depends on something with no foreseeable end */
+};
+
+struct waiting {
+    struct waiting *next;
+    uint64_t number;
+    struct work work;
+};
+
+static uint64_t last_number;                              /* lock; orders waiting work across streams */
+static unsigned waiting_count;                            /* lock */
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER; /* work for the porter */
+static pthread_cond_t brought = PTHREAD_COND_INITIALIZER; /* some waiting work was committed */
+static bool porter_runs;                                  /* lock */
+
+static struct {
+    uint64_t marks[QUEUE_DEPTH];
+    uint64_t count;
+} queues[NODE_MAX_GPUS]; /* lock; marks of the latest commits */
+
+static void await_room(int gpu) {
+    uint64_t mark = queues[gpu].marks[queues[gpu].count % QUEUE_DEPTH], due_ns;
+    if (!mark || timeline_reached(&driver.book, gpu, mark, &due_ns))
+        return;
+    pthread_mutex_unlock(&driver.lock);
+    timeline_wait(&driver.book, gpu, mark);
+    pthread_mutex_lock(&driver.lock);
+}
+
+static void commit_device(CUstream stream, const struct work *work) {
+    int gpu = stream->context->gpu;
+    if (work->effect)
+        work->effect(&work->data);
+    stream->mark = timeline_issue(&driver.book, gpu, work->length_ns, work->launches);
+    queues[gpu].marks[queues[gpu].count++ % QUEUE_DEPTH] = stream->mark;
+}
+
+static void commit_record(CUstream stream, const struct work *work) {
+    CUevent event = work->event;
+    event->gpu = stream->context->gpu;
+    event->mark = stream->mark;
+    event->recorded_ns = book_now_ns();
+    event->committed = work->ticket;
+}
+
+static void commit(CUstream stream, const struct work *work) {
+    if (work->kind == WORK_DEVICE)
+        commit_device(stream, work);
+    else if (work->kind == WORK_RECORD)
+        commit_record(stream, work);
+    else if (work->kind == WORK_WAIT && work->event->gpu == stream->context->gpu &&
+             stream->mark < work->event->mark)
+        stream->mark = work->event->mark; /* one queue per GPU: what comes next runs after it anyway */
+}
+
+/* An older piece of waiting work in a stream with which this one orders itself implicitly? */
+static bool stands_behind(CUstream stream, uint64_t number) {
+    CUstream legacy = stream->context->legacy;
+    if (stream != legacy)
+        return stream_is_blocking(stream) && legacy->first && legacy->first->number < number;
+    for (CUstream other = stream->context->streams; other; other = other->next)
+        if (stream_is_blocking(other) && other->first && other->first->number < number)
+            return true;
+    return false;
+}
+
+/* Can this work be committed once all before it in its stream is? */
+static bool is_ready(CUstream stream, const struct work *work, uint64_t *due_ns) {
+    if (work->kind == WORK_HOST)
+        return timeline_reached(&driver.book, stream->context->gpu, stream->mark, due_ns);
+    if (work->kind != WORK_WAIT)
+        return true;
+    if (work->event->committed >= work->ticket && work->event->gpu == stream->context->gpu)
+        return true;
+    return event_reached(work->event, work->ticket, due_ns);
+}
+
+static void run_host(CUstream stream, const struct work *work) {
+    driver_forbid_thread(true);
+    pthread_mutex_unlock(&driver.lock);
+    if (work->callback)
+        work->callback(stream, CUDA_SUCCESS, work->host_data);
+    else
+        work->host(work->host_data);
+    pthread_mutex_lock(&driver.lock);
+    driver_forbid_thread(false);
+}
+
+static void take_first(CUstream stream) {
+    struct waiting *first = stream->first;
+    stream->first = first->next;
+    if (!stream->first)
+        stream->last = NULL;
+    waiting_count--;
+    if (first->work.event)
+        event_release(first->work.event);
+    free(first);
+}
+
+/* Commits the oldest waiting work of a stream if that is possible. A host function stays in the list while it
+ * runs, so that all behind it waits. */
+static bool bring(CUstream stream, uint64_t *due_ns) {
+    if (!stream->first || stands_behind(stream, stream->first->number) ||
+        !is_ready(stream, &stream->first->work, due_ns))
+        return false;
+    if (stream->first->work.kind == WORK_HOST)
+        run_host(stream, &stream->first->work);
+    else
+        commit(stream, &stream->first->work);
+    take_first(stream);
+    if (stream->dying && !stream->first)
+        stream_free(stream);
+    pthread_cond_broadcast(&brought);
+    return true;
+}
+
+static bool bring_context(CUcontext context, uint64_t *due_ns) {
+    uint64_t next_ns = *due_ns, legacy_ns = *due_ns;
+    if (!context->legacy)
+        return false;
+    if (bring(context->legacy, &legacy_ns))
+        return true;
+    next_ns = legacy_ns < next_ns ? legacy_ns : next_ns;
+    for (CUstream stream = context->streams; stream; stream = stream->next) {
+        uint64_t this_ns = next_ns;
+        if (bring(stream, &this_ns))
+            return true;
+        next_ns = this_ns < next_ns ? this_ns : next_ns;
+    }
+    *due_ns = next_ns;
+    return false;
+}
+
+static bool bring_any(uint64_t *due_ns) {
+    for (CUcontext context = context_first(); context; context = context->next)
+        if (bring_context(context, due_ns))
+            return true;
+    return false;
+}
+
+static void *porter(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&driver.lock);
+    while (true) {
+        uint64_t due_ns = book_now_ns() + PORTER_NAP_NS;
+        if (!waiting_count)
+            pthread_cond_wait(&arrived, &driver.lock);
+        else if (!bring_any(&due_ns)) {
+            pthread_mutex_unlock(&driver.lock);
+            timeline_sleep_until(due_ns);
+            pthread_mutex_lock(&driver.lock);
+        }
+    }
+    return NULL;
+}
+
+static bool start_porter(void) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (porter_runs)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's handlers belong on its own threads */
+    porter_runs = pthread_create(&thread, NULL, porter, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (porter_runs)
+        pthread_detach(thread);
+    return porter_runs;
+}
+
+static CUresult append(CUstream stream, const struct work *work) {
+    struct waiting *waiting = calloc(1, sizeof *waiting);
+    if (!waiting || !start_porter()) {
+        free(waiting);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    waiting->number = ++last_number;
+    waiting->work = *work;
+    if (work->event)
+        work->event->uses++;
+    if (stream->last)
+        stream->last->next = waiting;
+    else
+        stream->first = waiting;
+    stream->last = waiting;
+    waiting_count++;
+    pthread_cond_signal(&arrived);
+    return CUDA_SUCCESS;
+}
+
+CUresult work_submit(CUstream stream, const struct work *work) {
+    uint64_t due_ns;
+    bool wait = waiting_count && (stream->first || stands_behind(stream, last_number + 1));
+    if (wait || work->kind == WORK_HOST || !is_ready(stream, work, &due_ns))
+        return append(stream, work);
+    if (work->kind == WORK_DEVICE)
+        await_room(stream->context->gpu);
+    commit(stream, work);
+    return CUDA_SUCCESS;
+}
+
+bool work_is_done(CUstream stream) {
+    uint64_t due_ns;
+    return !stream->first && timeline_reached(&driver.book, stream->context->gpu, stream->mark, &due_ns);
+}
+
+void work_finish(CUstream stream) {
+    uint64_t number = last_number;
+    int gpu = stream->context->gpu;
+    while (stream->first && stream->first->number <= number)
+        pthread_cond_wait(&brought, &driver.lock);
+    uint64_t mark = stream->mark;
+    pthread_mutex_unlock(&driver.lock);
+    timeline_wait(&driver.book, gpu, mark);
+    pthread_mutex_lock(&driver.lock);
+}
+
+static uint64_t latest_mark(CUcontext context) {
+    uint64_t mark = context->legacy->mark;
+    for (CUstream stream = context->streams; stream; stream = stream->next)
+        mark = stream->mark > mark ? stream->mark : mark;
+    return mark;
+}
+
+static bool has_waiting(CUcontext context, uint64_t number) {
+    if (context->legacy->first && context->legacy->first->number <= number)
+        return true;
+    for (CUstream stream = context->streams; stream; stream = stream->next)
+        if (stream->first && stream->first->number <= number)
+            return true;
+    return false;
+}
+
+void work_finish_context(CUcontext context) {
+    uint64_t number = last_number;
+    while (waiting_count && has_waiting(context, number))
+        pthread_cond_wait(&brought, &driver.lock);
+    uint64_t mark = latest_mark(context);
+    pthread_mutex_unlock(&driver.lock);
+    timeline_wait(&driver.book, context->gpu, mark);
+    pthread_mutex_lock(&driver.lock);
+}
+
+void work_drop(CUstream stream) {
+    while (stream->first)
+        take_first(stream);
+}
