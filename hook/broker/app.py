@@ -1,0 +1,181 @@
+"""Wires the broker's parts, and owns their lives: everything ends together, whatever ends first."""
+
+import asyncio
+import contextlib
+import fcntl
+import importlib
+import os
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from hook.broker.control import bind_control_socket, serve_control
+from hook.broker.core.checks import RECORD_NAME, check
+from hook.broker.core.journal import Journal
+from hook.broker.core.node import Node
+from hook.broker.core.turns import Record
+from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.journal_file import JournalFile
+from hook.broker.processes import in_first_pid_namespace
+from hook.broker.settings import Settings
+from hook.broker.shared_files import DIRECTORY_MODE, SharedFiles
+from plimsoll.brokerwire import CONTROL_NAME
+from plimsoll.errors import InputError
+from plimsoll.names import NodeName
+from plimsoll.processes import boot_id
+
+LOCK_NAME: Final = "broker.lock"
+
+_log: Final = structlog.get_logger()
+
+
+class _StopError(Exception):
+    """How the task group is told to end in good order."""
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Be the node's broker until `stop` is set.
+
+    Hooked processes run on under their last limits; the next broker adopts them. Cancelling ends it as
+    abruptly as a crash, and as harmlessly.
+
+    Raises:
+        InputError: a setting cannot work: the root directory cannot be used, another broker uses it, or the metrics
+            port is taken, for example. In a group where that was found out on the way.
+    """
+    if settings.kubeconfig and not settings.node:
+        raise InputError("PLIMSOLL_BROKER_NODE", "", "is not set", "name the node whose pods to watch")
+    loop = asyncio.get_running_loop()
+    files_thread = ThreadPoolExecutor(1, "files")
+    try:
+        open_root = partial(_open_root, Path(settings.root))
+        lock = await loop.run_in_executor(files_thread, open_root)
+        journal_file = JournalFile(Path(settings.root))
+        try:
+            await _serve(settings, journal_file, files_thread, stop)
+        finally:
+            # Last in the one thread's queue, so that nothing is written after the lock is given up.
+            files_thread.submit(journal_file.close)
+            await asyncio.shield(loop.run_in_executor(files_thread, os.close, lock))
+    finally:
+        files_thread.shutdown(wait=False)
+
+
+async def _serve(
+    settings: Settings, journal_file: JournalFile, files_thread: Executor, stop: asyncio.Event
+) -> None:
+    root = Path(settings.root)
+    loop = asyncio.get_running_loop()
+    node = await loop.run_in_executor(files_thread, _read_node, root, journal_file, settings.journal_max)
+    try:
+        async with asyncio.TaskGroup() as group:
+            start_task = partial(_start_task, group)
+            engine = Engine(
+                node, SharedFiles(root), journal_file, files_thread, start_task, settings.connections_max
+            )
+            with contextlib.closing(engine):
+                await _start(engine)
+                async with _metrics(engine, settings, files_thread):
+                    listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
+                    start_task(serve_control(engine, listener, start_task), "control socket")
+                    start_task(_audit(engine, settings.audit_s), "audit")
+                    if settings.kubeconfig:
+                        start_task(_follow_pods(engine, settings), "pods")
+                    _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
+                    await stop.wait()
+                raise _StopError
+    except* _StopError:
+        await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
+        _log.info("broker_stopped", journal_entries=node.journal_length)
+
+
+@contextlib.asynccontextmanager
+async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -> AsyncIterator[None]:
+    """Serve metrics meanwhile, where they are wanted.
+
+    Raises:
+        InputError: the port is taken.
+    """
+    if settings.metrics_port is None:
+        yield
+        return
+    # Not at the top: a web server takes half the broker's start to import, and most brokers here need none.
+    loop = asyncio.get_running_loop()
+    metrics = await loop.run_in_executor(files_thread, importlib.import_module, "hook.broker.metrics")
+    async with metrics.serving_metrics(engine, settings.metrics_host, settings.metrics_port) as port:
+        _log.info("metrics_ready", port=port)
+        yield
+
+
+async def _start(engine: Engine) -> None:
+    """Adopt what is there. What cannot be laid out again now (disk full) is reported and tried at audits."""
+    try:
+        await engine.start()
+    except NotCarriedOutError as error:
+        _log.error("adoption_incomplete", problem=str(error), remedy="mend that and restart the broker")
+
+
+async def _follow_pods(engine: Engine, settings: Settings) -> None:
+    """Watch the node's pods, where there is a cluster to watch."""
+    # Not at the top, like metrics: the Kubernetes client is slow to import.
+    pods = await asyncio.to_thread(importlib.import_module, "hook.broker.pods")
+    await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig)
+
+
+async def _audit(engine: Engine, audit_s: float) -> None:
+    """Look after every container now and then, for what no event told."""
+    while True:
+        await asyncio.sleep(audit_s)
+        try:
+            await engine.survey()
+        except NotCarriedOutError as error:
+            _log.error("audit_incomplete", problem=str(error), remedy="the next audit tries again")
+
+
+def _start_task(group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return group.create_task(work, name=name)
+
+
+def _open_root(root: Path) -> int:
+    """Make the root directory and take it for ourselves; returns the lock, to be held open."""
+    try:
+        root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        remedy = "run as root, or set PLIMSOLL_BROKER_ROOT to a directory of your own"
+        raise InputError("PLIMSOLL_BROKER_ROOT", str(root), f"cannot be used ({error})", remedy) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        remedy = "end that one first, or give this one another root"
+        raise InputError("PLIMSOLL_BROKER_ROOT", str(root), "belongs to a running broker", remedy) from error
+    return lock
+
+
+def _read_node(root: Path, journal_file: JournalFile, journal_max: int) -> Node:
+    if not in_first_pid_namespace():
+        remedy = "run it with hostPID: true, unless all processes are in its own pid namespace"
+        _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
+    records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
+    return Node(Journal(journal_file.read(), journal_max), records, boot_id())
+
+
+def _record_paths(root: Path) -> list[Path]:
+    return sorted((root / "limits").glob(f"*/{RECORD_NAME}"))
+
+
+def _read_record(path: Path) -> Record | None:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        check(record.pod)
+    except (OSError, msgspec.MsgspecError, InputError) as error:
+        remedy = "register the pod again"
+        _log.error("record_damaged", file=str(path), problem=str(error), remedy=remedy)
+        return None
+    return record

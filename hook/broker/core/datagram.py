@@ -1,0 +1,113 @@
+"""One datagram of the library, taken apart and checked: a tenant writes it, so nothing in it is believed."""
+
+import ctypes
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from plimsoll.errors import InputError
+from plimsoll.layout import (
+    KIND_CONTEXT,
+    KIND_DENIED,
+    KIND_HELLO,
+    KIND_UNKNOWN,
+    MAX_SLOTS,
+    MESSAGE_MAGIC,
+    VERSION,
+    Message,
+)
+from plimsoll.names import GpuUuid
+
+SIZE: Final = ctypes.sizeof(Message)
+_REMEDY: Final = "use the libplimsoll.so that came with this broker"
+
+
+class Kind(Enum):
+    """What a datagram says; the value is the word used in announcements."""
+
+    HELLO = "hello"
+    CONTEXT = "context"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+
+
+_KINDS: Final = {
+    KIND_HELLO: Kind.HELLO,
+    KIND_CONTEXT: Kind.CONTEXT,
+    KIND_DENIED: Kind.DENIED,
+    KIND_UNKNOWN: Kind.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """A datagram whose fields hold together.
+
+    Attributes:
+        gpu: one of the container's GPUs, or None where the kind names none.
+        text: a function's name, for `UNKNOWN` and, where the library gives it, `DENIED`.
+    """
+
+    kind: Kind
+    slot: int
+    owner: int
+    requested_bytes: int = 0
+    used_bytes: int = 0
+    line_bytes: int = 0
+    gpu: GpuUuid | None = None
+    text: str = ""
+
+
+def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
+    """Take a datagram apart.
+
+    Args:
+        data: as received; more than `SIZE` bytes were cut to `SIZE` + 1.
+        gpus: the container's.
+
+    Raises:
+        InputError: it is damaged, with the field and what stood there.
+    """
+    if len(data) != SIZE:
+        raise InputError("length", len(data), f"is not the {SIZE} bytes of a message", _REMEDY)
+    message = Message.from_buffer_copy(data)
+    _check_head(message)
+    kind = _KINDS[message.kind]
+    return Datagram(
+        kind=kind,
+        slot=message.slot,
+        owner=message.owner,
+        requested_bytes=message.requested_bytes,
+        used_bytes=message.used_bytes,
+        line_bytes=message.line_bytes,
+        gpu=_gpu(message.gpu_uuid, gpus) if kind in {Kind.CONTEXT, Kind.DENIED} else None,
+        text=_text(message.text, kind),
+    )
+
+
+def _check_head(message: Message) -> None:
+    if message.magic != MESSAGE_MAGIC:
+        raise InputError("magic", hex(message.magic), f"is not {MESSAGE_MAGIC:#x}", _REMEDY)
+    if message.version != VERSION:
+        raise InputError("version", message.version, f"is not {VERSION}", _REMEDY)
+    if message.kind not in _KINDS:
+        raise InputError("kind", message.kind, f"is none of {sorted(_KINDS)}", _REMEDY)
+    if message.slot >= MAX_SLOTS:
+        raise InputError("slot", message.slot, f"is not below {MAX_SLOTS}", _REMEDY)
+    if message.owner == 0:
+        raise InputError("owner", 0, "owns nothing", _REMEDY)
+
+
+def _gpu(raw: bytes, gpus: Collection[GpuUuid]) -> GpuUuid:
+    gpu = GpuUuid(raw.decode("ascii", "backslashreplace"))
+    if gpu not in gpus:
+        raise InputError("gpu_uuid", gpu, f"is none of the container's {sorted(gpus)}", _REMEDY)
+    return gpu
+
+
+def _text(raw: bytes, kind: Kind) -> str:
+    text = raw.decode("ascii", "backslashreplace")
+    if not text.isidentifier() and (text or kind is Kind.UNKNOWN):
+        raise InputError("text", text, "is not a function's name", _REMEDY)
+    return text

@@ -1,0 +1,187 @@
+"""The announcements that no subscriber has acknowledged, and the numbers they carry.
+
+The journal file is the fold of its lines: a `Snapshot`, then each `Announcement` and `Acknowledge` as it
+happened. What the broker must remember over its own death (the next number, which processes it announced and
+has not seen die) follows from these lines, so there is no second file to disagree with them.
+
+What always holds:
+
+* Numbers count up and are never given twice; an announcement is in the file before any subscriber sees it.
+* It is bounded. Past half its capacity `denied` and `unknown` are no longer taken in: the processes' slots
+  count denials anyway. When it is full, whole lives go (from `hello` to `exited`, oldest first): a subscriber
+  then never hears of processes that are long gone, but is never left with one that seems to live for ever.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final
+
+from msgspec import Struct
+
+from plimsoll.brokerwire import Acknowledge, Announcement
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+TRIM_LINES: Final = 512
+"""So many lines of the file may be dead before it is rewritten, so that an acknowledgement costs one line."""
+
+_BY_SEQ: Final = attrgetter("seq")
+_Life = tuple[str, str, int, int]
+
+
+class Announced(Struct, frozen=True, kw_only=True):
+    """A process whose `hello` was announced and whose `exited` was not."""
+
+    pod: PodUid
+    container: ContainerName
+    pid: int
+    start_ticks: int
+    contexts: tuple[GpuUuid, ...] = ()
+
+
+class Snapshot(Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """The first line of a journal file: everything that the lines before it, now gone, had come to.
+
+    Attributes:
+        boot_id: of the machine; processes announced under another are all dead.
+        next_seq: the number of the next announcement.
+        acknowledged: the highest number acknowledged.
+    """
+
+    boot_id: str
+    next_seq: int = 1
+    acknowledged: int = 0
+    processes: tuple[Announced, ...] = ()
+
+
+JournalLine = Snapshot | Announcement | Acknowledge
+
+
+class Journal:
+    """Unacknowledged announcements in order.
+
+    Attributes:
+        boot_id: under which the lines it was folded from were written.
+        next_seq: the number that the next announcement must carry.
+        processes: announced and not exited, as the folded lines left them; not kept up afterwards.
+    """
+
+    def __init__(self, lines: Iterable[JournalLine], capacity: int) -> None:
+        self.boot_id = ""
+        self.next_seq = 1
+        self.acknowledged = 0
+        self.processes: dict[_Life, Announced] = {}
+        self._capacity = capacity
+        self._pending: list[Announcement] = []
+        self._file_lines = 0
+        for line in lines:
+            self._fold(line)
+
+    def __len__(self) -> int:
+        """How many announcements wait to be acknowledged."""
+        return len(self._pending)
+
+    def after(self, seq: int) -> list[Announcement]:
+        """Those past `seq`, in order."""
+        return self._pending[bisect_right(self._pending, seq, key=_BY_SEQ) :]
+
+    def admits(self, what: str) -> bool:
+        """Whether there is room for one more announcement of this sort."""
+        return what not in _OPTIONAL or len(self._pending) < self._capacity // 2
+
+    def append(self, announcement: Announcement) -> int:
+        """Take in an announcement numbered `next_seq`; returns how many old ones were shed for it.
+
+        Where any were, the file must be rewritten instead of appended to.
+        """
+        assert announcement.seq == self.next_seq
+        shed = self._shed() if len(self._pending) >= self._capacity else 0
+        self._pending.append(announcement)
+        self.next_seq += 1
+        self._file_lines += 1
+        return shed
+
+    def acknowledge(self, seq: int) -> bool:
+        """Forget everything up to `seq`; True if the file has gathered enough dead lines to be rewritten."""
+        self.acknowledged = max(self.acknowledged, seq)
+        del self._pending[: bisect_right(self._pending, seq, key=_BY_SEQ)]
+        self._file_lines += 1
+        return self._file_lines - len(self._pending) > max(TRIM_LINES, len(self._pending))
+
+    def rewritten(self, boot_id: str, processes: tuple[Announced, ...]) -> tuple[JournalLine, ...]:
+        """The shortest file that folds into this journal."""
+        self._file_lines = 1 + len(self._pending)
+        head = Snapshot(
+            boot_id=boot_id, next_seq=self.next_seq, acknowledged=self.acknowledged, processes=processes
+        )
+        return (head, *self._pending)
+
+    def _fold(self, line: JournalLine) -> None:
+        self._file_lines += 1
+        match line:
+            case Snapshot():
+                self.boot_id, self.acknowledged = line.boot_id, line.acknowledged
+                self.next_seq = max(self.next_seq, line.next_seq)
+                self.processes = {(p.pod, p.container, p.pid, p.start_ticks): p for p in line.processes}
+            case Acknowledge():
+                self.acknowledge(line.seq)
+            case Announcement():
+                self._fold_announcement(line)
+
+    def _fold_announcement(self, line: Announcement) -> None:
+        if self._pending and line.seq <= self._pending[-1].seq:
+            return  # a damaged file holds lines twice or out of order; the first stands
+        self.next_seq = max(self.next_seq, line.seq + 1)
+        self._pending.append(line)
+        life = _life(line)
+        if line.what == "hello":
+            new = Announced(
+                pod=line.pod, container=line.container, pid=line.pid, start_ticks=line.start_ticks
+            )
+            self.processes.setdefault(life, new)
+        elif line.what == "exited":
+            self.processes.pop(life, None)
+        elif line.what == "context" and line.gpu is not None and life in self.processes:
+            self._fold_context(life, line.gpu)
+
+    def _fold_context(self, life: _Life, gpu: GpuUuid) -> None:
+        old = self.processes[life]
+        if gpu not in old.contexts:
+            self.processes[life] = Announced(
+                pod=old.pod,
+                container=old.container,
+                pid=old.pid,
+                start_ticks=old.start_ticks,
+                contexts=(*old.contexts, gpu),
+            )
+
+    def _shed(self) -> int:
+        """Make room for an eighth of the capacity: complete lives first, then the oldest, whatever they are."""
+        surplus = len(self._pending) - (self._capacity - max(1, self._capacity // 8))
+        doomed = self._oldest_complete_lives(surplus)
+        kept = [entry for entry in self._pending if _life(entry) not in doomed]
+        kept = kept[max(0, len(kept) - self._capacity + 1) :]
+        shed = len(self._pending) - len(kept)
+        self._pending = kept
+        return shed
+
+    def _oldest_complete_lives(self, surplus: int) -> set[_Life]:
+        begun = {_life(entry) for entry in self._pending if entry.what == "hello"}
+        sizes: dict[_Life, int] = {}
+        for entry in self._pending:
+            sizes[_life(entry)] = sizes.get(_life(entry), 0) + 1
+        doomed: set[_Life] = set()
+        for entry in self._pending:
+            if surplus <= 0:
+                break
+            if entry.what == "exited" and _life(entry) in begun:
+                doomed.add(_life(entry))
+                surplus -= sizes[_life(entry)]
+        return doomed
+
+
+_OPTIONAL: Final = frozenset({"denied", "unknown"})
+
+
+def _life(entry: Announcement) -> _Life:
+    return (entry.pod, entry.container, entry.pid, entry.start_ticks)

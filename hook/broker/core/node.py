@@ -1,0 +1,229 @@
+"""The broker's whole knowledge of its node, and the one place where an event turns into instructions.
+
+What always holds: a pod's directories stay for as long as one of its processes lives; a container's GPUs and
+their order never change while it is registered, as its processes count by their order.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from hook.broker.core.checks import check, check_change
+from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.journal import Journal
+from hook.broker.core.lives import Lives
+from hook.broker.core.turns import (
+    Append,
+    Died,
+    Event,
+    Heard,
+    Instruction,
+    LayOut,
+    Record,
+    RemovePod,
+    SaveRecord,
+    Survey,
+    Surveyed,
+)
+from plimsoll.brokerwire import (
+    Acknowledge,
+    Announcement,
+    ContainerLines,
+    ContainerUse,
+    Description,
+    ProcessUse,
+    Register,
+    Unregister,
+)
+from plimsoll.errors import InputError
+from plimsoll.names import GpuUuid, PodUid
+
+
+class Node:
+    """Registered pods, living processes, and the journal of what happened to them."""
+
+    def __init__(self, journal: Journal, records: Iterable[Record], boot_id: str) -> None:
+        """Begin where the last broker on this node left off.
+
+        Args:
+            journal: folded from the journal file; empty on a node's first start.
+            records: what the `record.json` files hold.
+            boot_id: the machine's, now.
+        """
+        self._journal = journal
+        self._lives = Lives(journal, boot_id)
+        # A journal that lost its first line says nothing of boots; the survey sorts its processes out.
+        self._is_new_boot = journal.boot_id not in {"", boot_id}
+        self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
+        self._vacant: set[ContainerKey] = set()
+
+    def start(self, now_s: float) -> list[Instruction]:
+        """Adopt what is there; to be carried out once, before any other event."""
+        instructions: list[Instruction] = [self._lives.rewrite()]
+        if self._is_new_boot:
+            instructions += self._lives.all_died(now_s)
+        for record in self._records.values():
+            instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
+        return instructions + self.survey()
+
+    def survey(self) -> list[Instruction]:
+        """Look after every container: for the slow audit that finds what no event told."""
+        registered = {key for record in self._records.values() for key in _containers(record.pod)}
+        return [self._survey(container) for container in sorted(registered | self._lives.containers)]
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """Take in one event.
+
+        Args:
+            event: what happened or was asked.
+            now_s: seconds since 1970, for the announcements' times.
+
+        Raises:
+            InputError: a request cannot be fulfilled; nothing has changed.
+        """
+        match event:
+            case Register():
+                return self._register(event)
+            case Unregister():
+                return self._unregister(event.pod)
+            case Acknowledge():
+                return self._acknowledge(event)
+            case Heard():
+                return self._heard(event, now_s)
+            case Died():
+                return self._died(event, now_s)
+            case Surveyed():
+                return self._surveyed(event, now_s)
+            case _:
+                assert_never(event)
+
+    def rewrite(self) -> Instruction:
+        """The whole journal file anew, after one that could not be written."""
+        return self._lives.rewrite()
+
+    def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
+        """A container's GPUs in the order of its lines; empty for one that is not registered."""
+        lines = self.lines(container)
+        return tuple(line.gpu for line in lines.lines) if lines else ()
+
+    def lines(self, container: ContainerKey) -> ContainerLines | None:
+        """A container's lines, or None for one that is not registered."""
+        record = self._records.get(container.pod)
+        found = [c for c in record.pod.containers if c.name == container.container] if record else []
+        return found[0] if found else None
+
+    def containers(self) -> list[ContainerKey]:
+        """Every registered container."""
+        return [key for record in self._records.values() for key in _containers(record.pod)]
+
+    def after(self, seq: int) -> list[Announcement]:
+        """Unacknowledged announcements past `seq`, in order."""
+        return self._journal.after(seq)
+
+    @property
+    def newest_seq(self) -> int:
+        """The number of the latest announcement, 0 before the first."""
+        return self._journal.next_seq - 1
+
+    @property
+    def journal_length(self) -> int:
+        """How many announcements wait to be acknowledged."""
+        return len(self._journal)
+
+    def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]]) -> Description:
+        """Everything registered, with what its announced processes hold by these slots."""
+        uses = [
+            ContainerUse(
+                pod=record.pod.pod,
+                namespace=record.pod.namespace,
+                pod_name=record.pod.name,
+                container=lines,
+                processes=self._processes(key, len(lines.lines), slots.get(key, ())),
+            )
+            for record in self._records.values()
+            for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
+        ]
+        return Description(containers=tuple(uses))
+
+    def _processes(
+        self, container: ContainerKey, gpu_count: int, slots: tuple[SlotUse, ...]
+    ) -> tuple[ProcessUse, ...]:
+        by_owner = {slot.owner: slot for slot in slots}
+        nothing = SlotUse(0, 0, (0,) * gpu_count, 0)
+        held = [
+            (key, by_owner.get(owner, nothing)) for key, owner in sorted(self._lives.of(container).items())
+        ]
+        return tuple(
+            ProcessUse(pid=key.pid, used_bytes=slot.used_bytes, denied_count=slot.denied_count)
+            for key, slot in held
+        )
+
+    def _register(self, request: Register) -> list[Instruction]:
+        check(request)
+        old = self._records.get(request.pod)
+        if old is not None:
+            check_change(old.pod, request)
+        record = self._records[request.pod] = Record(pod=request)
+        self._vacant.difference_update(_containers(request))
+        return [*self._lay_out(request), SaveRecord(record)]
+
+    def _unregister(self, pod: PodUid) -> list[Instruction]:
+        record = self._records.get(pod)
+        if record is None:
+            return []
+        leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
+        # A process may have claimed a slot whose hello is still under way: look before removing anything.
+        return [SaveRecord(leaving), *map(self._survey, _containers(record.pod))]
+
+    def _acknowledge(self, request: Acknowledge) -> list[Instruction]:
+        newest = self.newest_seq
+        if not 0 <= request.seq <= newest:
+            raise InputError("seq", request.seq, "was never announced", f"acknowledge 0 to {newest}")
+        if request.seq <= self._journal.acknowledged:
+            return []
+        needs_rewrite = self._journal.acknowledge(request.seq)
+        return [self._lives.rewrite() if needs_rewrite else Append(request)]
+
+    def _heard(self, event: Heard, now_s: float) -> list[Instruction]:
+        if self.lines(event.container) is None:
+            return []
+        self._vacant.discard(event.container)
+        return self._lives.heard(event, now_s)
+
+    def _died(self, event: Died, now_s: float) -> list[Instruction]:
+        places = [c for c in self._lives.containers if event.key in self._lives.of(c)]
+        instructions = self._lives.died(event.key, now_s)
+        leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
+        again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
+        return [*instructions, *map(self._survey, again)]
+
+    def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
+        container = event.container
+        instructions = self._lives.surveyed(event, self.gpus(container), now_s)
+        record = self._records.get(container.pod)
+        if record is None or not record.leaving:
+            return instructions
+        if self._lives.of(container):
+            self._vacant.discard(container)
+        else:
+            self._vacant.add(container)
+        return instructions + self._remove_if_vacant(record)
+
+    def _remove_if_vacant(self, record: Record) -> list[Instruction]:
+        containers = _containers(record.pod)
+        if not self._vacant.issuperset(containers):
+            return []
+        self._vacant.difference_update(containers)
+        del self._records[record.pod.pod]
+        return [RemovePod(record.pod.pod, containers)]
+
+    def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
+        pairs = zip(_containers(pod), pod.containers, strict=True)
+        return [LayOut(key, lines, clear_counts) for key, lines in pairs]
+
+    def _survey(self, container: ContainerKey) -> Survey:
+        known: frozenset[ProcessKey] = frozenset(self._lives.of(container))
+        return Survey(container, known)
+
+
+def _containers(pod: Register) -> tuple[ContainerKey, ...]:
+    return tuple(ContainerKey(pod.pod, container.name) for container in pod.containers)

@@ -1,0 +1,114 @@
+"""The bytes of `limits` and `counts`: what the broker writes into the one and reads from the other.
+
+`plimsoll.layout` defines the structures; here they are filled in and taken apart, without a file in sight.
+"""
+
+import ctypes
+import struct
+from typing import Final
+
+from hook.broker.core.facts import SlotUse
+from plimsoll.brokerwire import ContainerLines, Line
+from plimsoll.layout import (
+    COUNTS_MAGIC,
+    FLAG_BEST_EFFORT,
+    FLAG_WHOLE_GPUS,
+    LIMITS_MAGIC,
+    MAX_GPUS,
+    MAX_SLOTS,
+    VERSION,
+    Counts,
+    GpuLimit,
+    Limits,
+    Slot,
+)
+
+LIMITS_BYTES: Final = ctypes.sizeof(Limits)
+COUNTS_BYTES: Final = ctypes.sizeof(Counts)
+SLOT_BYTES: Final = ctypes.sizeof(Slot)
+
+GENERATION_OFFSET: Final = Limits.generation.offset
+BODY_OFFSET: Final = GENERATION_OFFSET + 8
+"""All that may change in `limits` follows the generation that guards it."""
+
+WORD: Final = struct.Struct("<Q")
+COUNTS_HEAD: Final = struct.Struct("<QII")
+"""Magic, version and size of `counts`: what never changes in it."""
+
+_OWNER: Final = struct.Struct(f"<{SLOT_BYTES // 8}Q")
+
+
+def new_limits(container: ContainerLines) -> bytes:
+    """A whole `limits` file, in its first consistent generation."""
+    return _limits(container, generation=2)
+
+
+def limits_body(container: ContainerLines) -> bytes:
+    """What follows the generation in `limits`."""
+    return _limits(container, generation=0)[BODY_OFFSET:]
+
+
+def counts_head(slots_touched: int = 0) -> bytes:
+    """The head of `counts`; the rest of a new file is zero."""
+    return COUNTS_HEAD.pack(COUNTS_MAGIC, VERSION, COUNTS_BYTES) + struct.pack("<I", slots_touched)
+
+
+def owner_offset(slot: int) -> int:
+    """Where a slot's owner stands in `counts`."""
+    assert 0 <= slot < MAX_SLOTS
+    return int(Counts.slots.offset) + slot * SLOT_BYTES + int(Slot.owner.offset)
+
+
+def uses_offset(slot: int) -> int:
+    """Where the words begin that a slot's owner wrote: `used_bytes`, then `denied_count`."""
+    return owner_offset(slot) + int(Slot.used_bytes.offset)
+
+
+USES_BYTES: Final = 8 * (MAX_GPUS + 1)
+assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
+
+
+def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
+    """Every claimed slot of a `counts` file.
+
+    All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
+
+    Args:
+        counts: the whole file; slots missing from a truncated one count as free.
+        gpu_count: how many of `used_bytes` mean something.
+    """
+    slots = (counts[owner_offset(0) + n * SLOT_BYTES :][:SLOT_BYTES] for n in _claimed(counts))
+    return tuple(
+        SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS])
+        for n, words in zip(_claimed(counts), map(_OWNER.unpack, slots), strict=True)
+    )
+
+
+def _claimed(counts: bytes) -> list[int]:
+    whole = max(0, (len(counts) - owner_offset(0)) // SLOT_BYTES)
+    return [n for n in range(min(whole, MAX_SLOTS)) if WORD.unpack_from(counts, owner_offset(n)) != (0,)]
+
+
+def _limits(container: ContainerLines, generation: int) -> bytes:
+    flags = FLAG_WHOLE_GPUS * container.whole | FLAG_BEST_EFFORT * container.best_effort
+    limits = Limits(
+        magic=LIMITS_MAGIC,
+        version=VERSION,
+        size=LIMITS_BYTES,
+        generation=generation,
+        gpu_count=len(container.lines),
+        flags=flags,
+    )
+    for place, line in enumerate(container.lines):
+        limits.gpus[place] = _gpu_limit(line)
+    return bytes(limits)
+
+
+def _gpu_limit(line: Line) -> GpuLimit:
+    return GpuLimit(
+        uuid=line.gpu.encode("ascii"),
+        line_bytes=line.line_bytes,
+        granted_bytes=line.line_bytes,
+        share_pct=line.share_pct,
+        limit_pct=line.limit_pct,
+    )

@@ -1,0 +1,68 @@
+"""What a bound pod's own annotations say of its lines: the twin of what `plimsoll run` registers."""
+
+from plimsoll.brokerwire import ContainerLines, Line, Register
+from plimsoll.contract import ContainerDemand, Decision, assigned_gpus, decision_of, parse_pod
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Pod
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+
+def registration(pod: Pod) -> Register | None:
+    """A bound pod's lines, or None for one that was given no GPU.
+
+    Raises:
+        InputError: its demand or the placer's answer cannot be read, or contradict each other.
+    """
+    assigned = assigned_gpus(pod)
+    if not assigned:
+        return None
+    demands = {demand.container: demand for demand in parse_pod(pod).containers}
+    decision = decision_of(pod)
+    return Register(
+        pod=PodUid(pod.metadata.uid),
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        containers=tuple(
+            _container(name, gpus, demands, decision) for name, gpus in sorted(assigned.items())
+        ),
+    )
+
+
+def _container(
+    name: ContainerName,
+    gpus: tuple[GpuUuid, ...],
+    demands: dict[ContainerName, ContainerDemand],
+    decision: Decision | None,
+) -> ContainerLines:
+    field = f"metadata.annotations[gpus.plimsoll.dev/{name}]"
+    demand = demands.get(name)
+    if demand is None or demand.gpus != len(gpus):
+        wanted = "no GPU" if demand is None else f"{demand.gpus} GPU(s)"
+        raise InputError(
+            field, ",".join(gpus), f"does not match the container, which asks for {wanted}", "recreate it"
+        )
+    return ContainerLines(
+        name=name,
+        lines=tuple(
+            Line(
+                gpu=gpu,
+                line_bytes=_line(demand, gpu, decision),
+                share_pct=_share(demand),
+                limit_pct=demand.limit_pct,
+            )
+            for gpu in gpus
+        ),
+        whole=demand.whole,
+        best_effort=demand.best_effort,
+    )
+
+
+def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> int:
+    """The declaration; else what the placer found free. Without its word, nothing: a line is never guessed."""
+    if demand.memory_bytes is not None:
+        return demand.memory_bytes
+    return 0 if decision is None else decision.lines.get(demand.container, {}).get(gpu, 0)
+
+
+def _share(demand: ContainerDemand) -> int:
+    return 100 if demand.whole else demand.share_pct

@@ -1,0 +1,140 @@
+"""What goes into the core (events) and what comes out (instructions).
+
+`plimsoll.brokerwire`'s requests are events too. Instructions are carried out in their order, those for files
+before those for the loop; every one may be repeated without harm, as a broker killed in the middle of a turn
+decides the same again after its restart.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from hook.broker.core.datagram import Datagram
+from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
+from hook.broker.core.journal import JournalLine
+from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Register, Unregister
+from plimsoll.names import PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A process said something over its container's `hook.sock`."""
+
+    container: ContainerKey
+    process: Process
+    datagram: Datagram
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A watched process is gone."""
+
+    key: ProcessKey
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """Answer to `Survey`.
+
+    Attributes:
+        slots: every claimed slot, read before the processes were looked for: an owner of one of them that
+            is not in `living` is dead.
+        living: by owner word: the processes found, known or not.
+        dead: those of `Survey.known` that are gone.
+    """
+
+    container: ContainerKey
+    slots: tuple[SlotUse, ...]
+    living: Mapping[int, Process]
+    dead: frozenset[ProcessKey] = frozenset()
+
+
+Event = Register | Unregister | Acknowledge | Heard | Died | Surveyed
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What `record.json` keeps of a pod.
+
+    Attributes:
+        leaving: unregistered, and waiting for its last process to end.
+    """
+
+    pod: Register
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayOut:
+    """Make a container's directories, `limits`, `counts` and socket where missing; bring `limits` up to date.
+
+    Attributes:
+        clear_counts: nothing in `counts` can be true any more (the machine was booted since).
+    """
+
+    container: ContainerKey
+    lines: ContainerLines
+    clear_counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRecord:
+    """Write a pod's `record.json`."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class ClearSlots:
+    """Zero every slot of a container that this dead owner holds: its counts first, the owner last."""
+
+    container: ContainerKey
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Read a container's slots, then look for their owners and for the known processes."""
+
+    container: ContainerKey
+    known: frozenset[ProcessKey]
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Remove a pod's directories, record and sockets."""
+
+    pod: PodUid
+    containers: tuple[ContainerKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add a line to the journal file."""
+
+    line: Announcement | Acknowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace the journal file."""
+
+    lines: tuple[JournalLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Report the death of this process, at once if it is gone already."""
+
+    key: ProcessKey
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something for the log that an operator should know."""
+
+    event: str
+    details: Mapping[str, str | int] = field(default_factory=dict)
+
+
+Instruction = LayOut | SaveRecord | ClearSlots | Survey | RemovePod | Append | Rewrite | Watch | Report

@@ -1,0 +1,258 @@
+"""Carries the core's instructions out, one turn at a time.
+
+What always holds: a turn (an event into the core, its instructions out) is over before the next begins; what
+touches files runs in the one thread for files, in the core's order, before what touches the loop; an
+announcement is shown to subscribers only after the turn that wrote it. A turn may be cut short by the broker's
+death: the next start decides the rest of it again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar, assert_never
+
+import msgspec
+import structlog
+
+from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.node import Node
+from hook.broker.core.turns import (
+    Append,
+    ClearSlots,
+    Died,
+    Event,
+    Heard,
+    Instruction,
+    LayOut,
+    RemovePod,
+    Report,
+    Rewrite,
+    SaveRecord,
+    Survey,
+    Surveyed,
+    Watch,
+)
+from hook.broker.hook_sockets import HookSockets, bind_hook_socket
+from hook.broker.journal_file import JournalFile
+from hook.broker.processes import find_known, find_owners
+from hook.broker.shared_files import SharedFiles, write_whole
+from plimsoll.brokerwire import Announcement, Description
+from plimsoll.errors import PlimsollError
+from plimsoll.processes import DeathWatch, open_process
+
+RECORD_MODE: Final = 0o600
+
+_log: Final = structlog.get_logger()
+T = TypeVar("T")
+
+
+class NotCarriedOutError(PlimsollError):
+    """The machine would not have it (disk full, no descriptors left); the same request may be repeated."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a turn's file work brought: deaths to watch for, surveys to take in, and what failed."""
+
+    watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
+    surveys: list[Surveyed] = field(default_factory=list)
+    failures: list[OSError] = field(default_factory=list)
+
+
+class Engine:
+    """The broker at work. Everything but the file work runs on the loop's thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        files: SharedFiles,
+        journal_file: JournalFile,
+        files_thread: Executor,
+        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        connections_max: int,
+    ) -> None:
+        self._node = node
+        self._files = files
+        self._journal_file = journal_file
+        self._files_thread = files_thread
+        self._start_task = start_task
+        self._turn = asyncio.Lock()
+        self._visible_seq = 0
+        self._grown = asyncio.Event()
+        self._watcher = DeathWatch[ProcessKey](self._on_death)
+        self._hooks = HookSockets(start_task, self._in_files_thread, node.gpus, self._hear, connections_max)
+
+    @property
+    def node(self) -> Node:
+        """What the broker knows; to be read only."""
+        return self._node
+
+    @property
+    def files(self) -> SharedFiles:
+        """Where things lie."""
+        return self._files
+
+    async def start(self) -> None:
+        """Adopt what the last broker left.
+
+        Raises:
+            NotCarriedOutError: a directory could not be laid out.
+        """
+        async with self._turn:
+            await self._carry_out(self._node.start(time.time()))
+
+    async def take(self, event: Event) -> None:
+        """Bring one event through the core and carry out what it decides.
+
+        Raises:
+            InputError: a request that cannot be fulfilled; nothing has changed.
+            NotCarriedOutError: part of it could not be carried out; repeat it.
+        """
+        async with self._turn:
+            await self._carry_out(self._node.handle(event, time.time()))
+
+    async def survey(self) -> None:
+        """Look after every container once.
+
+        Raises:
+            NotCarriedOutError: something could not be read or mended; the next survey tries again.
+        """
+        async with self._turn:
+            await self._carry_out(self._node.survey())
+
+    async def describe(self) -> Description:
+        """What is registered and held at this moment."""
+        return self._node.describe(await self._in_files_thread(self._all_slots))
+
+    def announcements_after(self, seq: int) -> list[Announcement]:
+        """Journaled and not yet acknowledged, past `seq`."""
+        return [entry for entry in self._node.after(seq) if entry.seq <= self._visible_seq]
+
+    def growth(self) -> asyncio.Event:
+        """Is set when the journal has grown after this call."""
+        return self._grown
+
+    def close(self) -> None:
+        """Watch nobody any more; tasks and threads are their owner's to end."""
+        self._watcher.close()
+        self._journal_file.close()
+
+    async def _in_files_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
+
+    async def _hear(self, event: Heard) -> None:
+        try:
+            await self.take(event)
+        except NotCarriedOutError as error:
+            _log.error("not_carried_out", problem=str(error))
+
+    def _on_death(self, key: ProcessKey) -> None:
+        self._start_task(self._bury(key), f"death of {key.pid}")
+
+    async def _bury(self, key: ProcessKey) -> None:
+        await self._hooks.last_words(key.pid)
+        try:
+            await self.take(Died(key))
+        except NotCarriedOutError as error:
+            _log.error("not_carried_out", problem=str(error), remedy="the next audit tries again")
+
+    async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        if self._journal_file.is_behind:
+            instructions = [self._node.rewrite(), *instructions]
+        outcome = await self._in_files_thread(partial(self._work_on_files, instructions))
+        self._show(instructions)
+        for key, file in outcome.watches:
+            self._watcher.watch(key, file)
+        for instruction in instructions:
+            await self._work_on_sockets(instruction, outcome)
+        for survey in outcome.surveys:
+            await self._carry_out(self._node.handle(survey, time.time()))
+        if outcome.failures:
+            problems = "; ".join(map(str, outcome.failures))
+            raise NotCarriedOutError(f"{problems}; mend that and ask again")
+
+    def _show(self, instructions: Sequence[Instruction]) -> None:
+        if any(isinstance(instruction, Append | Rewrite) for instruction in instructions):
+            self._visible_seq = self._node.newest_seq
+            self._grown.set()
+            self._grown = asyncio.Event()
+
+    async def _work_on_sockets(self, instruction: Instruction, outcome: _Outcome) -> None:
+        match instruction:
+            case LayOut(container) if not self._hooks.listens_for(container):
+                directory = self._files.limits_dir(container)
+                try:
+                    listener = await self._in_files_thread(partial(bind_hook_socket, directory))
+                except OSError as error:
+                    outcome.failures.append(error)
+                else:
+                    self._hooks.listen(container, listener)
+            case RemovePod():
+                for container in instruction.containers:
+                    self._hooks.close(container)
+                _log.info("pod_removed", pod=instruction.pod)
+            case Report():
+                _log.warning(instruction.event, **instruction.details)
+            case Append(Announcement() as line):
+                _log.info(line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq)
+
+    def _work_on_files(self, instructions: Sequence[Instruction]) -> _Outcome:
+        outcome = _Outcome()
+        for instruction in instructions:
+            try:
+                self._work_on_file(instruction, outcome)
+            except OSError as error:  # the others still have their turn
+                outcome.failures.append(error)
+        return outcome
+
+    def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
+        match instruction:
+            case LayOut():
+                self._files.lay_out(
+                    instruction.container, instruction.lines, clear_counts=instruction.clear_counts
+                )
+            case SaveRecord(record):
+                content = msgspec.json.encode(record)
+                write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
+            case ClearSlots(container, owner):
+                given_back_bytes = self._files.clear_slots(container, owner)
+                _log.info(
+                    "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
+                )
+            case Survey():
+                outcome.surveys.append(self._surveyed(instruction))
+            case RemovePod():
+                self._files.remove(instruction.pod, instruction.containers)
+            case Append(line):
+                self._journal_file.append([line])
+            case Rewrite(lines):
+                self._journal_file.replace(lines)
+            case Watch(key):
+                outcome.watches.append((key, open_process(key.pid, key.start_ticks)))
+            case Report():
+                pass
+            case _:
+                assert_never(instruction)
+
+    def _surveyed(self, survey: Survey) -> Surveyed:
+        """Slots first: whoever claims one after this reading is not among them, and so not taken for dead."""
+        slots = self._files.slots(survey.container)
+        known = find_known(survey.known)
+        strangers = frozenset(slot.owner for slot in slots) - {process.owner for process in known}
+        found = find_owners(strangers, self._files.counts_path(survey.container))
+        living = {process.owner: process for process in known} | found
+        dead = survey.known - {process.key for process in known}
+        return Surveyed(survey.container, slots, living, frozenset(dead))
+
+    def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
+        return {
+            container: self._files.slots(container, len(self._node.gpus(container)))
+            for container in self._node.containers()
+        }
+
+
+def _named(container: ContainerKey) -> dict[str, str]:
+    return {"pod": container.pod, "container": container.container}

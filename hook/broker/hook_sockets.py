@@ -1,0 +1,210 @@
+"""The `hook.sock` of every container: who connects, and what its datagrams say.
+
+What always holds: the kernel says who connected (SO_PEERCRED), the datagram is believed in nothing that can be
+checked; a damaged one costs a log line and the connection goes on. A connection's end says nothing about its
+process, and an open one neither: a forked child may hold it.
+"""
+
+import asyncio
+import contextlib
+import select
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from hook.broker.core.datagram import SIZE, Datagram, decode
+from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start_ticks
+from hook.broker.core.turns import Heard
+from hook.broker.listeners import bind_unix
+from hook.broker.processes import read_process, uptime_ticks
+from plimsoll.errors import InputError
+from plimsoll.layout import SOCKET_NAME
+from plimsoll.names import GpuUuid
+
+BACKLOG: Final = 1024
+"""Each message comes over a connection of its own, and the library does not wait: what finds the queue full is
+sent again with the next message, or found by the audit."""
+SOCKET_MODE: Final = 0o666
+"""Any user inside the container may run a process of it."""
+
+LAST_WORDS_S: Final = 0.25
+"""How long a dead process's connections may take to be read to their ends. They have ended already, so this
+is waited for only where a child holds them."""
+
+GLANCE_S: Final = 0.001
+"""Between two looks at whether a connection is still to be accepted."""
+
+ACCEPT_PAUSE_S: Final = 0.5
+"""After an accept that failed for want of file descriptors or memory."""
+
+_CREDENTIALS: Final = struct.Struct("=iII")
+_log: Final = structlog.get_logger()
+
+
+def bind_hook_socket(directory: Path) -> socket.socket:
+    """A listening `hook.sock` in a directory, in the place of any older one. Blocks shortly.
+
+    Raises:
+        OSError: the directory is gone, or the disk is full.
+    """
+    return bind_unix(directory, SOCKET_NAME, socket.SOCK_SEQPACKET, mode=SOCKET_MODE, backlog=BACKLOG)
+
+
+class HookSockets:
+    """Listens for the processes of every container; to be used on the loop's thread only."""
+
+    def __init__(
+        self,
+        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
+        gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
+        hear: Callable[[Heard], Awaitable[None]],
+        connections_max: int,
+    ) -> None:
+        self._start_task = start_task
+        self._in_files_thread = in_files_thread
+        self._gpus = gpus
+        self._hear = hear
+        self._connections_max = connections_max
+        self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
+        self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
+        self._speakers: dict[int, set[asyncio.Task[None]]] = {}
+
+    def listens_for(self, container: ContainerKey) -> bool:
+        """Whether a container's socket is open."""
+        return container in self._listeners
+
+    def listen(self, container: ContainerKey, listener: socket.socket) -> None:
+        """Accept a container's processes from now on; takes the socket over."""
+        assert container not in self._listeners
+        name = f"hook.sock of {container.pod}/{container.container}"
+        self._connections[container] = set()
+        task = self._start_task(self._accept(container, listener), name)
+        self._listeners[container] = (listener, task)
+
+    def close(self, container: ContainerKey) -> None:
+        """Stop listening for a container and drop its connections."""
+        if container in self._listeners:
+            self._listeners.pop(container)[1].cancel()
+        for task in self._connections.pop(container, set()):
+            task.cancel()
+
+    async def last_words(self, pid: int) -> None:
+        """Wait until everything that a dead process had sent was heard, within reason.
+
+        A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
+        may lie in a connection that is not even accepted.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._is_anybody_waiting():  # noqa: ASYNC110 - the kernel tells of it by readiness only
+                    await asyncio.sleep(GLANCE_S)
+                if speakers := self._speakers.get(pid):
+                    await asyncio.wait(set(speakers))
+
+    def _is_anybody_waiting(self) -> bool:
+        poll = select.poll()
+        for listener, _ in self._listeners.values():
+            poll.register(listener, select.POLLIN)
+        return bool(poll.poll(0))
+
+    async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    _log.error(
+                        "accept_failed", **_named(container), problem=str(error), remedy="raise ulimit -n"
+                    )
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                self._take_in(container, connection)
+                await asyncio.sleep(0)  # a program that does nothing but connect must not stop the loop
+
+    def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
+        pid = _peer_pid(connection)
+        connections = self._connections[container]
+        if len(connections) >= self._connections_max:
+            _log.warning("too_many_connections", **_named(container), pid=pid, most=self._connections_max)
+            connection.close()
+            return
+        task = self._start_task(self._serve(container, connection, pid), f"hook of {pid}")
+        for tasks in (connections, self._speakers.setdefault(pid, set())):
+            tasks.add(task)
+        task.add_done_callback(lambda done: self._forget(container, pid, done))
+
+    def _forget(self, container: ContainerKey, pid: int, task: asyncio.Task[None]) -> None:
+        self._connections.get(container, set()).discard(task)
+        self._speakers[pid].discard(task)
+        if not self._speakers[pid]:
+            del self._speakers[pid]
+
+    async def _serve(self, container: ContainerKey, connection: socket.socket, pid: int) -> None:
+        loop = asyncio.get_running_loop()
+        damaged_count = 0
+        with connection:
+            while data := await _received(loop, connection):
+                problem = await self._listened(container, pid, data)
+                if problem is None:
+                    continue
+                damaged_count += 1
+                # The first, second, fourth, eighth …: a hostile program must not fill the log.
+                if damaged_count.bit_count() == 1:
+                    details = _named(container) | {"problem": problem}
+                    _log.warning("datagram_damaged", **details, pid=pid, count=damaged_count)
+
+    async def _listened(self, container: ContainerKey, pid: int, data: bytes) -> str | None:
+        """Take one datagram in; returns what was wrong with it, or None."""
+        try:
+            datagram = decode(data, self._gpus(container))
+            speaker = await self._in_files_thread(partial(_speaker, pid, datagram))
+            await self._hear(Heard(container, speaker, datagram))
+        except (InputError, OSError) as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
+            _log.exception("datagram_not_handled", **_named(container), pid=pid, value=data.hex())
+        return None
+
+
+async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+    """The next datagram, cut to one byte more than it may have; empty at the end, however it came."""
+    try:
+        return await loop.sock_recv(connection, SIZE + 1)
+    except ConnectionError:
+        return b""
+
+
+def _speaker(pid: int, datagram: Datagram) -> Process:
+    """Who sent a datagram.
+
+    Raises:
+        InputError: the owner that it names is not the process that connected.
+    """
+    if pid == 0:
+        remedy = "run the broker in the host's pid namespace (hostPID: true)"
+        raise InputError("SO_PEERCRED", 0, "is a process that the broker cannot see", remedy)
+    process = read_process(pid)
+    if process is None:
+        # It died since. What it said of itself is all there is; its counts are cleared by that owner.
+        start_ticks = full_start_ticks(datagram.owner, uptime_ticks())
+        return Process(ProcessKey(pid, start_ticks), datagram.owner)
+    if process.owner != datagram.owner:
+        problem = f"is not {process.owner}, the word of process {pid}"
+        raise InputError("owner", datagram.owner, problem, "let each process speak for itself")
+    return process
+
+
+def _peer_pid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[0])
+
+
+def _named(container: ContainerKey) -> dict[str, str]:
+    return {"pod": container.pod, "container": container.container}

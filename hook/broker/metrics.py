@@ -1,0 +1,80 @@
+"""What Prometheus sees of the broker.
+
+Every sample is made anew from the description at the moment of the scrape, so a pod's series end with it.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hook.broker.core.facts import ContainerKey
+from hook.broker.engine import Engine
+from hook.broker.settings import PREFIX
+from plimsoll.brokerwire import ContainerUse, Description
+from plimsoll.web import serving_tcp
+
+_CONTAINER: Final = ("namespace", "pod", "container")
+_GPU: Final = (*_CONTAINER, "gpu")
+
+
+class _Uses(Collector):
+    """The broker's samples, from the description it was last given."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.description = Description(containers=())
+
+    def collect(self) -> Iterable[Metric]:
+        processes = GaugeMetricFamily(
+            "plimsoll_hook_processes", "Processes that run under the hook.", labels=_CONTAINER
+        )
+        used = GaugeMetricFamily(
+            "plimsoll_hook_used_bytes", "GPU memory that hooked processes hold.", labels=_GPU
+        )
+        line = GaugeMetricFamily("plimsoll_hook_line_bytes", "GPU memory declared.", labels=_GPU)
+        denied = CounterMetricFamily(
+            "plimsoll_hook_denied", "Allocations refused at the line.", labels=_CONTAINER
+        )
+        for container in self.description.containers:
+            names = (container.namespace, container.pod_name, container.container.name)
+            processes.add_metric(names, len(container.processes))
+            denied.add_metric(names, self._denied(container))
+            for place, gpu_line in enumerate(container.container.lines):
+                held = sum(process.used_bytes[place] for process in container.processes)
+                used.add_metric((*names, gpu_line.gpu), held)
+                line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
+        journal = GaugeMetricFamily(
+            "plimsoll_broker_journal_entries",
+            "Announcements that no subscriber has acknowledged.",
+            value=self._engine.node.journal_length,
+        )
+        return (processes, used, line, denied, journal)
+
+    def _denied(self, container: ContainerUse) -> int:
+        key = ContainerKey(container.pod, container.container.name)
+        alive = sum(process.denied_count for process in container.processes)
+        return alive + self._engine.files.denied_by_the_dead(key)
+
+
+def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """Serve `/metrics` until the context ends; gives the port, also where 0 was asked for.
+
+    Raises:
+        InputError: the port cannot be had.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    uses = _Uses(engine)
+    registry.register(uses)
+    bake = make_aiohttp_handler(registry)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        uses.description = await engine.describe()
+        return await bake(request)
+
+    return serving_tcp((web.get("/metrics", handle),), host, port, PREFIX + "METRICS_PORT")

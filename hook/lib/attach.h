@@ -1,0 +1,18 @@
+/* How a process comes under its container's limits. */
+#ifndef PLIMSOLL_ATTACH_H
+#define PLIMSOLL_ATTACH_H
+
+#include "state.h"
+
+/* Maps the container's files and claims a slot, waiting up to 10 s for the first valid limits. Returns
+ * STANDING_ATTACHED or STANDING_TRANSPARENT; anything less means refused, and one line on standard error. */
+enum plimsoll_standing plimsoll_attach(void);
+
+/* Maps the files if they are there now, without waiting and without a slot: enough for the views. Returns
+ * STANDING_UNKNOWN where the container's limits are not there yet. */
+enum plimsoll_standing plimsoll_map_files(void);
+
+/* Takes over a changed `limits`. One load and one comparison when it has not changed. */
+void plimsoll_refresh(void);
+
+#endif

@@ -1,0 +1,28 @@
+# The preload library. Included by the Makefile, which defines the compiler and the headers' folders.
+HOOK := build/hook
+HOOK_SOURCES := $(wildcard hook/lib/*.c)
+HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/exports.map hook/lib/build.mk
+# Only the table's names leave the library; every symbol it needs itself must be found at link time; and its own
+# names mean its own functions, also when another preload in front exports the same ones. It links libc alone: of
+# the locks' functions libc itself has those used here, in every glibc.
+HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) -shared -Wl,-soname,libplimsoll.so \
+	-Wl,-z,defs -Wl,-Bsymbolic -Wl,--version-script,$(HOOK)/exports.map $(HOOK_SOURCES)
+
+libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so
+
+$(HOOK)/layout.h: plimsoll/layout.py
+	@mkdir -p $(@D)
+	@$(PYTHON) -m plimsoll.layout > $@.new && mv $@.new $@
+
+$(HOOK)/exports.map: hook/lib/exports.map.in hook/lib/hooks.h
+	@mkdir -p $(@D)
+	@$(CC_PORTABLE) -E -P -xc $< -o $@
+
+$(HOOK)/libplimsoll.so: $(HOOK_NEEDS)
+	@echo "cc $@"
+	@$(HOOK_CC) -isystem $(CUDA12_INCLUDE) -o $@
+
+# The same sources must agree with the declarations of CUDA 13; the file is kept as the proof, not to be used.
+$(HOOK)/against-cuda13.so: $(HOOK_NEEDS)
+	@echo "cc $@"
+	@$(HOOK_CC) -isystem $(CUDA13_INCLUDE) -o $@

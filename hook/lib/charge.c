@@ -1,0 +1,138 @@
+#include "charge.h"
+
+#include "attach.h"
+#include "driver.h"
+#include "ledger.h"
+#include "messages.h"
+#include "say.h"
+
+/* NVIDIA's driver hands out memory in blocks of 2 MiB: requests above half of one get blocks of their own,
+ * smaller ones share (PyTorch's caching allocator builds on the same numbers). Without this rounding,
+ * requests of 1.1 MiB would hold nearly twice the line. */
+#define BLOCK_BYTES 0x200000u
+#define SHARED_BYTES 0x100000u
+
+bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
+    *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE};
+    if (plimsoll_depth > 0)
+        return false;
+    enum plimsoll_standing standing = plimsoll_attach();
+    charge->is_counting = standing == STANDING_ATTACHED;
+    if (standing < STANDING_ATTACHED && standing != STANDING_TRANSPARENT)
+        charge->refusal = CUDA_ERROR_SYSTEM_NOT_READY;
+    return charge->is_counting;
+}
+
+static void count_denial(int gpu, uint64_t bytes, uint64_t line_bytes, const char *function) {
+    __atomic_fetch_add(&plimsoll.counts->slots[plimsoll.slot].denied_count, 1, __ATOMIC_RELAXED);
+    if (gpu == GPU_UNLISTED) {
+        plimsoll_note("%s refused %llu bytes on a GPU this container was not given", function,
+                      (unsigned long long)bytes);
+        return;
+    }
+    uint64_t used = plimsoll_ledger_used(plimsoll.counts, (unsigned)gpu);
+    plimsoll_note("%s refused %llu bytes: %llu of %llu in use on %s", function, (unsigned long long)bytes,
+                  (unsigned long long)used, (unsigned long long)line_bytes, plimsoll.gpus[gpu].uuid);
+    plimsoll_tell_denied((unsigned)gpu, bytes, used, line_bytes, function);
+}
+
+/* One thread at a time: those of one process share a slot, and so would have the same turn. */
+static bool retry(int gpu, uint64_t bytes, uint64_t line_bytes) {
+    pthread_mutex_lock(&plimsoll.retry_lock);
+    bool fits = plimsoll_ledger_retry(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes, line_bytes);
+    pthread_mutex_unlock(&plimsoll.retry_lock);
+    return fits;
+}
+
+bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
+    if (gpu == GPU_UNLISTED && plimsoll_is_whole())
+        return true;
+    uint64_t line_bytes = 0;
+    if (gpu != GPU_UNLISTED) {
+        line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED);
+        bool is_held = !plimsoll_is_whole() && line_bytes <= PLIMSOLL_NO_LINE - extra_bytes;
+        uint64_t most_bytes = is_held ? line_bytes + extra_bytes : PLIMSOLL_NO_LINE;
+        if (bytes == 0 ||
+            plimsoll_ledger_reserve(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes, most_bytes) ||
+            retry(gpu, bytes, most_bytes))
+            return true;
+    }
+    count_denial(gpu, bytes - extra_bytes, line_bytes, function);
+    return false;
+}
+
+static void uncharge_gpu(int gpu, uint64_t bytes) {
+    if (gpu >= 0 && bytes > 0)
+        plimsoll_ledger_give_back(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes);
+}
+
+static CUresult reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes, uint64_t extra_bytes) {
+    charge->gpu = gpu;
+    charge->bytes = bytes;
+    plimsoll_refresh();
+    if (gpu != GPU_NONE && !plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function))
+        return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
+    plimsoll_depth++;
+    return CUDA_SUCCESS;
+}
+
+CUresult plimsoll_reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes) {
+    return reserve(charge, gpu, bytes, 0);
+}
+
+/* How much more than asked for the driver takes. */
+static uint64_t beyond(uint64_t bytes) {
+    uint64_t rest = bytes > SHARED_BYTES ? bytes % BLOCK_BYTES : 0;
+    uint64_t extra_bytes = rest ? BLOCK_BYTES - rest : 0;
+    return bytes > UINT64_MAX - extra_bytes ? UINT64_MAX - bytes : extra_bytes;
+}
+
+CUresult plimsoll_reserve_blocks(struct plimsoll_charge *charge, int gpu, uint64_t bytes) {
+    uint64_t extra_bytes = beyond(bytes);
+    return reserve(charge, gpu, bytes + extra_bytes, extra_bytes);
+}
+
+bool plimsoll_adjust_blocks(struct plimsoll_charge *charge, uint64_t bytes) {
+    uint64_t extra_bytes = beyond(bytes), now_bytes = bytes + extra_bytes;
+    if (charge->gpu == GPU_NONE)
+        return true;
+    if (now_bytes > charge->bytes &&
+        !plimsoll_charge_gpu(charge->gpu, now_bytes - charge->bytes, extra_bytes, charge->function))
+        return false;
+    if (now_bytes < charge->bytes)
+        uncharge_gpu(charge->gpu, charge->bytes - now_bytes);
+    charge->bytes = now_bytes;
+    return true;
+}
+
+CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum plimsoll_kind kind,
+                         uint64_t key, uint64_t with) {
+    if (!charge->is_counting)
+        return result;
+    plimsoll_depth--;
+    if (charge->gpu == GPU_NONE)
+        return result;
+    struct plimsoll_holding holding = {.key = key,
+                                       .bytes = charge->bytes,
+                                       .with = with,
+                                       .references = 1,
+                                       .gpu = (int16_t)charge->gpu,
+                                       .kind = (uint8_t)kind};
+    if (result != CUDA_SUCCESS)
+        uncharge_gpu(charge->gpu, charge->bytes);
+    else if (!plimsoll_holdings_put(&plimsoll.holdings, holding))
+        plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
+    return result;
+}
+
+void plimsoll_give_back(const struct plimsoll_holding *holding) {
+    uncharge_gpu(holding->gpu, holding->bytes);
+}
+
+CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding) {
+    if (result == CUDA_SUCCESS)
+        plimsoll_give_back(holding);
+    else
+        plimsoll_holdings_put(&plimsoll.holdings, *holding);
+    return result;
+}

@@ -1,0 +1,14 @@
+/* The driver's and NVML's own declarations, every variant under its real exported name.
+ *
+ * A wrapper here bears the name of the function it stands in for, so the compiler itself checks each
+ * signature against NVIDIA's header. `__CUDA_API_VERSION_INTERNAL` is what the header offers for that: it
+ * drops the renaming macros (`cuMemAlloc` -> `cuMemAlloc_v2`) and declares legacy, `_v2` and `_ptsz` alike.
+ */
+#ifndef PLIMSOLL_CUDA_API_H
+#define PLIMSOLL_CUDA_API_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <nvml.h>
+
+#endif

@@ -1,0 +1,40 @@
+/* The driver's own functions, found once, and the way from one of them to the wrapper that stands for it. */
+#ifndef PLIMSOLL_DRIVER_H
+#define PLIMSOLL_DRIVER_H
+
+#include "state.h"
+
+/* The genuine function, to be called: `REAL(cuMemAlloc_v2)(&pointer, bytes)`. Never NULL. */
+#define REAL(symbol) ((__typeof__(&symbol))plimsoll_call(HOOK_##symbol))
+#define CALLED(symbol) ((__typeof__(&symbol))plimsoll_call(CALLED_##symbol))
+
+/* Whether the loaded driver has it: old ones lack some. */
+#define HAS(symbol) (plimsoll_call(CALLED_##symbol) && plimsoll.driver[CALLED_##symbol])
+
+plimsoll_function plimsoll_call(enum plimsoll_index index);
+
+/* Looks for the library among those loaded, without loading it. True when it is there and its functions are
+ * known. */
+bool plimsoll_resolve(enum plimsoll_library library);
+
+/* The same, and if the library is not known by its soname, tries the file that holds `function`. */
+bool plimsoll_resolve_around(enum plimsoll_library library, const void *function);
+
+/* Whether a function lies in a file named like the driver's, if perhaps another than the one resolved. */
+bool plimsoll_is_in_driver_file(enum plimsoll_library library, const void *function);
+
+/* Finds glibc's look-ups; false only without any. */
+bool plimsoll_resolve_loader(void);
+
+/* The hook of this name, or HOOK_END. */
+enum plimsoll_index plimsoll_hook_named(const char *name);
+
+/* The wrapper for a function of the driver: for itself if it is one already, NULL if no hook stands for it.
+ */
+plimsoll_function plimsoll_wrapper_of(plimsoll_function function);
+
+plimsoll_function plimsoll_wrapper(enum plimsoll_index index);
+enum plimsoll_library plimsoll_library_of(enum plimsoll_index index);
+const char *plimsoll_hook_name(enum plimsoll_index index);
+
+#endif

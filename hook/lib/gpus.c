@@ -1,0 +1,134 @@
+#include "gpus.h"
+
+#include <string.h>
+
+#include "contexts.h"
+#include "driver.h"
+#include "limits.h"
+
+static int gpu_of_uuid(const unsigned char bytes[16]) {
+    for (unsigned i = 0; i < plimsoll.gpu_count; i++)
+        if (memcmp(plimsoll.gpus[i].uuid_bytes, bytes, 16) == 0)
+            return (int)i;
+    return GPU_UNLISTED;
+}
+
+int plimsoll_gpu_of_uuid_text(const char *uuid) {
+    unsigned char bytes[16];
+    return plimsoll_uuid_bytes(uuid, bytes) ? gpu_of_uuid(bytes) : GPU_UNLISTED;
+}
+
+/* `_v2` (CUDA 11.4) names the MIG instance where the first version names the card it is cut from. */
+static int ask_driver(CUdevice device) {
+    CUuuid uuid;
+    CUresult result = HAS(cuDeviceGetUuid_v2) ? CALLED(cuDeviceGetUuid_v2)(&uuid, device)
+                                              : CALLED(cuDeviceGetUuid)(&uuid, device);
+    if (result != CUDA_SUCCESS)
+        return GPU_NONE; /* no such device: the call that comes fails as well */
+    unsigned char bytes[16];
+    memcpy(bytes, uuid.bytes, sizeof(bytes));
+    return gpu_of_uuid(bytes);
+}
+
+int plimsoll_gpu_of_device(CUdevice device) {
+    if (device < 0 || device >= PLIMSOLL_DEVICES)
+        return device < 0 ? GPU_NONE : ask_driver(device);
+    int known = __atomic_load_n(&plimsoll.gpu_of_device[device], __ATOMIC_RELAXED);
+    if (known)
+        return known == 1 ? GPU_UNLISTED : known - 2;
+    int gpu = ask_driver(device);
+    if (gpu != GPU_NONE)
+        __atomic_store_n(&plimsoll.gpu_of_device[device], gpu == GPU_UNLISTED ? 1 : gpu + 2,
+                         __ATOMIC_RELAXED);
+    return gpu;
+}
+
+/* GPU_UNLISTED stands for "not known" here: contexts on such GPUs are not remembered. */
+static int known_gpu_of(uint64_t context) {
+    struct plimsoll_holding made;
+    for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
+        if (plimsoll_primary_of_gpu((int)gpu) == context)
+            return (int)gpu;
+    bool is_made = plimsoll_holdings_get(&plimsoll.holdings, HELD_CONTEXT, context, &made);
+    return is_made ? made.gpu : GPU_UNLISTED;
+}
+
+int plimsoll_gpu_of_current_context(uint64_t context) {
+    CUdevice device;
+    int gpu = context ? known_gpu_of(context) : GPU_NONE;
+    if (gpu != GPU_UNLISTED)
+        return gpu;
+    return CALLED(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? plimsoll_gpu_of_device(device) : GPU_NONE;
+}
+
+uint64_t plimsoll_current_context(void) {
+    CUcontext context = NULL;
+    return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? (uintptr_t)context : 0;
+}
+
+int plimsoll_gpu_of_current(void) {
+    return plimsoll_gpu_of_current_context(plimsoll_current_context());
+}
+
+static int gpu_of_context(CUcontext context) {
+    CUcontext popped;
+    int gpu = known_gpu_of((uintptr_t)context);
+    if (gpu != GPU_UNLISTED || CALLED(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return gpu;
+    gpu = plimsoll_gpu_of_current();
+    CALLED(cuCtxPopCurrent_v2)(&popped);
+    return gpu;
+}
+
+/* Only a stream made by the program is asked: asking after a default stream while some stream captures would
+ * break that capture, and the default streams belong to the current context anyway. */
+int plimsoll_gpu_of_stream(CUstream stream) {
+    bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    CUcontext current, owner;
+    if (is_default || !HAS(cuStreamGetCtx) || CALLED(cuCtxGetCurrent)(&current) != CUDA_SUCCESS ||
+        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || owner == current)
+        return plimsoll_gpu_of_current();
+    return gpu_of_context(owner);
+}
+
+/* CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN (CUDA 13.5) is part of a device, whose ordinal is the first
+ * byte of the union; the headers of CUDA 12 know neither name. */
+#define LOCALITY_DOMAIN 6
+
+int plimsoll_gpu_of_location(const CUmemLocation *location) {
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return plimsoll_gpu_of_device(location->id);
+    if ((int)location->type == LOCALITY_DOMAIN)
+        return plimsoll_gpu_of_device(location->id & 0xff);
+    return GPU_NONE;
+}
+
+void plimsoll_remember_pool(CUmemoryPool pool, int gpu) {
+    plimsoll_holdings_put(
+        &plimsoll.holdings,
+        (struct plimsoll_holding){.key = (uintptr_t)pool, .gpu = (int16_t)gpu, .kind = HELD_POOL});
+}
+
+/* A device's default pool is made by the driver, so its first use here is the first this library hears. */
+static int ask_devices(CUmemoryPool pool) {
+    int count = 0;
+    CUmemoryPool other;
+    if (!HAS(cuDeviceGetDefaultMemPool) || CALLED(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
+        return plimsoll_gpu_of_current();
+    for (int device = 0; device < count; device++) {
+        bool is_its = (CALLED(cuDeviceGetDefaultMemPool)(&other, device) == CUDA_SUCCESS && other == pool) ||
+                      (CALLED(cuDeviceGetMemPool)(&other, device) == CUDA_SUCCESS && other == pool);
+        if (is_its)
+            return plimsoll_gpu_of_device(device);
+    }
+    return plimsoll_gpu_of_current();
+}
+
+int plimsoll_gpu_of_pool(CUmemoryPool pool) {
+    struct plimsoll_holding known;
+    if (plimsoll_holdings_get(&plimsoll.holdings, HELD_POOL, (uintptr_t)pool, &known))
+        return known.gpu;
+    int gpu = ask_devices(pool);
+    plimsoll_remember_pool(pool, gpu);
+    return gpu;
+}

@@ -1,0 +1,25 @@
+/* Which GPU of `limits` something lies on. */
+#ifndef PLIMSOLL_GPUS_H
+#define PLIMSOLL_GPUS_H
+
+#include "state.h"
+
+/* An index in `limits`, or one of these. */
+#define GPU_NONE (-1)     /* no GPU at all: host memory, no context. Passes through; the driver judges */
+#define GPU_UNLISTED (-2) /* a GPU that is not in `limits`: its line is 0 */
+
+int plimsoll_gpu_of_device(CUdevice device);
+int plimsoll_gpu_of_current(void);
+/* The same for a caller that knows the current context; 0 for none. */
+int plimsoll_gpu_of_current_context(uint64_t context);
+/* The current context, or 0. */
+uint64_t plimsoll_current_context(void);
+/* Of a stream's context, which need not be the current one. */
+int plimsoll_gpu_of_stream(CUstream stream);
+int plimsoll_gpu_of_location(const CUmemLocation *location);
+/* Of a pool as created, or of some device's default or current pool. */
+int plimsoll_gpu_of_pool(CUmemoryPool pool);
+void plimsoll_remember_pool(CUmemoryPool pool, int gpu);
+int plimsoll_gpu_of_uuid_text(const char *uuid);
+
+#endif

@@ -1,0 +1,92 @@
+/* The one table of hooked functions.
+ *
+ * From it come: the exported symbols (for programs that link the driver), the linker's version script, what
+ * `dlsym` and `dlvsym` answer, and what both `cuGetProcAddress` hand out. A function not named here passes
+ * through untouched. Add a line only for what is counted, limited or shown, and write its wrapper.
+ *
+ * Kinds:  SETUP    where the library comes in: initialisation and look-up
+ *         CONTEXT  makes or ends contexts, whose own memory counts
+ *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
+ *         COUNTED  moves or gives back what was counted; never refused
+ *         VIEW     tells the program how much memory there is
+ *         LAUNCH   puts work on the GPU; none yet: compute shares do not pass through here so far
+ *
+ * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
+ * process (cuIpcOpenMemHandle, imported handles) is paid by its exporter: neither belongs here.
+ */
+#ifndef PLIMSOLL_HOOKS_H
+#define PLIMSOLL_HOOKS_H
+
+#define PLIMSOLL_CUDA_HOOKS(X)                                                                               \
+    X(cuInit, SETUP)                                                                                         \
+    X(cuGetProcAddress, SETUP)                                                                               \
+    X(cuGetProcAddress_v2, SETUP)                                                                            \
+    X(cuCtxCreate, CONTEXT)                                                                                  \
+    X(cuCtxCreate_v2, CONTEXT)                                                                               \
+    X(cuCtxCreate_v3, CONTEXT)                                                                               \
+    X(cuCtxCreate_v4, CONTEXT)                                                                               \
+    X(cuCtxDestroy, CONTEXT)                                                                                 \
+    X(cuCtxDestroy_v2, CONTEXT)                                                                              \
+    X(cuDevicePrimaryCtxRetain, CONTEXT)                                                                     \
+    X(cuDevicePrimaryCtxRelease, CONTEXT)                                                                    \
+    X(cuDevicePrimaryCtxRelease_v2, CONTEXT)                                                                 \
+    X(cuDevicePrimaryCtxReset, CONTEXT)                                                                      \
+    X(cuDevicePrimaryCtxReset_v2, CONTEXT)                                                                   \
+    X(cuMemAlloc, LIMITED)                                                                                   \
+    X(cuMemAlloc_v2, LIMITED)                                                                                \
+    X(cuMemAllocPitch, LIMITED)                                                                              \
+    X(cuMemAllocPitch_v2, LIMITED)                                                                           \
+    X(cuMemAllocManaged, LIMITED)                                                                            \
+    X(cuMemAllocAsync, LIMITED)                                                                              \
+    X(cuMemAllocAsync_ptsz, LIMITED)                                                                         \
+    X(cuMemAllocFromPoolAsync, LIMITED)                                                                      \
+    X(cuMemAllocFromPoolAsync_ptsz, LIMITED)                                                                 \
+    X(cuMemCreate, LIMITED)                                                                                  \
+    X(cuArrayCreate, LIMITED)                                                                                \
+    X(cuArrayCreate_v2, LIMITED)                                                                             \
+    X(cuArray3DCreate, LIMITED)                                                                              \
+    X(cuArray3DCreate_v2, LIMITED)                                                                           \
+    X(cuMipmappedArrayCreate, LIMITED)                                                                       \
+    X(cuMemFree, COUNTED)                                                                                    \
+    X(cuMemFree_v2, COUNTED)                                                                                 \
+    X(cuMemFreeAsync, COUNTED)                                                                               \
+    X(cuMemFreeAsync_ptsz, COUNTED)                                                                          \
+    X(cuMemPoolCreate, COUNTED)                                                                              \
+    X(cuMemPoolDestroy, COUNTED)                                                                             \
+    X(cuMemMap, COUNTED)                                                                                     \
+    X(cuMemUnmap, COUNTED)                                                                                   \
+    X(cuMemRetainAllocationHandle, COUNTED)                                                                  \
+    X(cuMemRelease, COUNTED)                                                                                 \
+    X(cuArrayDestroy, COUNTED)                                                                               \
+    X(cuMipmappedArrayDestroy, COUNTED)                                                                      \
+    X(cuDeviceTotalMem, VIEW)                                                                                \
+    X(cuDeviceTotalMem_v2, VIEW)                                                                             \
+    X(cuMemGetInfo, VIEW)                                                                                    \
+    X(cuMemGetInfo_v2, VIEW)
+
+#define PLIMSOLL_NVML_HOOKS(X)                                                                               \
+    X(nvmlDeviceGetMemoryInfo, VIEW)                                                                         \
+    X(nvmlDeviceGetMemoryInfo_v2, VIEW)
+
+/* Called by the wrappers, handed out unchanged. Older drivers lack some. */
+#define PLIMSOLL_CUDA_CALLED(X)                                                                              \
+    X(cuCtxGetCurrent)                                                                                       \
+    X(cuCtxGetDevice)                                                                                        \
+    X(cuCtxPushCurrent_v2)                                                                                   \
+    X(cuCtxPopCurrent_v2)                                                                                    \
+    X(cuDeviceGetCount)                                                                                      \
+    X(cuDeviceGetUuid)                                                                                       \
+    X(cuDeviceGetUuid_v2)                                                                                    \
+    X(cuDeviceGetDefaultMemPool)                                                                             \
+    X(cuDeviceGetMemPool)                                                                                    \
+    X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuStreamGetCtx)
+
+#define PLIMSOLL_NVML_CALLED(X) X(nvmlDeviceGetUUID)
+
+/* The loader's own look-ups, exported from assembly (lookup.c). */
+#define PLIMSOLL_LOADER_HOOKS(X)                                                                             \
+    X(dlsym, SETUP)                                                                                          \
+    X(dlvsym, SETUP)
+
+#endif

@@ -1,0 +1,17 @@
+/* Reading `limits` while the broker may be rewriting it. */
+#ifndef PLIMSOLL_LIMITS_H
+#define PLIMSOLL_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "layout.h"
+
+/* Copies a consistent state of the mapping. False while it is being rewritten, torn, or not ours: wrong
+ * magic, version or size, too many GPUs, an identity that is no UUID. */
+bool plimsoll_limits_copy(const struct plimsoll_limits *mapping, struct plimsoll_limits *copy);
+
+/* The 16 bytes of "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" (or "MIG-"); false if `text` is none. */
+bool plimsoll_uuid_bytes(const char *text, unsigned char bytes[16]);
+
+#endif

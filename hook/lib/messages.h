@@ -1,0 +1,24 @@
+/* Datagrams to the broker. None of these ever fails the program, blocks, or changes errno. */
+#ifndef PLIMSOLL_MESSAGES_H
+#define PLIMSOLL_MESSAGES_H
+
+#include <stdint.h>
+
+void plimsoll_tell_hello(void);
+void plimsoll_tell_context(unsigned gpu);
+
+/* At most one per GPU and 100 ms; `denied_count` in the slot counts them all. */
+void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_bytes, uint64_t line_bytes,
+                          const char *function);
+
+/* At most a few per process. */
+void plimsoll_tell_unknown(const char *function);
+
+/* What plimsoll_tell_unknown kept while there was no slot. */
+void plimsoll_tell_kept(void);
+
+/* Like plimsoll_tell_unknown, if the name looks like a function that allocates GPU memory and is not known
+ * here. */
+void plimsoll_report_unknown(const char *function);
+
+#endif

@@ -1,0 +1,41 @@
+#include "say.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "state.h"
+
+/* One write per line, past stdio: its lock may be held by the very thread, or lost in a fork. */
+static void write_line(const char *format, va_list arguments) {
+    int saved = errno;
+    char line[512] = "plimsoll: ";
+    const size_t prefix = sizeof("plimsoll: ") - 1;
+    int wrote = vsnprintf(line + prefix, sizeof(line) - prefix - 1, format, arguments);
+    if (wrote > 0) {
+        size_t length = prefix + (size_t)wrote;
+        if (length > sizeof(line) - 2)
+            length = sizeof(line) - 2;
+        line[length] = '\n';
+        ssize_t ignored = write(STDERR_FILENO, line, length + 1);
+        (void)ignored; /* a closed standard error is the program's own choice */
+    }
+    errno = saved;
+}
+
+void plimsoll_fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}
+
+void plimsoll_note(const char *format, ...) {
+    if (!plimsoll.is_verbose)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}

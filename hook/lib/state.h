@@ -1,0 +1,114 @@
+/* Everything this library remembers, in one place. */
+#ifndef PLIMSOLL_STATE_H
+#define PLIMSOLL_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda_api.h"
+#include "holdings.h"
+#include "hooks.h"
+#include "layout.h"
+#include "loader.h"
+
+/* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
+#define PLIMSOLL_EXPORT(symbol, kind) extern __typeof__(symbol) symbol __attribute__((visibility("default")));
+PLIMSOLL_CUDA_HOOKS(PLIMSOLL_EXPORT)
+PLIMSOLL_NVML_HOOKS(PLIMSOLL_EXPORT)
+
+/* Any function, whatever its type: only ever called through its own type. */
+typedef void (*plimsoll_function)(void);
+
+#define PLIMSOLL_NAME_HOOK(symbol, kind) HOOK_##symbol,
+#define PLIMSOLL_NAME_CALLED(symbol) CALLED_##symbol,
+enum plimsoll_index {
+    PLIMSOLL_CUDA_HOOKS(PLIMSOLL_NAME_HOOK) CUDA_HOOK_END,
+    NVML_HOOK_FIRST = CUDA_HOOK_END - 1, /* so that the next line goes on counting */
+    PLIMSOLL_NVML_HOOKS(PLIMSOLL_NAME_HOOK) HOOK_END,
+    CALLED_FIRST = HOOK_END - 1,
+    PLIMSOLL_CUDA_CALLED(PLIMSOLL_NAME_CALLED) PLIMSOLL_NVML_CALLED(PLIMSOLL_NAME_CALLED) INDEX_END
+};
+
+enum plimsoll_library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARY_END };
+
+/* Where this process stands. Goes up only, but for the child of a fork. */
+enum plimsoll_standing {
+    STANDING_UNKNOWN,     /* nobody has asked for a GPU yet */
+    STANDING_TRANSPARENT, /* not under Plimsoll: every hook passes straight through */
+    STANDING_MAPPED,      /* `limits` and `counts` are valid and mapped: the views work */
+    STANDING_ATTACHED     /* and a slot is claimed: allocations are held to the line */
+};
+
+/* One GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
+struct plimsoll_gpu {
+    char uuid[PLIMSOLL_UUID_BYTES]; /* written before `standing` is raised */
+    unsigned char uuid_bytes[16];   /* the same as the driver tells it; likewise */
+    uint64_t line_bytes;            /* atomic */
+    uint64_t context_bytes;         /* atomic */
+};
+
+/* A process's contexts on one GPU. */
+struct plimsoll_contexts {
+    uint64_t charged_bytes; /* context_lock */
+    unsigned alive;         /* context_lock; made or being made */
+    bool is_announced;      /* context_lock */
+    uint64_t primary;       /* atomic; the primary context while it lives, else 0 */
+};
+
+/* Devices whose index in `limits` is remembered; beyond it every call asks the driver. */
+#define PLIMSOLL_DEVICES 64
+
+enum plimsoll_unknown { UNKNOWN_NONE, UNKNOWN_WRITING, UNKNOWN_WAITING };
+
+struct plimsoll_state {
+    /* look-up: written once under resolve_lock, read after an acquire of is_resolved */
+    pthread_mutex_t resolve_lock;
+    struct plimsoll_loader loader;       /* resolve_lock; read after is_loader_found */
+    void *next_dlsym;                    /* likewise */
+    void *next_dlvsym;                   /* likewise */
+    int is_loader_found;                 /* atomic */
+    int is_resolved[LIBRARY_END];        /* atomic */
+    plimsoll_function driver[INDEX_END]; /* what the driver's library itself defines; NULL where absent */
+    plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found" */
+
+    /* attachment: written under attach_lock, read after an acquire of standing */
+    pthread_mutex_t attach_lock;
+    int standing;                         /* atomic; enum plimsoll_standing */
+    const struct plimsoll_limits *limits; /* the mapping; attach_lock */
+    struct plimsoll_counts *counts;       /* the mapping; attach_lock */
+    char limits_dir[4096];                /* attach_lock */
+    uint64_t owner;                       /* attach_lock */
+    unsigned slot;                        /* attach_lock */
+    unsigned gpu_count;                   /* attach_lock */
+    bool is_verbose;                      /* attach_lock */
+    bool is_fork_watched;                 /* attach_lock */
+
+    /* limits as last read: written by the thread that raised is_refreshing */
+    bool is_refreshing;  /* atomic */
+    uint64_t generation; /* atomic */
+    uint32_t flags;      /* atomic */
+    struct plimsoll_gpu gpus[PLIMSOLL_MAX_GPUS];
+    int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not asked yet, else index + 2 (1 = not listed) */
+
+    /* what this process holds */
+    struct plimsoll_holdings holdings; /* its shards' own locks */
+    pthread_mutex_t retry_lock;        /* guards no field: the turn of this process's slot */
+    pthread_mutex_t context_lock;
+    struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
+
+    /* messages */
+    bool is_announced;                        /* atomic; KIND_HELLO went out */
+    uint64_t denied_at_ns[PLIMSOLL_MAX_GPUS]; /* atomic; of the last KIND_DENIED */
+    char unknown[64];  /* first function not known here, asked for before attachment; unknown_state */
+    int unknown_state; /* atomic; enum plimsoll_unknown */
+    int unknown_count; /* atomic; count of KIND_UNKNOWN sent */
+};
+
+extern struct plimsoll_state plimsoll;
+
+/* How deep this thread is inside a hooked driver call. A driver may call its own exported functions through
+ * the symbols that this library took over; only the outermost call counts. */
+extern _Thread_local unsigned plimsoll_depth __attribute__((tls_model("initial-exec")));
+
+#endif
