@@ -1,0 +1,131 @@
+"""Wires the monitor's parts and owns their lives: everything ends together, whatever ends first."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from monitor.advertise import Advertiser
+from monitor.broker import Acknowledger
+from monitor.core.lifecycle import Fact
+from monitor.epoch import next_epoch
+from monitor.metrics import NodeMetrics, routes
+from monitor.observer import Identity, Listeners, Observer
+from monitor.publisher import Publisher, Target
+from monitor.sampler import Sampler
+from monitor.settings import Settings
+from monitor.store import Store, open_store
+from plimsoll.brokersubscription import announcements
+from plimsoll.bus import Stream
+from plimsoll.events import Gpu
+from plimsoll.names import NodeName
+from plimsoll.processes import boot_id
+from plimsoll.settings import PREFIX, shown_url
+from plimsoll.web import serving_tcp
+
+log = structlog.get_logger("monitor.app")
+
+
+class _StopError(Exception):
+    """How the task group is told to end in good order."""
+
+
+class _EndedError(Exception):
+    """A task that was meant to live for ever ended."""
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Monitor this node until `stop` is set.
+
+    What is not published by then is kept, and published after the next start. Cancelling ends it as a crash would,
+    and loses as little.
+
+    Raises:
+        InputError: a setting cannot be used: the state directory, the metrics port, an address, a kubeconfig. In a
+            group where that was found out on the way.
+    """
+    directory = Path(settings.state_dir)
+    store = await open_store(directory)  # first: it keeps a second monitor from taking an epoch
+    try:
+        booted = await asyncio.to_thread(boot_id)
+        identity = Identity(booted, await asyncio.to_thread(next_epoch, directory))
+        async with _sampler() as sampler:
+            await _run_parts(settings, identity, store, sampler, stop)
+    finally:
+        await store.close()
+    log.info("stopped", waiting=store.waiting_count)
+
+
+@contextlib.asynccontextmanager
+async def _sampler() -> AsyncIterator[Sampler]:
+    sampler = Sampler()
+    try:
+        yield sampler
+    finally:
+        await sampler.close()
+
+
+async def _run_parts(
+    settings: Settings, identity: Identity, store: Store, sampler: Sampler, stop: asyncio.Event
+) -> None:
+    node, root = NodeName(settings.node), Path(settings.broker_root)
+    metrics = NodeMetrics(node, lambda: store.waiting_count)
+    advertiser = Advertiser(settings)
+
+    def looked(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
+        metrics.looked(gpus, facts)
+        advertiser.looked(gpus, facts)
+
+    async def know_epoch(epoch: int) -> None:
+        await observer.know_epoch(epoch)
+
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
+    publisher = Publisher(Target(settings.nats_url, node, stream), store, know_epoch)
+    acknowledger = Acknowledger(root)
+    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked)
+    observer = Observer(settings, identity, store, sampler, listeners)
+    heard = announcements(root)
+    try:
+        async with _metrics_server(settings, metrics), asyncio.TaskGroup() as group:
+            _start(group, "observer", observer.run)
+            _start(group, "announcements", lambda: observer.listen(heard))
+            _start(group, "acknowledger", acknowledger.run)
+            _start(group, "publisher", publisher.run)
+            if settings.kubeconfig:
+                _start(group, "advertiser", advertiser.run)
+            log.info("monitoring", **_told(settings, identity))
+            await stop.wait()
+            raise _StopError
+    except* _StopError:
+        pass
+    finally:
+        await heard.aclose()
+
+
+def _told(settings: Settings, identity: Identity) -> dict[str, Any]:
+    told = dataclasses.replace(settings, nats_url=shown_url(settings.nats_url))
+    return {**dataclasses.asdict(told), "epoch": identity.epoch}
+
+
+def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    group.create_task(_eternal(name, work), name=name)
+
+
+async def _eternal(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await work()
+    raise _EndedError(f"{name} ended, and is meant to live as long as the monitor")
+
+
+@contextlib.asynccontextmanager
+async def _metrics_server(settings: Settings, metrics: NodeMetrics) -> AsyncIterator[None]:
+    if settings.metrics_port is None:
+        yield
+        return
+    host, variable = settings.metrics_host, PREFIX + "METRICS_PORT"
+    async with serving_tcp(routes(metrics), host, settings.metrics_port, variable) as port:
+        log.info("metrics", host=host, port=port)
+        yield

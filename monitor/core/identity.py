@@ -1,0 +1,26 @@
+"""Whose pod a process is in, from what the kernel tells of its cgroup."""
+
+import re
+from typing import Final
+
+from plimsoll.names import PodUid
+
+_POD: Final = re.compile(
+    r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
+)
+"""A pod's own cgroup: `pod<uid>` by the cgroupfs driver, `…-pod<uid>.slice` by the systemd driver, which writes
+the uid's `-` as `_`. Static pods have 32 hex digits in place of a UUID."""
+
+
+def pod_uid(cgroup: str) -> PodUid | None:
+    """The pod that a process runs in, from its `/proc/<pid>/cgroup`; None if it is in none.
+
+    Knows cgroup v1 and v2, the cgroupfs and systemd drivers, nested clusters, and paths relative to
+    a cgroup namespace. The outermost match counts: inside its own cgroup a container may name folders as it likes.
+    """
+    for line in cgroup.splitlines():
+        path = line.split(":", 2)[-1]
+        for part in path.split("/"):
+            if found := _POD.search(part):
+                return PodUid(found["uid"].replace("_", "-"))
+    return None

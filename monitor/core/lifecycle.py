@@ -1,0 +1,198 @@
+"""The life of one task, a process on one GPU: `started → loading → loaded → exited`.
+
+Kang et al. 2024, §II.B: a task starts, its memory rises, and when it "remains constant after increasing" its
+input is loaded; then it ends. What the paper leaves open is fixed here:
+
+    started   memory rises                      → loading
+    started   memory stands still to settle     → loaded    (its input may be nothing)
+    loading   memory moves                      → loading   (the settling begins anew)
+    loading   memory stands still to settle     → loaded    (tells `loaded`)
+    loaded    memory rises past the reload mark → loading   (it will tell `loaded` again, with the next ordinal)
+    loaded    memory falls, or rises a little   → loaded    (recorded; the mark falls with the memory)
+    any       the process or its context ends   → exited    (tells `exited`)
+
+What always holds: a life tells `started` once, `loaded` any number of times, and `exited` once, in this order;
+the ordinal of each `loaded` is one more than the last. Times are seconds of one monotonic clock.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from plimsoll.events import Phase, Task
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """A process as long as the machine runs: a pid comes again, a pid with its start time does not."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskKey:
+    """One process on one GPU."""
+
+    process: Process
+    gpu: GpuUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a process is; None where that is not known."""
+
+    pod: PodUid | None = None
+    container: ContainerName | None = None
+
+    def filled_from(self, other: "Owner") -> "Owner":
+        """This owner, with what it does not know taken from `other`."""
+        return Owner(self.pod or other.pod, self.container or other.container)
+
+
+NOBODY: Final = Owner()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When memory counts as moving.
+
+    Attributes:
+        settle_s: how long memory must stand still before the input counts as loaded.
+        tolerance_bytes: a change up to this size is standing still.
+        reload_bytes: a loaded task whose memory rises more than this above its lowest is loading again.
+    """
+
+    settle_s: float
+    tolerance_bytes: int
+    reload_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """A task and what its next sample is compared with.
+
+    Attributes:
+        used_bytes: as last sampled; 0 before NVML first listed it, and after its end.
+        mark_bytes: until loaded, where memory stood when it last moved; once loaded, its lowest since.
+        still_since_s: since when memory has stood at `mark_bytes`; of no meaning once loaded.
+        since_s: when this phase began.
+        starts: how often this process has come to this GPU, this time included.
+        loads: how often it has told `loaded`, over all its starts.
+        listed: whether NVML has ever listed it: one announced before that is not gone because it is absent.
+    """
+
+    key: TaskKey
+    owner: Owner
+    phase: Phase
+    used_bytes: int
+    peak_bytes: int
+    mark_bytes: int
+    still_since_s: float
+    since_s: float
+    starts: int
+    loads: int
+    listed: bool
+
+    @property
+    def task(self) -> Task:
+        """What an event says of it."""
+        return Task(
+            pid=self.key.process.pid,
+            start_ticks=self.key.process.start_ticks,
+            gpu=self.key.gpu,
+            phase=self.phase,
+            used_bytes=self.used_bytes,
+            peak_bytes=self.peak_bytes,
+            pod=self.owner.pod,
+            container=self.owner.container,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is to be told: `life` reached `phase` (STARTED, LOADED or EXITED) for the `ordinal`th time."""
+
+    phase: Phase
+    life: Life
+    ordinal: int
+
+
+def begin(key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, before: Life | None) -> Fact:
+    """A task appears.
+
+    Args:
+        key: which.
+        owner: whose.
+        used_bytes: as NVML lists it; None if it was announced and NVML has not listed it yet.
+        now_s: when.
+        before: the same process's earlier life on the same GPU, which ended; its counts go on.
+    """
+    used = used_bytes or 0
+    life = Life(
+        key=key,
+        owner=owner,
+        phase=Phase.STARTED,
+        used_bytes=used,
+        peak_bytes=max(used, before.peak_bytes if before else 0),
+        mark_bytes=used,
+        still_since_s=now_s,
+        since_s=now_s,
+        starts=before.starts + 1 if before else 1,
+        loads=before.loads if before else 0,
+        listed=used_bytes is not None,
+    )
+    return Fact(Phase.STARTED, life, life.starts)
+
+
+def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
+    """A living task was sampled.
+
+    Args:
+        life: before the sample.
+        used_bytes: what NVML lists for it now; None if NVML lists it without an amount, which is no movement.
+        now_s: when; not before any earlier sample.
+        rules: when memory counts as moving.
+    """
+    used = life.used_bytes if used_bytes is None else used_bytes
+    sampled = replace(life, used_bytes=used, peak_bytes=max(life.peak_bytes, used), listed=True)
+    match life.phase:
+        case Phase.STARTED | Phase.LOADING:
+            return _settle(sampled, now_s, rules)
+        case Phase.LOADED:
+            return _watch(sampled, now_s, rules), None
+        case Phase.EXITED:
+            raise AssertionError(f"{life.key} was sampled after its end")
+        case never:
+            assert_never(never)
+
+
+def finish(life: Life, now_s: float) -> Fact:
+    """A task is over: its process ended, or left this GPU."""
+    assert life.phase is not Phase.EXITED
+    over = replace(life, phase=Phase.EXITED, used_bytes=0, since_s=now_s)
+    return Fact(Phase.EXITED, over, over.starts)
+
+
+def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
+    moved_bytes = life.used_bytes - life.mark_bytes
+    if abs(moved_bytes) > rules.tolerance_bytes:
+        # Compared with where the still stretch began, so that a slow rise is not mistaken for standing still.
+        risen = moved_bytes > 0 and life.phase is Phase.STARTED
+        phase, since_s = (Phase.LOADING, now_s) if risen else (life.phase, life.since_s)
+        return replace(
+            life, phase=phase, since_s=since_s, mark_bytes=life.used_bytes, still_since_s=now_s
+        ), None
+    if now_s - life.still_since_s < rules.settle_s:
+        return life, None
+    loaded = replace(
+        life, phase=Phase.LOADED, since_s=now_s, mark_bytes=life.used_bytes, loads=life.loads + 1
+    )
+    return loaded, Fact(Phase.LOADED, loaded, loaded.loads)
+
+
+def _watch(life: Life, now_s: float, rules: Rules) -> Life:
+    lowest_bytes = min(life.mark_bytes, life.used_bytes)
+    if life.used_bytes - lowest_bytes <= rules.reload_bytes:
+        return replace(life, mark_bytes=lowest_bytes)
+    return replace(life, phase=Phase.LOADING, since_s=now_s, mark_bytes=life.used_bytes, still_since_s=now_s)

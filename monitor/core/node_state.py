@@ -1,0 +1,121 @@
+"""The node's state as an event carries it, and when a change of it is worth an event of its own.
+
+What always holds: a state lists every readable GPU, in the order of their indices, with every task on it that
+has not exited; used bytes never pass usable bytes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from monitor.core.lifecycle import Life
+from plimsoll.events import Gpu, Task
+from plimsoll.names import GpuUuid
+
+_IDLE_DIGITS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What the driver tells of one GPU.
+
+    Attributes:
+        total_bytes: the card's memory.
+        reserved_bytes: what the driver keeps for itself; 0 where it does not tell.
+        used_bytes: held by all processes; where `reserved_bytes` is not told, the driver's part is in here.
+    """
+
+    uuid: GpuUuid
+    index: int
+    model: str
+    total_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+
+    @property
+    def usable_bytes(self) -> int:
+        """Total less reserved, never below 0 (a driver that reports nonsense offers nothing)."""
+        return max(self.total_bytes - self.reserved_bytes, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is worth a `node.state` event when no task event tells it.
+
+    Attributes:
+        idle_pct: points by which a GPU's idle average moved.
+        memory_bytes: by which a GPU's used memory moved.
+        heartbeat_s: the longest silence.
+    """
+
+    idle_pct: float
+    memory_bytes: int
+    heartbeat_s: float
+
+
+def gpus(
+    readings: Iterable[GpuReading], idle_pct: Mapping[GpuUuid, float], lives: Iterable[Life]
+) -> tuple[Gpu, ...]:
+    """The GPUs of a state.
+
+    Used bytes are clamped to 0 … usable: the two are read at different moments, and some drivers count the
+    reserved part as used. A GPU without usable memory is left out, as nothing can be placed on it.
+
+    Args:
+        readings: the GPUs that could be read.
+        idle_pct: their idle averages; 100 where there is none.
+        lives: every living task of the node; those on unreadable GPUs are left out.
+    """
+    on: dict[GpuUuid, list[Task]] = {}
+    for life in sorted(lives, key=lambda life: life.key):
+        on.setdefault(life.key.gpu, []).append(life.task)
+    return tuple(
+        Gpu(
+            uuid=reading.uuid,
+            index=reading.index,
+            model=reading.model,
+            usable_bytes=reading.usable_bytes,
+            used_bytes=min(max(reading.used_bytes, 0), reading.usable_bytes),
+            idle_pct=round(idle_pct.get(reading.uuid, 100.0), _IDLE_DIGITS),
+            tasks=tuple(on.get(reading.uuid, ())),
+        )
+        for reading in sorted(readings, key=lambda reading: reading.index)
+        if reading.usable_bytes > 0
+    )
+
+
+def worth_telling(
+    told: tuple[Gpu, ...] | None, now: tuple[Gpu, ...], silent_s: float, thresholds: Thresholds
+) -> bool:
+    """Whether a state event is due.
+
+    Args:
+        told: the GPUs of the last event that carried a state; None if there was none in this epoch.
+        now: the GPUs now.
+        silent_s: time since that event.
+        thresholds: what counts as a change.
+    """
+    if told is None or silent_s >= thresholds.heartbeat_s:
+        return True
+    before = {gpu.uuid: gpu for gpu in told}
+    if before.keys() != {gpu.uuid for gpu in now}:
+        return True
+    return any(_moved(before[gpu.uuid], gpu, thresholds) for gpu in now)
+
+
+def _moved(told: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
+    return (
+        told.usable_bytes != now.usable_bytes
+        or abs(told.used_bytes - now.used_bytes) >= thresholds.memory_bytes
+        or abs(told.idle_pct - now.idle_pct) >= thresholds.idle_pct
+        or _found_owner(told, now)
+    )
+
+
+def _found_owner(told: Gpu, now: Gpu) -> bool:
+    """Whether a task was told as nobody's, or by its pod alone, and more is known now."""
+    before = {(task.pid, task.start_ticks): (task.pod, task.container) for task in told.tasks}
+    return any(
+        before.get((task.pid, task.start_ticks), (task.pod, task.container)) != (task.pod, task.container)
+        for task in now.tasks
+    )

@@ -1,0 +1,98 @@
+"""Facts as events on the bus: subject, id and body of each.
+
+What always holds: a fact has the same id whenever and by whichever run of the monitor it is told, and a report
+has an order (`epoch`, `seq`) of its own. All reports of one turn carry the same state: that of its end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from monitor.core.lifecycle import Fact
+from plimsoll import events
+from plimsoll.brokerwire import Announcement
+from plimsoll.events import Denied, Gpu, NodeState, Report
+from plimsoll.names import NodeName
+from plimsoll.subjects import limit_subject, state_subject, task_subject
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event to be published.
+
+    Attributes:
+        id: its `Nats-Msg-Id`.
+        carries_state: it tells the node's whole state, and so replaces waiting state events.
+        is_state: it tells nothing else, and so may be replaced.
+    """
+
+    id: str
+    subject: str
+    body: bytes
+    carries_state: bool = False
+    is_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What all events of one turn share.
+
+    Attributes:
+        seq: that of the last report before this turn; 0 before any.
+        time: RFC 3339 in UTC.
+    """
+
+    node: NodeName
+    boot_id: str
+    epoch: int
+    seq: int
+    time: str
+    gpus: tuple[Gpu, ...]
+
+    @property
+    def source(self) -> str:
+        """Who speaks."""
+        return f"/nodes/{self.node}"
+
+    def state(self, seq: int) -> NodeState:
+        """The node's state under a number of its own."""
+        return NodeState(node=self.node, epoch=self.epoch, seq=seq, time=self.time, gpus=self.gpus)
+
+
+def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple[Entry, ...]:
+    """One event per fact, numbered from `first_seq`."""
+    return tuple(_task_entry(moment, fact, first_seq + index) for index, fact in enumerate(facts))
+
+
+def state_entry(moment: Moment, seq: int) -> Entry:
+    """The state alone."""
+    event_id = events.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
+    body = events.encode("node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq)))
+    return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
+
+
+def denied_entry(moment: Moment, denial: Announcement) -> Entry:
+    """A refused allocation."""
+    assert denial.gpu is not None
+    parts = (denial.pid, denial.start_ticks, denial.gpu, "denied", denial.seq, denial.time)
+    event_id = events.fact_id(moment.boot_id, *parts)
+    data = Denied(
+        node=moment.node,
+        gpu=denial.gpu,
+        pod=denial.pod,
+        container=denial.container,
+        pid=denial.pid,
+        requested_bytes=denial.requested_bytes,
+        used_bytes=denial.used_bytes,
+        line_bytes=denial.line_bytes,
+        call=denial.text,
+    )
+    body = events.encode("limit.denied", event_id, moment.source, denial.time, data)
+    return Entry(event_id, limit_subject("denied", moment.node), body)
+
+
+def _task_entry(moment: Moment, fact: Fact, seq: int) -> Entry:
+    task, what = fact.life.task, fact.phase.value
+    event_id = events.fact_id(moment.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
+    report = Report(state=moment.state(seq), task=task)
+    body = events.encode(f"task.{what}", event_id, moment.source, moment.time, report)
+    return Entry(event_id, task_subject(what, moment.node), body, carries_state=True)

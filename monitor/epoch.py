@@ -1,0 +1,77 @@
+"""The node's epoch: an integer in a file, one more at each start of the monitor.
+
+Readers drop what is not newer by (`epoch`, `seq`), so an epoch must never be used twice. What always holds:
+the new number is on disk (written beside, synced, renamed) before it is used. A lost or damaged file begins at
+1 again; the publisher then finds the last epoch in the stream, and `raise_epoch` goes past it.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from plimsoll.errors import InputError
+
+FILE_NAME: Final = "epoch"
+_LONGEST: Final = 15  # digits; JSON readers keep integers below 2⁵³ exact
+
+log = structlog.get_logger("monitor.epoch")
+
+
+def next_epoch(directory: Path) -> int:
+    """Take the next epoch. Blocks on the disk.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
+    try:
+        last = _last(directory / FILE_NAME)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    return raise_epoch(directory, last + 1)
+
+
+def raise_epoch(directory: Path, epoch: int) -> int:
+    """Make `epoch` the last one used, and return it. Blocks on the disk.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / FILE_NAME, f"{epoch}\n")
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    return epoch
+
+
+def _unusable(directory: Path, error: OSError) -> InputError:
+    remedy = "give a writable directory of this monitor's own"
+    return InputError("PLIMSOLL_STATE_DIR", str(directory), f"cannot be used ({error})", remedy)
+
+
+def _last(path: Path) -> int:
+    try:
+        text = path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return 0
+    if not text.isdecimal() or len(text) > _LONGEST:
+        log.error("the epoch file is damaged; the stream will tell the last epoch", path=str(path), text=text)
+        return 0
+    return int(text)
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_suffix(".new")
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    # The rename itself is in the directory.
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

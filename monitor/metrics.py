@@ -1,0 +1,68 @@
+"""What Prometheus sees of the monitor: the node as of the last turn.
+
+A GPU's series are made anew at each scrape, so those of a GPU that is gone end with it. No pid and no pod is a
+label: both come and go by the thousand.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from monitor.core.lifecycle import Fact
+from plimsoll.events import Gpu
+from plimsoll.names import NodeName
+
+_GPU: Final = ("node", "gpu")
+
+
+class NodeMetrics(Collector):
+    """The monitor's samples; told by `looked` after each turn."""
+
+    def __init__(self, node: NodeName, waiting_count: Callable[[], int]) -> None:
+        self._node = node
+        self._waiting_count = waiting_count
+        self._gpus: tuple[Gpu, ...] = ()
+        self._told: Counter[tuple[str, str]] = Counter()
+
+    def looked(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
+        """A turn ended with these GPUs and told these facts."""
+        self._gpus = gpus
+        self._told.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
+
+    def collect(self) -> Iterable[Metric]:
+        """See `Collector`."""
+        usable = GaugeMetricFamily(
+            "plimsoll_gpu_usable_bytes", "GPU memory less what the driver reserves.", labels=_GPU
+        )
+        used = GaugeMetricFamily("plimsoll_gpu_used_bytes", "GPU memory that processes hold.", labels=_GPU)
+        idle = GaugeMetricFamily("plimsoll_gpu_idle_ratio", "Decayed average of idle time.", labels=_GPU)
+        tasks = GaugeMetricFamily("plimsoll_gpu_tasks", "Processes on the GPU.", labels=_GPU)
+        for gpu in self._gpus:
+            names = (self._node, gpu.uuid)
+            usable.add_metric(names, gpu.usable_bytes)
+            used.add_metric(names, gpu.used_bytes)
+            idle.add_metric(names, gpu.idle_pct / 100)
+            tasks.add_metric(names, len(gpu.tasks))
+        told = CounterMetricFamily(
+            "plimsoll_task_events", "Task events told since the start.", labels=(*_GPU, "phase")
+        )
+        for (uuid, phase), count in sorted(self._told.items()):
+            told.add_metric((self._node, uuid, phase), count)
+        waiting = GaugeMetricFamily(
+            "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
+        )
+        waiting.add_metric((self._node,), self._waiting_count())
+        return (usable, used, idle, tasks, told, waiting)
+
+
+def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:
+    """Where Prometheus finds them: `/metrics`."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return (web.get("/metrics", make_aiohttp_handler(registry)),)

@@ -1,0 +1,235 @@
+"""From the outbox into the stream: every event once, in order, however often NATS or the monitor dies.
+
+How that holds:
+
+* An event leaves the outbox only after JetStream acknowledged it. What was not acknowledged is published again
+  under the same `Nats-Msg-Id`, which the server drops if it stored the first one after all.
+* The server knows an id for its duplicate window only. Before an event that has waited longer is sent
+  (again), the stream's last event of this node is read: what the outbox holds up to and including that one arrived.
+* A batch is sent in order, several in flight, and the next begins when all of it is acknowledged. Over one
+  connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a later
+  one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
+* The client library buffers nothing while disconnected: only the outbox decides what is sent.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import Header, PubAck
+from nats.js.errors import NotFoundError
+
+from monitor.store import Store, StoreError, Waiting
+from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.errors import InputError
+from plimsoll.events import decode_event
+from plimsoll.names import NodeName
+from plimsoll.pauses import Pauses
+from plimsoll.settings import shown_url
+from plimsoll.subjects import STREAM, node_token
+
+BATCH: Final = 64
+"""In flight at once: enough to hide the way to the server, few enough to be sent again without regret."""
+
+ACK_S: Final = 10.0
+"""A server on a busy disk acknowledges within a second; later than this it counts as lost."""
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+"""Pauses between attempts double, with jitter, so that a cluster's monitors do not all return at once."""
+
+MARGIN_S: Final = 60.0
+"""The duplicate window is taken to be shorter by this: server and node read different clocks."""
+
+log = structlog.get_logger("monitor.publisher")
+
+
+class _LostError(Exception):
+    """Not everything was acknowledged: try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where events go, and how the stream is made if it is missing."""
+
+    url: str
+    node: NodeName
+    stream: Stream
+
+
+class Publisher:
+    """Empties the outbox into JetStream. `run` it as a task, and `wake` it when something was stored."""
+
+    def __init__(
+        self, target: Target, store: Store, on_known_epoch: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """Publish `store`'s events to `target`.
+
+        `on_known_epoch` is told the epoch of this node's newest event in the stream once, before the first of this
+        run is published.
+        """
+        self._target = target
+        self._store = store
+        self._on_known_epoch = on_known_epoch
+        self._epoch_told = False
+        self._wakened = asyncio.Event()
+        self._reachable: bool | None = None
+        self._in_flight: list[asyncio.Future[PubAck]] = []
+
+    def wake(self) -> None:
+        """Something was stored."""
+        self._wakened.set()
+
+    async def run(self) -> None:
+        """Publish for ever. Cancelling keeps what was not acknowledged for the next start."""
+        # Ours before it connects: cancelled meanwhile, `nats.connect` would leave a connection open.
+        client, pauses = Client(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        try:
+            while True:
+                heed_cancellation()
+                try:
+                    if client.is_closed:
+                        client = Client()
+                    if not client.is_connected and not client.is_reconnecting:
+                        await self._connect(client)
+                    await self._publish(client)
+                except (_LostError, nats.errors.Error, OSError, TimeoutError, StoreError) as error:
+                    if self._reachable:
+                        pauses.reset()
+                    self._unreachable(error)
+                    await self._pause(pauses.next_s())
+        finally:
+            # Nothing is in the client's hands that the outbox does not hold: no drain.
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                async with asyncio.timeout(ACK_S):
+                    await client.close()
+
+    async def _connect(self, client: Client) -> None:
+        await client.connect(
+            self._target.url.split(","),
+            name=f"plimsoll-monitor-{self._target.node}",
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=random.uniform(0.2, 0.6),  # type: ignore[arg-type]  # noqa: S311 - jitter; only slept and compared
+            connect_timeout=5,
+            pending_size=0,
+            error_cb=self._failed,
+            disconnected_cb=self._disconnected,
+            reconnected_cb=self._reconnected,
+        )
+
+    async def _disconnected(self) -> None:
+        """What is in flight will not be acknowledged any more: do not wait for it."""
+        for ack in self._in_flight:
+            ack.cancel()
+
+    async def _reconnected(self) -> None:
+        self._wakened.set()
+
+    async def _failed(self, error: Exception) -> None:
+        """The client tells an error of its own: one of many attempts, or a permission that we lack."""
+        self._unreachable(error)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait; a reconnection ends it early."""
+        self._wakened.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wakened.wait()
+
+    async def _publish(self, client: Client) -> None:
+        """Publish until something fails, over one JetStream context."""
+        # Its futures of lost acknowledgements would pile up; they go with it.
+        jetstream = client.jetstream(timeout=ACK_S)
+        window_s = await self._target.stream.ensure(jetstream)
+        await self._resume(jetstream, window_s)
+        self._reached()
+        while True:
+            heed_cancellation()
+            self._wakened.clear()
+            batch = await self._store.oldest(BATCH)
+            if batch:
+                await self._send(jetstream, batch)
+            else:
+                await self._wakened.wait()
+
+    async def _resume(self, jetstream: JetStreamContext, window_s: float) -> None:
+        """Learn what the stream already holds, where its duplicate window cannot tell any more."""
+        batch = await self._store.oldest(BATCH)
+        old = bool(batch) and time.time() - batch[0].stored_s > window_s - MARGIN_S
+        if self._epoch_told and not old:
+            return
+        last = await self._last(jetstream)
+        if last is not None:
+            last_id, epoch = last
+            if not self._epoch_told and epoch:
+                await self._on_known_epoch(epoch)
+            arrived = [entry.number for entry in batch if entry.id == last_id]
+            if old and arrived:
+                await self._store.remove(entry.number for entry in batch if entry.number <= arrived[0])
+        self._epoch_told = True
+
+    async def _last(self, jetstream: JetStreamContext) -> tuple[str, int] | None:
+        """Id and epoch of this node's newest event in the stream; the epoch is 0 if it carries no state."""
+        try:
+            message = await jetstream.get_last_msg(STREAM, f"plimsoll.v1.*.*.{node_token(self._target.node)}")
+        except NotFoundError:
+            return None
+        try:
+            event = decode_event(message.data or b"")
+        except InputError as error:
+            log.warning("the node's last event in the stream is not ours", error=str(error))
+            return None
+        epoch = (event.sequence or "0").partition(".")[0]
+        return event.id, int(epoch) if epoch.isdecimal() else 0
+
+    async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
+        self._in_flight = acks = list[asyncio.Future[PubAck]]()
+        try:
+            async with asyncio.timeout(ACK_S):
+                for entry in batch:
+                    headers = {Header.MSG_ID.value: entry.id}
+                    acks.append(
+                        await jetstream.publish_async(
+                            entry.subject, entry.body, stream=STREAM, headers=headers
+                        )
+                    )
+                await asyncio.wait(acks)
+        except (TimeoutError, nats.errors.Error, OSError) as error:
+            raise _LostError(str(error) or "no acknowledgement in time") from error
+        finally:
+            numbers = [entry.number for entry, ack in zip(batch, acks, strict=False) if _stored(ack)]
+            if numbers:
+                await self._store.remove(numbers)
+        if lost := [ack for ack in acks if not _stored(ack)]:
+            raise _LostError("the connection was lost" if lost[0].cancelled() else str(lost[0].exception()))
+
+    def _reached(self) -> None:
+        if self._reachable is not True:
+            self._reachable = True
+            log.info("publishing", url=shown_url(self._target.url), waiting=self._store.waiting_count)
+
+    def _unreachable(self, error: Exception) -> None:
+        """One line per outage, not per attempt."""
+        if self._reachable is not False:
+            self._reachable = False
+            log.warning(
+                "events wait on disk until NATS answers",
+                url=shown_url(self._target.url),
+                waiting=self._store.waiting_count,
+                error=str(error) or type(error).__name__,
+            )
+
+
+def _stored(ack: "asyncio.Future[PubAck]") -> bool:
+    """Whether the server acknowledged; one that never answered is given up."""
+    if not ack.done():
+        ack.cancel()
+    return not ack.cancelled() and ack.exception() is None

@@ -1,0 +1,113 @@
+"""The monitor's settings: read once, from `PLIMSOLL_*` in the environment, in `app.py`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from monitor.core.lifecycle import Rules
+from monitor.core.node_state import Thresholds
+from plimsoll import settings
+from plimsoll.brokerwire import SYSTEM_ROOT
+from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
+from plimsoll.errors import InputError
+from plimsoll.events import SLOWEST_HEARTBEAT_S
+from plimsoll.quantity import MIB
+from plimsoll.service import LogLevel
+
+Positive = Annotated[float, Meta(gt=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+NodeText = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default.
+
+    Attributes:
+        node: this node's name in Kubernetes (RFC 1123); it has no default.
+        nats_url: where events go; several URLs with commas.
+        broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
+        state_dir: what must outlive a restart (epoch, outbox, living tasks); one monitor each.
+        log_level: the least that is logged: debug, info, warning or error.
+        metrics_port: where Prometheus finds `/metrics`; None for nowhere, 0 for any free port (logged).
+        metrics_host: address of that port.
+        sample_ms: between looks while a task loads. 100 ms tells `loaded` to a tenth of the settle time at
+            1 % of a core.
+        reconcile_s: between looks otherwise, which find processes without the hook; what has the hook is
+            announced and needs none.
+        settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
+            second between layers while they load; a second is longer than those and short for a placement.
+        tolerance_bytes: a change up to this is standing still: small allocations of a running program.
+        reload_bytes: a loaded task that grows more than this loads again.
+        idle_period_s: over which idle time is measured; Kang et al. use a minute.
+        state_idle_pct: points by which the idle average must move to be told by itself.
+        state_memory_bytes: by how much a GPU's used memory must move to be told by itself.
+        heartbeat_s: the longest a node stays silent.
+        nvml_retry_s: between attempts to reach a driver that is not there.
+        outbox_entries: how many events wait on disk for NATS at most. When full, looking pauses and the broker keeps
+            its journal, so nothing is lost that the hook announced.
+        stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
+        stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
+        kubeconfig: where to advertise the node's resources: a path, `in-cluster`, or empty for nowhere.
+        advertise_s: between looks whether the node still shows them.
+        advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
+        overcommit_ratio: bytes promised per usable byte.
+        sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
+    """
+
+    node: NodeText
+    nats_url: str = "nats://127.0.0.1:4222"
+    broker_root: str = SYSTEM_ROOT
+    state_dir: str = "/var/lib/plimsoll-monitor"
+    log_level: LogLevel = "info"
+    metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    metrics_host: str = "127.0.0.1"
+    sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    reconcile_s: Positive = 5.0
+    settle_s: Positive = 1.0
+    tolerance_bytes: Bytes = 8 * MIB
+    reload_bytes: Bytes = 64 * MIB
+    idle_period_s: Annotated[float, Meta(ge=0.05)] = 60.0
+    state_idle_pct: Positive = 10.0
+    state_memory_bytes: Annotated[int, Meta(ge=1)] = 256 * MIB
+    heartbeat_s: Annotated[float, Meta(gt=0, le=SLOWEST_HEARTBEAT_S)] = 60.0
+    nvml_retry_s: Positive = 10.0
+    outbox_entries: Annotated[int, Meta(ge=10)] = 100_000
+    stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
+    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    kubeconfig: str = ""
+    advertise_s: Positive = 60.0
+    advertise_allocatable: bool = False
+    overcommit_ratio: Annotated[float, Meta(gt=0, le=10)] = 1.0
+    sharers_per_gpu: Annotated[int, Meta(ge=1, le=1000)] = 30
+
+    @property
+    def rules(self) -> Rules:
+        """When memory counts as moving."""
+        return Rules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """When a state is told by itself."""
+        return Thresholds(self.state_idle_pct, self.state_memory_bytes, self.heartbeat_s)
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """The settings.
+
+    Raises:
+        InputError: one is missing, unreadable, out of bounds, or contradicts another.
+    """
+    given = settings.load(Settings, environment)
+    for url in given.nats_url.split(","):
+        settings.check_url(settings.PREFIX + "NATS_URL", url, NATS_SCHEMES)
+    if given.reload_bytes < given.tolerance_bytes:
+        raise InputError(
+            "PLIMSOLL_RELOAD_BYTES",
+            given.reload_bytes,
+            f"is less than PLIMSOLL_TOLERANCE_BYTES ({given.tolerance_bytes})",
+            "give at least as much: otherwise a task at rest would be loading again",
+        )
+    return given
