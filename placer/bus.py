@@ -1,0 +1,57 @@
+"""The placer's connection to NATS: reconnects for ever, with jitter.
+
+What always holds: nothing here gives up because a server is away; errors are logged when they change, not each
+time the same one comes back.
+"""
+
+import random
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client, Server
+
+from plimsoll.pauses import Pauses
+from plimsoll.settings import shown_url
+
+REQUEST_S: Final = 5.0
+"""How long a JetStream request may take."""
+
+log = structlog.get_logger(__name__)
+
+
+async def connect(client: Client, url: str, name: str) -> None:
+    """Connect, however long the server takes to appear; cancelling is safe.
+
+    Args:
+        client: not connected yet; a JetStream context may have been made of it already.
+        url: one NATS URL, or several with commas.
+        name: what the server's monitoring shows.
+    """
+    pauses = Pauses()
+    said: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if said != [text]:
+            said[:] = [text]
+            log.warning("nats is out of reach, trying on", url=shown_url(url), error=text)
+
+    async def on_reconnect() -> None:
+        pauses.reset()
+        said.clear()
+        log.info("nats is back", url=shown_url(url))
+
+    def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
+        return random.choice(servers), pauses.next_s()  # noqa: S311 - spreads load, no secret
+
+    await client.connect(
+        url.split(","),
+        name=name,
+        error_cb=on_error,
+        reconnected_cb=on_reconnect,
+        reconnect_to_server_handler=next_server,
+        max_reconnect_attempts=-1,
+        # Used only before the first connection, where the handler is not asked; drawn for each process.
+        reconnect_time_wait=random.uniform(0.5, 1.5),  # type: ignore[arg-type]  # noqa: S311 - only slept on
+        connect_timeout=int(REQUEST_S),
+    )

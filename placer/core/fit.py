@@ -1,0 +1,278 @@
+"""Whether a node will take a pod, apart from its GPUs: what kube-scheduler filters and the kubelet admits by.
+
+A pod that is bound past these rules does not wait: the kubelet fails it for good (`OutOfcpu`, `NodeAffinity`,
+`NodePorts`, …). What always holds: every pod on a node counts, whoever scheduled it; amounts are whole numbers (CPU
+in thousandths), rounded up; reasons are in kube-scheduler's own words. Order and arithmetic follow Kubernetes 1.36:
+`pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,nodeports,noderesources}` and
+`component-helpers/resource`.
+"""
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from plimsoll.contract import RESOURCES
+from plimsoll.kube.models import (
+    Container,
+    Node,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    Quantities,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+from plimsoll.quantity import parse_exact, parse_milli
+
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+NOT_READY: Final = "node(s) were not ready"
+NODE_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
+OPERATING_SYSTEM: Final = "node(s) didn't match Pod's operating system"
+PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS: Final = "Too many pods"
+
+_OS_LABEL: Final = "kubernetes.io/os"
+_UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared with, never listened on
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node that a container takes."""
+
+    protocol: str
+    address: str
+    port: int
+
+    def clashes(self, other: "HostPort") -> bool:
+        """Whether both cannot be open on one node."""
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a pod takes of its node while it lives there.
+
+    Attributes:
+        amounts: by resource; CPU in thousandths, the others in their own unit.
+        ports: of the node.
+    """
+
+    amounts: Amounts
+    ports: frozenset[HostPort]
+
+
+@dataclass(slots=True)
+class Load:
+    """What the pods on one node take together; kept up to date by `add` and `remove`."""
+
+    amounts: Counter[str] = field(default_factory=Counter)
+    ports: Counter[HostPort] = field(default_factory=Counter)
+    pods: int = 0
+
+    def add(self, needs: Needs) -> None:
+        """A pod came."""
+        self.amounts.update(needs.amounts)
+        self.ports.update(needs.ports)
+        self.pods += 1
+
+    def remove(self, needs: Needs) -> None:
+        """A pod that was added is gone."""
+        self.amounts.subtract(needs.amounts)
+        self.ports.subtract(needs.ports)
+        self.ports = +self.ports
+        self.pods -= 1
+
+
+def needs_of(pod: Pod) -> Needs:
+    """What a pod takes of its node.
+
+    Raises:
+        InputError: an amount is no quantity, or negative.
+    """
+    return Needs(_effective_requests(pod), frozenset(_host_ports(pod)))
+
+
+def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]:
+    """Quantities as whole numbers, rounded up; CPU in thousandths.
+
+    Raises:
+        InputError: one is no quantity.
+    """
+    return {name: _amount(name, value, f"{field_name}[{name}]") for name, value in (quantities or {}).items()}
+
+
+def misfits(pod: Pod, needs: Needs, node: Node, allocatable: Amounts, load: Load) -> tuple[str, ...]:
+    """Why a node will not do for a pod, in kube-scheduler's words; empty if it will.
+
+    As in kube-scheduler, the first kind of reason that applies is told alone, except that every resource that
+    is short is told.
+
+    Args:
+        pod: the pod; its `spec.nodeName` is not asked.
+        needs: `needs_of(pod)`.
+        node: the candidate.
+        allocatable: `amounts_of` its allocatable.
+        load: of every pod assigned to it that has not ended, the assumed ones included.
+    """
+    reason = _repelled(pod, node) or _mismatched(pod, node)
+    if reason is not None:
+        return (reason,)
+    if any(wanted.clashes(taken) for wanted in needs.ports for taken in load.ports):
+        return (PORTS,)
+    return tuple(_shortages(needs.amounts, allocatable, load))
+
+
+def _repelled(pod: Pod, node: Node) -> str | None:
+    tolerations = pod.spec.tolerations or ()
+    if node.spec.unschedulable and not _tolerated(_UNSCHEDULABLE_TAINT, tolerations):
+        return UNSCHEDULABLE
+    for taint in node.spec.taints or ():
+        if taint.effect in _REPELLING and not _tolerated(taint, tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
+    # kube-scheduler relies on a controller to turn the condition into a taint; that takes a while.
+    ready = next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
+    return None if ready == "True" else NOT_READY
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    # Operators newer than Equal (Lt, Gt: alpha) tolerate nothing here: such a pod waits, but is never misplaced.
+    return toleration.operator in (None, "", "Equal") and (toleration.value or "") == (taint.value or "")
+
+
+def _mismatched(pod: Pod, node: Node) -> str | None:
+    labels = node.metadata.labels or {}
+    selector = pod.spec.nodeSelector or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return NODE_AFFINITY
+    affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
+    if required is not None and not _selects(required, node):
+        return NODE_AFFINITY
+    wanted_os = (pod.spec.os or {}).get("name")
+    if wanted_os and labels.get(_OS_LABEL, wanted_os) != wanted_os:
+        return OPERATING_SYSTEM
+    return None
+
+
+def _selects(selector: NodeSelector, node: Node) -> bool:
+    return any(_term_holds(term, node) for term in selector.nodeSelectorTerms)
+
+
+def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
+    expressions, fields = term.matchExpressions or (), term.matchFields or ()
+    if not expressions and not fields:
+        return False  # Kubernetes: an empty term matches nothing
+    labels = node.metadata.labels or {}
+    names = {"metadata.name": node.metadata.name}
+    return all(holds(one, labels) for one in expressions) and all(holds(one, names) for one in fields)
+
+
+def holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str], *, unknown: bool = False) -> bool:
+    """Whether labels meet a requirement; `unknown` is the answer for an operator that is not known here."""
+    label, values = labels.get(requirement.key), requirement.values or []
+    known = {
+        "In": label in values,
+        "NotIn": label not in values,  # codespell:ignore notin
+        "Exists": label is not None,
+        "DoesNotExist": label is None,
+        "Gt": _compares(label, values, operator.gt),
+        "Lt": _compares(label, values, operator.lt),
+    }
+    return known.get(requirement.operator, unknown)
+
+
+def _compares(label: str | None, values: list[str], compare: Callable[[int, int], bool]) -> bool:
+    if label is None or len(values) != 1:
+        return False
+    try:
+        return compare(int(label), int(values[0]))
+    except ValueError:
+        return False
+
+
+def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[str]:
+    if load.pods + 1 > allocatable.get("pods", 0):
+        yield TOO_MANY_PODS
+    for name, amount in wanted.items():
+        # The kubelet ignores extended resources that its node does not advertise; ours may be advertised late,
+        # or not at all, and are decided on by the ledger.
+        if name in RESOURCES and name not in allocatable:
+            continue
+        if amount > 0 and amount > allocatable.get(name, 0) - load.amounts[name]:
+            yield f"Insufficient {name}"
+
+
+def _effective_requests(pod: Pod) -> dict[str, int]:
+    """max(init containers, containers) with sidecars in both, then the pod's own level, then overhead."""
+    running: Counter[str] = Counter()
+    for container in pod.spec.containers:
+        running.update(_requests(container.resources, f"spec.containers[{container.name}]"))
+    starting: dict[str, int] = {}
+    sidecars: Counter[str] = Counter()
+    for container in pod.spec.initContainers or ():
+        asked = Counter(_requests(container.resources, f"spec.initContainers[{container.name}]"))
+        if _is_sidecar(container):
+            sidecars.update(asked)
+            asked = Counter()
+        starting = _greater(starting, sidecars + asked)
+    total = _greater(running + sidecars, starting)
+    total |= {
+        name: amount
+        for name, amount in _requests(pod.spec.resources, "spec").items()
+        if name.startswith(_POD_LEVEL)
+    }
+    overhead = Counter(amounts_of(pod.spec.overhead, "spec.overhead"))
+    return dict(Counter(total) + overhead)
+
+
+def _requests(resources: ResourceRequirements | None, where: str) -> dict[str, int]:
+    """Requests, filled in from limits as the API server does."""
+    if resources is None:
+        return {}
+    given = {**(resources.limits or {}), **(resources.requests or {})}
+    return amounts_of(given, f"{where}.resources")
+
+
+def _greater(one: Amounts, other: Amounts) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _amount(name: str, value: str | float, field_name: str) -> int:
+    if name == "cpu":
+        return parse_milli(value, field_name)
+    return -int(-parse_exact(value, field_name) // 1)
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restartPolicy == "Always"
+
+
+def _host_ports(pod: Pod) -> Iterable[HostPort]:
+    sidecars = [container for container in pod.spec.initContainers or () if _is_sidecar(container)]
+    for container in [*pod.spec.containers, *sidecars]:
+        for port in container.ports or ():
+            # The API server does this filling in for pods on the host's network; a manifest has not seen it.
+            number = port.hostPort or (port.containerPort if pod.spec.hostNetwork else None)
+            if number:
+                yield HostPort(port.protocol or "TCP", port.hostIP or _ANY_ADDRESS, number)

@@ -1,0 +1,198 @@
+"""Who was promised what: the ledger of declared bytes and shares, pod by pod.
+
+The API server is the truth; this is its image, plus the pods assumed to be bound while the write is under
+way. A booking counts in full from the moment of placement, before the pod's process exists and after it
+loaded. What always holds: a pod is booked at most once, and promised shares of a GPU never pass 100.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from plimsoll.contract import ContainerDemand, assigned_gpus, parse_pod
+from plimsoll.errors import PlimsollError
+from plimsoll.events import NodeState
+from plimsoll.kube.models import Pod
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
+
+ASSUMED_BYTES: Final = GIB
+"""What a best-effort pod of which nothing is known counts for, until it is measured: roughly a context and a small
+model. Counting nothing would send a whole burst to the same GPU; counting more would refuse small pods."""
+
+
+REMEMBERED_OWNERS: Final = 10_000
+"""Owners whose peaks are known; every Job is a new one, and the longest unseen goes first."""
+
+
+class ConflictError(PlimsollError):
+    """The ledger no longer has what the plan took: plan again from a fresh view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one container was given of one GPU.
+
+    Attributes:
+        memory_bytes: declared; None for best-effort and whole GPUs.
+        line_bytes: what enforcement holds the container to here: the declaration, or what promises left free.
+    """
+
+    container: ContainerName
+    gpu: GpuUuid
+    memory_bytes: int | None
+    share_pct: int
+    limit_pct: int
+    whole: bool
+    line_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """One pod's place: a node and grants on its GPUs.
+
+    Attributes:
+        owner: what groups pods that do the same work (their controller's uid), or None.
+    """
+
+    pod: PodUid
+    node: NodeName
+    grants: tuple[Grant, ...]
+    owner: str | None = None
+
+
+GpuKey = tuple[NodeName, GpuUuid]
+
+
+class Ledger:
+    """All bookings, indexed by pod and by GPU. Not thread-safe: one event loop owns it."""
+
+    def __init__(self) -> None:
+        self._bookings: dict[PodUid, Booking] = {}
+        self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
+        self._peaks_bytes: dict[str, int] = {}  # the longest unseen first
+
+    def book(self, booking: Booking) -> None:
+        """Count a pod from now on.
+
+        Raises:
+            ConflictError: the pod is booked already, or a GPU's promised shares would pass 100, or a whole GPU
+                would be shared. Nothing is changed then.
+        """
+        if booking.pod in self._bookings:
+            raise ConflictError(f"pod {booking.pod} is booked on {self._bookings[booking.pod].node} already")
+        self._refuse_overbooking(booking)
+        self.restore(booking)
+
+    def restore(self, booking: Booking) -> None:
+        """Count a pod that is bound already, whatever the ledger thinks of it: the API server is the truth."""
+        self.forget(booking.pod)
+        self._bookings[booking.pod] = booking
+        for grant in booking.grants:
+            self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
+
+    def forget(self, pod: PodUid) -> Booking | None:
+        """Stop counting a pod: it ended, was deleted, or its bind was refused. Returns what it had."""
+        booking = self._bookings.pop(pod, None)
+        if booking is not None:
+            for grant in booking.grants:
+                self._by_gpu[booking.node, grant.gpu].pop(pod, None)
+        return booking
+
+    def observe(self, state: NodeState) -> None:
+        """Learn peaks from a report: what best-effort pods of the same owner are expected to need."""
+        for gpu in state.gpus:
+            peaks: defaultdict[PodUid, int] = defaultdict(int)
+            for task in gpu.tasks:
+                if task.pod in self._bookings and task.pod is not None:
+                    peaks[task.pod] += task.peak_bytes
+            for pod, peak_bytes in peaks.items():
+                owner = self._bookings[pod].owner
+                if owner is not None:
+                    self._learn(owner, peak_bytes)
+
+    def _learn(self, owner: str, peak_bytes: int) -> None:
+        self._peaks_bytes[owner] = max(peak_bytes, self._peaks_bytes.pop(owner, 0))
+        if len(self._peaks_bytes) > REMEMBERED_OWNERS:
+            del self._peaks_bytes[next(iter(self._peaks_bytes))]
+
+    def booking(self, pod: PodUid) -> Booking | None:
+        """A pod's booking, or None."""
+        return self._bookings.get(pod)
+
+    def bookings(self) -> Iterable[Booking]:
+        """All of them."""
+        return self._bookings.values()
+
+    def on_gpu(self, node: NodeName, gpu: GpuUuid) -> tuple[Booking, ...]:
+        """The bookings that have a grant on one GPU."""
+        return tuple(self._by_gpu.get((node, gpu), {}).values())
+
+    def peak_bytes(self, owner: str | None) -> int | None:
+        """The most that a pod of this owner was seen to hold on one GPU, or None if none was seen."""
+        return self._peaks_bytes.get(owner) if owner is not None else None
+
+    def expected_bytes(self, booking: Booking, gpu: GpuUuid) -> int:
+        """What a pod is expected to need on one GPU: declared, learned, or assumed."""
+        best_effort_bytes = self.best_effort_bytes(booking.owner)
+        grants = (grant for grant in booking.grants if grant.gpu == gpu)
+        return sum(
+            grant.line_bytes if grant.whole else (grant.memory_bytes or best_effort_bytes) for grant in grants
+        )
+
+    def best_effort_bytes(self, owner: str | None) -> int:
+        """What one best-effort container of this owner is expected to need on one GPU."""
+        learned = self.peak_bytes(owner)
+        return ASSUMED_BYTES if learned is None else learned
+
+    def _refuse_overbooking(self, booking: Booking) -> None:
+        for gpu in {grant.gpu for grant in booking.grants}:
+            sharers = (*self.on_gpu(booking.node, gpu), booking)
+            both = [grant for one in sharers for grant in one.grants if grant.gpu == gpu]
+            if sum(grant.share_pct for grant in both) > 100:
+                raise ConflictError(f"promised shares of GPU {gpu} on {booking.node} would pass 100")
+            if len(both) > 1 and any(grant.whole for grant in both):
+                raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
+
+
+def owner_of(pod: Pod) -> str | None:
+    """What groups pods that do the same work: the uid of their controller (ReplicaSet, Job, …), or None."""
+    owners = pod.metadata.ownerReferences or []
+    return next((owner.uid for owner in owners if owner.controller), None)
+
+
+def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
+    """The booking that a bound pod's own annotations state; None for a pod that was given no GPU.
+
+    Args:
+        pod: bound; `spec.nodeName` is set.
+        usable_bytes: of the node's GPUs, for whole ones; a GPU not in it counts as 0 until it is reported.
+
+    Raises:
+        InputError: its demands cannot be read (somebody changed them after placement).
+    """
+    assigned = assigned_gpus(pod)
+    if not assigned or not pod.spec.nodeName:
+        return None
+    demands = {demand.container: demand for demand in parse_pod(pod).containers}
+    grants = tuple(
+        grant_of(demands[name], gpu, usable_bytes.get(gpu, 0))
+        for name, gpus in assigned.items()
+        if name in demands
+        for gpu in gpus
+    )
+    return Booking(PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName), grants, owner_of(pod))
+
+
+def grant_of(demand: ContainerDemand, gpu: GpuUuid, free_bytes: int) -> Grant:
+    """What a container is given of a GPU on which `free_bytes` are free for it."""
+    return Grant(
+        container=demand.container,
+        gpu=gpu,
+        memory_bytes=demand.memory_bytes,
+        share_pct=100 if demand.whole else demand.share_pct,
+        limit_pct=demand.limit_pct,
+        whole=demand.whole,
+        line_bytes=max(free_bytes, 0) if demand.memory_bytes is None else demand.memory_bytes,
+    )

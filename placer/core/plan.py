@@ -1,0 +1,207 @@
+"""One decision: which of these nodes, and which of its GPUs for which container, or why none.
+
+`plan` is given nodes in the order of the sorted list, a page at a time, and reads nothing else. Whoever calls it
+books the plan before awaiting anything.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placer.core.ledger import Booking, Grant, Ledger, grant_of
+from placer.core.policies import Policy
+from placer.core.reasons import Reason
+from placer.core.room import Room, misfit, room_on
+from placer.core.view import GpuView, NodeView
+from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.errors import InputError
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+
+NodeFit = Callable[[NodeName], tuple[str, ...]]
+"""Why a node will not do for reasons other than GPUs; empty if it will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A pod to place; `owner` groups pods that do the same work, or is None."""
+
+    pod: PodUid
+    demand: PodDemand
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where a pod goes. `sub_scores` explain `score`, by container and part."""
+
+    booking: Booking
+    policy: str
+    score: float
+    sub_scores: Mapping[str, Mapping[str, float]]
+
+    @property
+    def gpus(self) -> dict[ContainerName, tuple[GpuUuid, ...]]:
+        """The GPUs of each container, in its order."""
+        given: dict[ContainerName, tuple[GpuUuid, ...]] = {}
+        for grant in self.booking.grants:
+            given[grant.container] = (*given.get(grant.container, ()), grant.gpu)
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no node would do: reasons by node, and the most memory that was free on one of their GPUs."""
+
+    reasons: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    best_free_bytes: int = 0
+
+
+def together(refusals: Iterable[Refusal]) -> Refusal:
+    """The refusals of several nodes, or pages of nodes, as one."""
+    reasons: dict[NodeName, tuple[str, ...]] = {}
+    best_free_bytes = 0
+    for refusal in refusals:
+        reasons |= refusal.reasons
+        best_free_bytes = max(best_free_bytes, refusal.best_free_bytes)
+    return Refusal(reasons, best_free_bytes)
+
+
+def plan(
+    request: Request, nodes: Sequence[NodeView], ledger: Ledger, policy: Policy, fit: NodeFit = lambda _: ()
+) -> Plan | Refusal:
+    """The best place among these nodes.
+
+    Every node given is looked at; among equal scores the earlier one wins, so the list's order decides.
+
+    Args:
+        request: the pod.
+        nodes: in order of preference, usually one page of the sorted list.
+        ledger: everybody's bookings; not changed.
+        policy: how to choose among GPUs that fit.
+        fit: the front end's own filter (CPU, taints, …); its reasons are kept beside ours.
+    """
+    best: Plan | None = None
+    refusals: list[Refusal] = []
+    for node in nodes:
+        unfit = fit(node.node)
+        tried = Refusal({node.node: unfit}) if unfit else _plan_on(request, node, ledger, policy)
+        if isinstance(tried, Refusal):
+            refusals.append(tried)
+        elif best is None or tried.score > best.score:
+            best = tried
+    return together(refusals) if best is None else best
+
+
+def check_supported(demand: PodDemand) -> None:
+    """Refuse by name what no policy handles, so that it is never placed as if it were not there.
+
+    Raises:
+        InputError: the pod carries such a wish.
+    """
+    for name, value in (
+        ("affinity", demand.affinity),
+        ("anti-affinity", demand.anti_affinity),
+        ("exclusion", demand.exclusion),
+    ):
+        if value is not None:
+            where = f"metadata.annotations[plimsoll.dev/{name}]"
+            raise InputError(where, value, "is not handled by this version", "remove the annotation")
+    several = next((one for one in demand.containers if one.gpus > 1), None)
+    if demand.gpu_id is not None and several is not None:
+        problem = f"names one GPU and container {several.container} asks for {several.gpus}"
+        raise InputError("metadata.annotations[plimsoll.dev/gpu-id]", demand.gpu_id, problem, "ask for 1 GPU")
+
+
+def _plan_on(request: Request, node: NodeView, ledger: Ledger, policy: Policy) -> Plan | Refusal:
+    """A plan on one node: containers one by one, those that are hardest to place first.
+
+    The policy's order of GPUs is tried first. It is greedy, so where it strands a container that would have fitted,
+    a second try takes the tightest GPU each time.
+    """
+    if not request.demand.containers:
+        return Plan(Booking(request.pod, node.node, (), request.owner), policy.name, 0.0, {})
+    usable, reason = _usable_gpus(node, request.demand)
+    if reason is not None:
+        return Refusal({node.node: (reason.value,)})
+    attempt = _Attempt(request, node.node, usable, ledger)
+    tried = attempt.run(policy.score)
+    if isinstance(tried, Refusal) and len(request.demand.containers) > 1:
+        tried = attempt.run(lambda room, _: -room.free_ratio)
+    if isinstance(tried, Refusal):
+        return tried
+    return _explained(request, node.node, tried, policy)
+
+
+def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy: Policy) -> Plan:
+    position = {demand.container: index for index, demand in enumerate(request.demand.containers)}
+    chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
+    scores = [policy.score(choice.room, choice.demand) for choice in chosen]
+    return Plan(
+        booking=Booking(request.pod, node, tuple(choice.grant for choice in chosen), request.owner),
+        policy=policy.name,
+        score=min(scores, default=0.0),
+        sub_scores={
+            f"{choice.demand.container}/{choice.grant.gpu}": policy.sub_scores(choice.room, choice.demand)
+            for choice in chosen
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    demand: ContainerDemand
+    grant: Grant
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Containers of one pod onto the GPUs of one node, greedily."""
+
+    request: Request
+    node: NodeName
+    gpus: tuple[GpuView, ...]
+    ledger: Ledger
+
+    def run(self, prefer: Callable[[Room, ContainerDemand], float]) -> list[_Choice] | Refusal:
+        chosen: list[_Choice] = []
+        for demand in sorted(self.request.demand.containers, key=_hardest_first):
+            more = self._place(demand, tuple(choice.grant for choice in chosen), prefer)
+            if isinstance(more, Refusal):
+                return more
+            chosen += more
+        return chosen
+
+    def _place(
+        self,
+        demand: ContainerDemand,
+        so_far: tuple[Grant, ...],
+        prefer: Callable[[Room, ContainerDemand], float],
+    ) -> list[_Choice] | Refusal:
+        pending = Booking(self.request.pod, self.node, so_far, self.request.owner)
+        rooms = [room_on(self.node, gpu, self.ledger, pending) for gpu in self.gpus]
+        expected = demand.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)
+        verdicts = [(room, misfit(room, demand, expected)) for room in rooms]
+        fitting = sorted((room for room, why in verdicts if why is None), key=lambda r: -prefer(r, demand))
+        if len(fitting) >= demand.gpus:
+            return [
+                _Choice(demand, grant_of(demand, room.gpu.uuid, room.free_bytes), room)
+                for room in fitting[: demand.gpus]
+            ]
+        whys = {why.value for _, why in verdicts if why is not None}
+        if fitting or not whys:
+            whys = {Reason.GPU_COUNT.value}
+        return Refusal({self.node: tuple(sorted(whys))}, max((room.free_bytes for room in rooms), default=0))
+
+
+def _hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
+    return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)
+
+
+def _usable_gpus(node: NodeView, demand: PodDemand) -> tuple[tuple[GpuView, ...], Reason | None]:
+    if not node.gpus:
+        return (), Reason.NO_REPORT
+    of_model = tuple(gpu for gpu in node.gpus if not demand.gpu_models or gpu.model in demand.gpu_models)
+    if not of_model:
+        return (), Reason.GPU_MODEL
+    named = tuple(gpu for gpu in of_model if demand.gpu_id in (None, gpu.uuid))
+    return named, None if named else Reason.GPU_ID

@@ -1,0 +1,32 @@
+"""Where memory and compute are freest: Kang et al. 2024, on the ledger's headroom instead of measured memory alone.
+
+The paper scores `(1 − used/total) × idle`; we take as used what was promised too, since two pods placed in one
+second would both see the same free memory otherwise. See `placer.core.score` for formula and source.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from placer.core.room import Room
+from placer.core.score import Formula, gpu_score
+from plimsoll.contract import ContainerDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """Prefers the GPU with the greatest product of free memory and idle time."""
+
+    name: str
+    formula: Formula
+
+    def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:  # noqa: ARG002 - one interface
+        """Free memory and idle time, each 0–1."""
+        return {"free": round(room.free_ratio, 6), "idle": round(room.gpu.idle_pct / 100, 6)}
+
+    def score(self, room: Room, demand: ContainerDemand) -> float:  # noqa: ARG002 - one interface for all policies
+        """`placer.core.score.gpu_score` of the headroom, 0 to 1 + its tie-break."""
+        return gpu_score(room.free_ratio, room.gpu.idle_pct, self.formula)
+
+
+HEADROOM: Final = Headroom("headroom", Formula.PROSE)
+LITERAL: Final = Headroom("kang-literal", Formula.LITERAL)

@@ -1,0 +1,38 @@
+"""Why a node will not do, in the words of `kubectl describe pod`, and how reasons are added up."""
+
+import enum
+from collections import Counter
+from collections.abc import Mapping
+
+from plimsoll.contract import GPU_MEMORY, GPU_SHARE
+from plimsoll.names import NodeName
+
+
+class Reason(enum.Enum):
+    """Why a GPU will not do; the value is what people read."""
+
+    GPU_MEMORY = f"Insufficient {GPU_MEMORY} on one GPU"
+    GPU_SHARE = f"Insufficient {GPU_SHARE} on one GPU"
+    GPU_SHARERS = "GPU(s) had too many sharers"
+    GPU_NOT_EMPTY = "GPU(s) were in use and a whole one was asked for"
+    GPU_TAKEN_WHOLE = "GPU(s) belonged to one container alone"
+    GPU_MODEL = "GPU(s) were of another model"
+    GPU_ID = "node(s) didn't have the requested GPU"
+    GPU_COUNT = "node(s) had too few fitting GPUs"
+    NO_REPORT = "node(s) had no GPU report"
+
+
+def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:
+    """`0/N nodes are available: 2 Insufficient cpu, 1 …`, as kube-scheduler writes it.
+
+    Args:
+        total: nodes in the cluster.
+        reasons: of each node that was looked at; a node may have several, each counted.
+    """
+    counts = Counter(reason for given in reasons.values() for reason in given)
+    if not counts:
+        return f"0/{total} nodes are available."
+    listed = ", ".join(
+        f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))
+    )
+    return f"0/{total} nodes are available: {listed}."

@@ -1,0 +1,67 @@
+"""How good a GPU is to place on, from what was measured: the scores of the sorted list.
+
+Source: J. Kang, H. Lee, D. Lee, "Pod Placement Techniques to Avoid Job Failures Due to Low GPU Memory in a
+Kubernetes Environment with Shared GPUs", IJASEIT 2024, §II.B and Algorithm 1. Its prose and its formula
+disagree: the prose prefers GPUs that are idle, the formula of Algorithm 1, line 5,
+`(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose by default; the literal formula stays
+selectable, to reproduce the paper as printed.
+
+Deviations: `total` is what is usable, without the driver's own reserve. A product is zero for every GPU that
+was busy all minute, however much memory it has free, so equal products are ordered by free memory
+(`TIE_BREAK`). A node's score is its best GPU's, as a shared-GPU container needs one GPU with room, not a mean.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from plimsoll.events import NodeState
+from plimsoll.names import GpuUuid
+
+TIE_BREAK: Final = 1e-6
+"""Weight of free memory beside the product: far below any difference in products that means something (idle
+time is measured to about 0.1 %), far above a double's rounding."""
+
+
+class Formula(enum.Enum):
+    """Which reading of the paper."""
+
+    PROSE = "prose"
+    LITERAL = "literal"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScores:
+    """A node's score and each of its GPUs', 0 to 1 + `TIE_BREAK`; higher is better.
+
+    A node without a GPU scores 0.
+    """
+
+    node: float
+    gpus: Mapping[GpuUuid, float]
+
+
+def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PROSE) -> float:
+    """The score of one GPU.
+
+    Args:
+        free_ratio: free memory ÷ usable memory, 0–1; clamped, as a report may be taken mid-allocation.
+        idle_pct: decayed idle average, 0–100.
+        formula: `PROSE`, free × idle; `LITERAL`, free × busy.
+
+    Returns:
+        0 to 1 + `TIE_BREAK`.
+    """
+    free = min(max(free_ratio, 0.0), 1.0)
+    idle = min(max(idle_pct, 0.0), 100.0) / 100
+    return free * (idle if formula is Formula.PROSE else 1 - idle) + TIE_BREAK * free
+
+
+def node_scores(state: NodeState, formula: Formula = Formula.PROSE) -> NodeScores:
+    """The scores that the sorted list keeps for a report."""
+    gpus = {
+        gpu.uuid: gpu_score(1 - gpu.used_bytes / gpu.usable_bytes, gpu.idle_pct, formula)
+        for gpu in state.gpus
+    }
+    return NodeScores(max(gpus.values(), default=0.0), gpus)

@@ -1,0 +1,48 @@
+"""What the reports say of nodes and GPUs, as a decision reads it: frozen, and indexed by pod."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plimsoll.events import Gpu, NodeState
+from plimsoll.names import GpuUuid, NodeName, PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU as last reported.
+
+    Attributes:
+        usable_bytes: NVML's total less what the driver reserves.
+        used_bytes: held by all processes together.
+        idle_pct: decayed idle average, 0–100.
+        measured_bytes: held by each pod's processes, of pods that the monitor could name.
+    """
+
+    uuid: GpuUuid
+    model: str
+    usable_bytes: int
+    used_bytes: int
+    idle_pct: float
+    measured_bytes: Mapping[PodUid, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as last reported; `order` is the report's (epoch, seq)."""
+
+    node: NodeName
+    order: tuple[int, int]
+    gpus: tuple[GpuView, ...]
+
+
+def node_view(state: NodeState) -> NodeView:
+    """A report, indexed for planning."""
+    return NodeView(state.node, state.order, tuple(_gpu_view(gpu) for gpu in state.gpus))
+
+
+def _gpu_view(gpu: Gpu) -> GpuView:
+    measured: dict[PodUid, int] = {}
+    for task in gpu.tasks:
+        if task.pod is not None:
+            measured[task.pod] = measured.get(task.pod, 0) + task.used_bytes
+    return GpuView(gpu.uuid, gpu.model, gpu.usable_bytes, gpu.used_bytes, gpu.idle_pct, measured)

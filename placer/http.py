@@ -1,0 +1,157 @@
+"""HTTP: metrics, health and state on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
+
+What always holds: nothing that arrives over TCP changes anything. Pods become processes of the placer's user, so
+only that user may hand them in: over a socket that nobody else can open.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from placer.local.frontend import LocalFrontEnd
+from placer.local.manifest import MANIFEST_BYTES, parse_manifests
+from plimsoll.api import PODS_PATH, STATE_PATH, Problem, State
+from plimsoll.errors import InputError
+from plimsoll.names import PodUid
+from plimsoll.settings import PREFIX
+from plimsoll.web import serving, serving_tcp
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What is served.
+
+    Attributes:
+        state: the picture of now.
+        is_ready: whether everything that decisions are made on was seen once.
+        registry: what `/metrics` shows.
+        local: takes pods on the UNIX socket, or None.
+    """
+
+    state: Callable[[], State]
+    is_ready: Callable[[], bool]
+    registry: CollectorRegistry
+    local: LocalFrontEnd | None = None
+
+
+def serving_port(api: Api, address: str, port: int) -> contextlib.AbstractAsyncContextManager[int]:
+    """Serve what may be read on a TCP port until the context ends; gives the port, also where 0 was asked for.
+
+    Raises:
+        InputError: the port cannot be had.
+    """
+    return serving_tcp(_routes(api), address, port, PREFIX + "HTTP_PORT")
+
+
+@contextlib.asynccontextmanager
+async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve everything on a listening UNIX socket (`open_socket`) until the context ends, then remove it."""
+    path = Path(listener.getsockname())
+    try:
+        async with serving([*_routes(api), *_pod_routes(api)], MANIFEST_BYTES) as runner:
+            await web.SockSite(runner, listener).start()
+            yield
+    finally:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+
+
+def open_socket(path: Path) -> socket.socket:
+    """A listening UNIX socket that only its owner may open; replaces one that nobody listens on. Blocks.
+
+    Raises:
+        InputError: the path cannot be used, or another placer listens there.
+    """
+    name = PREFIX + "CONTROL_SOCKET"
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_stale(path, name)
+        # Before bind, so that there is no moment in which others could open it.
+        os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+        listener.bind(os.fspath(path))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        remedy = "name a path of at most 107 bytes in a directory of your own"
+        raise InputError(name, os.fspath(path), f"cannot be used ({error})", remedy) from error
+    except InputError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_stale(path: Path, name: str) -> None:
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+    raise InputError(name, os.fspath(path), "belongs to a running placer", "end that one, or choose another")
+
+
+def _routes(api: Api) -> list[web.RouteDef]:
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        if api.is_ready():
+            return web.Response(text="ok\n")
+        return web.Response(
+            status=503, text="reports, or the cluster's pods and nodes, are still being read\n"
+        )
+
+    async def state(_: web.Request) -> web.Response:
+        return _json(api.state())
+
+    return [
+        web.get("/metrics", make_aiohttp_handler(api.registry)),
+        web.get("/healthz", healthy),
+        web.get("/readyz", ready),
+        web.get(STATE_PATH, state),
+    ]
+
+
+def _pod_routes(api: Api) -> list[web.RouteDef]:
+    local = api.local
+    if local is None:
+        return []
+
+    async def submit(request: web.Request) -> web.Response:
+        try:
+            pods = parse_manifests(await request.read())
+            for pod in pods:
+                local.check(pod)
+            return _json([local.enqueue(pod) for pod in pods], status=201)
+        except InputError as error:
+            return _json(Problem(message=str(error)), status=400)
+
+    async def rows(_: web.Request) -> web.Response:
+        return _json(local.pods.rows())
+
+    async def end(request: web.Request) -> web.Response:
+        row = await local.end(PodUid(request.match_info["uid"]))
+        if row is None:
+            return _json(Problem(message=f"uid: {request.match_info['uid']!r} is no pod here"), status=404)
+        return _json(row)
+
+    return [
+        web.post(PODS_PATH, submit),
+        web.get(PODS_PATH, rows),
+        web.delete(PODS_PATH + "/{uid}", end),
+    ]
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -1,0 +1,317 @@
+"""From the bus into the placer: reports from JetStream into the view and, newer-only, into the sorted list.
+
+What always holds: a message is acknowledged only once Redis has it; a damaged one is logged, terminated, and
+holds nobody up; while NATS or Redis is away everything waits in the stream. The list in Redis is compared with
+the view all the time, and filled again from the stream's last message per subject when it fell behind. A node that
+fell silent for good is forgotten, so that neither grows with every node that ever was.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import nats.errors
+import structlog
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from placer.bus import REQUEST_S
+from placer.metrics import Metrics
+from placer.reports import ReportView, newest_of_each
+from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
+from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.errors import InputError
+from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
+from plimsoll.names import NodeName
+from plimsoll.pauses import Pauses
+from plimsoll.subjects import REPORTS, STREAM, node_token
+
+BATCH: Final = 256
+"""Messages taken at once: a burst of a large cluster costs Redis one exchange."""
+
+IDLE_S: Final = 2.0
+"""How long a request for messages waits on the server; after a silent one, the consumer's existence is checked.
+A server that was killed has forgotten the request, so this is also how long we may wait in vain."""
+
+ACK_WAIT_S: Final = 10.0
+"""After this an unacknowledged message comes again, which changes nothing but the counts."""
+
+FORGET_CONSUMER_S: Final = 24 * 3600.0
+"""A placer that never comes back must not leave its consumer for ever; one that does finds its place again."""
+
+FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
+"""A node silent for so long left the cluster, or what it last said is worth nothing any more."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeOptions:
+    """What may differ from one placer to another.
+
+    Attributes:
+        durable: name of its consumer in the stream; placers that run at once have different ones.
+        check_s: how often the list in Redis is compared with the reports.
+        forget_s: how long a node may be silent before it is forgotten.
+        stream: how the stream is made if it is missing.
+    """
+
+    durable: str
+    check_s: float
+    forget_s: float = FORGET_NODE_S
+    stream: Stream = field(default_factory=Stream)
+
+
+class Intake:
+    """Takes reports in until cancelled.
+
+    Attributes:
+        ready: set once view and list hold every node's last report.
+    """
+
+    def __init__(
+        self,
+        jetstream: JetStreamContext,
+        scores: ScoreList,
+        reports: ReportView,
+        metrics: Metrics,
+        options: IntakeOptions,
+    ) -> None:
+        self._jetstream = jetstream
+        self._scores = scores
+        self._reports = reports
+        self._metrics = metrics
+        self._options = options
+        self._heard_s: dict[NodeName, float] = {}  # when each node's newest report came, on the loop's clock
+        self.ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Load the last reports, then follow new ones; returns only by cancellation."""
+        await self._load()
+        await self._refill()
+        await self._drop_strangers()
+        self.ready.set()
+        log.info("the list is complete", nodes=len(self._reports))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="follow reports")
+            tasks.create_task(self._keep_complete(), name="keep the list complete")
+
+    async def forget(self, node: NodeName) -> None:
+        """Drop a node that left, from view and list; a later report brings it back.
+
+        Raises:
+            ScoresAwayError: Redis did not answer; forget again.
+        """
+        heard_s = self._heard_s.get(node)
+        self._reports.forget(node)
+        self._metrics.nodes.set(len(self._reports))
+        await self._scores.forget(node)
+        if self._heard_s.get(node) == heard_s:  # else it reported meanwhile
+            self._heard_s.pop(node, None)
+
+    async def _load(self) -> None:
+        """Bring the view up to the stream, however long that takes to succeed."""
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            try:
+                await self._load_once()
+            except (nats.errors.Error, TimeoutError) as error:
+                log.warning("the last reports cannot be read, trying on", error=_said(error))
+                await asyncio.sleep(pauses.next_s())
+            else:
+                return
+
+    async def _load_once(self) -> None:
+        await self._options.stream.ensure(self._jetstream)
+        for message in await last_messages(self._jetstream):
+            try:
+                self._keep(_report(message))
+            except InputError as error:
+                log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
+
+    async def _follow(self) -> None:
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            try:
+                await self._options.stream.ensure(self._jetstream)
+                async with _consumer(self._jetstream, self._options.durable) as subscription:
+                    while True:
+                        heed_cancellation()
+                        await self._take(subscription)
+                        pauses.reset()
+            except (nats.errors.Error, TimeoutError) as error:
+                log.warning("reports cannot be followed, trying on", error=_said(error))
+                await asyncio.sleep(pauses.next_s())
+
+    async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
+        """Take what is there, or wait for more, and acknowledge it once it is safe."""
+        try:
+            messages = await subscription.fetch(BATCH, timeout=IDLE_S)
+        except nats.errors.TimeoutError:
+            # Silence is normal, and also what a deleted consumer looks like.
+            await self._jetstream.consumer_info(STREAM, self._options.durable)
+            return
+        sound: list[Msg] = []
+        states: list[NodeState] = []
+        for message in messages:
+            try:
+                states.append(_report(message))
+            except InputError as error:
+                await self._terminate(message, error)
+            else:
+                sound.append(message)
+        await self._take_in(states)
+        for message in sound:
+            await message.ack()
+
+    async def _take_in(self, states: Sequence[NodeState]) -> None:
+        for state in states:
+            self._keep(state)
+        newest = newest_of_each(states)
+        applied = await self._apply(newest)
+        self._metrics.reports.labels("applied").inc(applied)
+        self._metrics.reports.labels("stale").inc(len(states) - applied)
+
+    def _keep(self, state: NodeState) -> None:
+        if self._reports.apply(state):
+            self._heard_s[state.node] = asyncio.get_running_loop().time()
+        self._metrics.nodes.set(len(self._reports))
+
+    async def _terminate(self, message: Msg, error: InputError) -> None:
+        """Have nobody see this message again: it will not get better."""
+        self._metrics.reports.labels("damaged").inc()
+        log.error(
+            "a damaged event is dropped",
+            subject=message.subject,
+            field=error.field,
+            value=str(error.value),
+            problem=error.problem,
+            remedy=error.remedy,
+        )
+        await message.term()
+
+    async def _apply(self, states: Sequence[NodeState]) -> int:
+        """Bring reports into Redis, however long that takes; returns how many changed something."""
+        pauses = Pauses()
+        while True:
+            try:
+                return (await self._scores.apply(states)).count(Outcome.APPLIED)
+            except ScoresLostError:
+                await self._refill()
+            except ScoresAwayError as error:
+                log.warning("reports wait for Redis", reports=len(states), error=str(error))
+                await asyncio.sleep(pauses.next_s())
+
+    async def _keep_complete(self) -> None:
+        """Notice a list that was lost or went back in time, also while no report comes."""
+        while True:
+            await asyncio.sleep(self._options.check_s)
+            try:
+                await self._forget_silent()
+                orders = await self._scores.orders()
+            except ScoresAwayError as error:
+                log.warning("the list cannot be checked, trying on", error=str(error))
+                continue
+            if orders is None or any(orders.get(node, (0, 0)) < s.order for node, s in self._reports.items()):
+                await self._restore(lost=orders is None)
+
+    async def _forget_silent(self) -> None:
+        before_s = asyncio.get_running_loop().time() - self._options.forget_s
+        for node in [node for node, heard_s in self._heard_s.items() if heard_s < before_s]:
+            log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
+            await self.forget(node)
+
+    async def _drop_strangers(self) -> None:
+        """Forget nodes of which the list still knows and the stream does not: they left while nobody was here."""
+        with contextlib.suppress(ScoresAwayError):  # they do no harm, and the next start tries again
+            for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
+                await self.forget(node)
+
+    async def _restore(self, *, lost: bool) -> None:
+        """Fill the list again, from the stream if it is in reach, else from the view alone."""
+        if lost:
+            log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
+            with contextlib.suppress(nats.errors.Error, TimeoutError):  # the view holds the same reports
+                await self._load_once()
+        await self._refill()
+
+    async def _refill(self) -> None:
+        pauses = Pauses()
+        while True:
+            try:
+                await self._scores.fill(self._reports.values())
+            except ScoresAwayError as error:
+                log.warning("the list cannot be filled, trying on", error=str(error))
+                await asyncio.sleep(pauses.next_s())
+            else:
+                self._metrics.refills.inc()
+                return
+
+
+async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
+    """The last message of each report subject in the stream.
+
+    Raises:
+        nats.errors.Error: no answer, or not all of them in time.
+    """
+    config = ConsumerConfig(
+        filter_subjects=list(REPORTS),
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=ACK_WAIT_S,
+        mem_storage=True,
+        num_replicas=1,
+    )
+    info = await jetstream.add_consumer(STREAM, config)
+    subscription = await jetstream.pull_subscribe_bind(consumer=info.name, stream=STREAM)
+    messages: list[Msg] = []
+    try:
+        while len(messages) < (info.num_pending or 0):
+            heed_cancellation()
+            messages += await subscription.fetch(BATCH, timeout=REQUEST_S)
+    finally:
+        with contextlib.suppress(nats.errors.Error):  # the server forgets an idle consumer by itself
+            await subscription.unsubscribe()
+            await jetstream.delete_consumer(STREAM, info.name)
+    return messages
+
+
+@contextlib.asynccontextmanager
+async def _consumer(
+    jetstream: JetStreamContext, durable: str
+) -> AsyncIterator[JetStreamContext.PullSubscription]:
+    """The placer's durable consumer of reports, made if it is not there."""
+    config = ConsumerConfig(
+        durable_name=durable,
+        filter_subjects=list(REPORTS),
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=ACK_WAIT_S,
+        inactive_threshold=FORGET_CONSUMER_S,
+    )
+    await jetstream.add_consumer(STREAM, config)
+    subscription = await jetstream.pull_subscribe_bind(consumer=durable, stream=STREAM)
+    try:
+        yield subscription
+    finally:
+        with contextlib.suppress(nats.errors.Error):  # a closed connection has no subscriptions left
+            await subscription.unsubscribe()
+
+
+def _report(message: Msg) -> NodeState:
+    """The state in a message, whose subject must name the same node: a monitor may speak for its own alone."""
+    state = decode_report(message.data).state
+    token = message.subject.rpartition(".")[2]
+    if node_token(state.node) != token:
+        remedy = "publish a node's reports on its own subject"
+        raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
+    return state
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,160 @@
+"""The one write that places a pod: node and GPUs together, or neither.
+
+The API server merges a Binding's annotations into the pod in the same write as `spec.nodeName`, and refuses a second
+bind with 409. What always holds: the pod's uid is a precondition, so a namesake made meanwhile is never bound; an
+answer that was lost is cleared up by reading the pod again, never by guessing; until it is cleared up the caller
+keeps what it assumed.
+"""
+
+import asyncio
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from placer.core.plan import Plan
+from plimsoll.contract import ASSIGNED_PREFIX, DECISION, Decision, assigned_annotation
+from plimsoll.kube.client import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    RefusedError,
+    TransientError,
+    Transport,
+)
+from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.names import NodeName
+
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 5.0
+"""Between attempts while the API server does not answer: it holds up one pod, not the queue."""
+ATTEMPTS: Final = 8
+"""Writes without a clear answer, each seen by a read to have done nothing, before the place is given up. They
+span some 15 s: a write that was still under way somewhere has landed or died by then."""
+
+
+class Outcome(enum.Enum):
+    """What became of a bind."""
+
+    BOUND = "bound"
+    ELSEWHERE = "bound by somebody else"
+    GONE = "gone"
+    REFUSED = "refused"
+
+
+class _NotBoundError(TransientError):
+    """The write had no clear answer, and the pod was read and has no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a pod is to go, and what is written on it in the same write."""
+
+    pod: Pod
+    node: NodeName
+    annotations: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        """Of the pod."""
+        return f"/api/v1/namespaces/{self.pod.metadata.namespace}/pods/{self.pod.metadata.name}"
+
+    def body(self) -> dict[str, object]:
+        """The Binding."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": self.pod.metadata.name,
+                "namespace": self.pod.metadata.namespace,
+                "uid": self.pod.metadata.uid,
+                "annotations": dict(self.annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+
+
+def answer(plan: Plan, time: str) -> dict[str, str]:
+    """The annotations that tell a pod its GPUs and why; empty for a pod that asked for none.
+
+    Args:
+        plan: where it goes.
+        time: of the decision, RFC 3339 in UTC.
+    """
+    given = {assigned_annotation(container): ",".join(gpus) for container, gpus in plan.gpus.items()}
+    if not given:
+        return {}
+    lines: dict[str, dict[str, int]] = {container: {} for container in plan.gpus}
+    for grant in plan.booking.grants:
+        lines[grant.container][grant.gpu] = grant.line_bytes
+    decision = Decision(score=plan.score, policy=plan.policy, time=time, parts=plan.sub_scores, lines=lines)
+    return {**given, DECISION: msgspec.json.encode(decision).decode()}
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Carries out placements on the API server."""
+
+    transport: Transport
+
+    async def bind(self, target: Target) -> tuple[Outcome, str]:
+        """Write a placement and return what became of it, and the server's words where it is not `BOUND`.
+
+        Does not return before that is known: while the server does not answer, it asks again, for an answer
+        that was lost may mean that the pod is bound. Cancelling leaves it open.
+        """
+        pause_s, undone = FIRST_PAUSE_S, 0
+        while True:
+            try:
+                return await self._attempt(target)
+            except TransientError as error:
+                undone += isinstance(error, _NotBoundError)
+                if undone == ATTEMPTS:
+                    return Outcome.REFUSED, str(error)
+                structlog.get_logger().warning("bind unanswered", pod=target.path, error=str(error))
+                pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _attempt(self, target: Target) -> tuple[Outcome, str]:
+        """One write; an unclear end is followed by one read.
+
+        Raises:
+            TransientError: it may be written or not: the pod was seen without a node, or not seen at all. Asking
+                again for the same node does no harm.
+        """
+        try:
+            await self.transport.post(f"{target.path}/binding", target.body())
+        except (ConflictError, TransientError) as error:
+            return await self._clear_up(target, error)
+        except (NotFoundError, RefusedError) as error:
+            return (Outcome.GONE if isinstance(error, NotFoundError) else Outcome.REFUSED), str(error)
+        return Outcome.BOUND, ""
+
+    async def _clear_up(self, target: Target, error: ApiError) -> tuple[Outcome, str]:
+        try:
+            pod = decode_pod(await self.transport.get(target.path))
+        except NotFoundError:
+            return Outcome.GONE, str(error)
+        except RefusedError as refused:
+            raise TransientError(f"{target.path} cannot be read: {refused}") from refused
+        except msgspec.MsgspecError as damaged:
+            raise TransientError(f"{target.path} cannot be read: {damaged}") from damaged
+        if pod.metadata.uid != target.pod.metadata.uid:
+            return Outcome.GONE, str(error)
+        if pod.spec.nodeName:
+            mine = pod.spec.nodeName == target.node and _given(pod.metadata.annotations) == _given(
+                target.annotations
+            )
+            return (Outcome.BOUND if mine else Outcome.ELSEWHERE), str(error)
+        if isinstance(error, TransientError):
+            raise _NotBoundError(str(error), error.status, error.reason, error.retry_after_s) from error
+        # A conflict without a node: the pod is being deleted, or is gated.
+        return Outcome.REFUSED, str(error)
+
+
+def _given(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: value for name, value in (annotations or {}).items() if name.startswith(ASSIGNED_PREFIX)}

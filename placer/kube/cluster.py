@@ -1,0 +1,180 @@
+"""The cluster as a decision sees it: nodes, what is taken of each, and the ledger, booked and freed together.
+
+What always holds: every pod that has a node and has not ended counts, whoever placed it, and counts once; a pod
+is *assumed* from the decision on, before the API server knows; what a pod had is free the moment it is gone.
+Node load and GPU ledger are freed here together; a decision books in the ledger and is assumed here at once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
+from placer.core.ledger import Booking, Ledger, booking_of
+from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
+from plimsoll.contract import ASSIGNED_PREFIX
+from plimsoll.errors import InputError
+from plimsoll.events import NodeState
+from plimsoll.kube.models import Node, Pod
+from plimsoll.names import GpuUuid, NodeName, PodUid
+
+T = TypeVar("T")
+
+UNKNOWN_NODE: Final = "node(s) were not known to the API server"
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    node: Node
+    allocatable: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class _Resident:
+    node: NodeName
+    needs: Needs
+    assumed: bool
+    keepouts: tuple[Keepout, ...] = ()
+
+
+class Cluster:
+    """Nodes and their pods. Not thread-safe: one event loop owns it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._offers: dict[NodeName, _Offer] = {}
+        self._loads: dict[NodeName, Load] = {}
+        self._residents: dict[PodUid, _Resident] = {}
+        self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
+        self._keepers: dict[PodUid, _Resident] = {}  # those of the residents that keep others out
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """All nodes that exist, those with the fewest pods first."""
+        return tuple(sorted(self._offers, key=lambda name: (self._load(name).pods, name)))
+
+    def put_node(self, node: Node) -> None:
+        """A node came or changed.
+
+        Raises:
+            InputError: its allocatable cannot be read; the node is not used then.
+        """
+        name = NodeName(node.metadata.name)
+        self._offers.pop(name, None)
+        allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
+        self._offers[name] = _Offer(node, allocatable)
+
+    def remove_node(self, name: NodeName) -> None:
+        """A node is gone; its pods count until they are gone as well, for it may come back."""
+        self._offers.pop(name, None)
+
+    def observe(self, state: NodeState) -> None:
+        """A report came: learn peaks, and how large the GPUs are."""
+        self._usable_bytes[state.node] = {gpu.uuid: gpu.usable_bytes for gpu in state.gpus}
+        self._ledger.observe(state)
+
+    def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
+        """Why a node will not do, apart from its GPUs; empty if it will."""
+        offer = self._offers.get(name)
+        if offer is None:
+            return (UNKNOWN_NODE,)
+        reasons = misfits(pod, needs, offer.node, offer.allocatable, self._load(name))
+        if not reasons and self._keepers and self._is_kept_out(pod, offer.node):
+            return (KEPT_OUT,)
+        return reasons
+
+    def assume(self, booking: Booking, needs: Needs) -> None:
+        """Count a pod on the node that was chosen for it, before it is bound; the ledger has its booking already."""
+        assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
+        self._settle(booking.pod, _Resident(booking.node, needs, assumed=True))
+
+    def is_assumed(self, uid: PodUid) -> bool:
+        """Whether the pod was placed here and the API server has not told yet that it is bound."""
+        resident = self._residents.get(uid)
+        return resident is not None and resident.assumed
+
+    def confirm(self, pod: Pod) -> None:
+        """A pod is bound, as the API server tells it, which outranks what was assumed.
+
+        Raises:
+            InputError: its demands cannot be read. It counts all the same, as far as it could be read.
+        """
+        uid, name = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")
+        problems: list[InputError] = []
+        needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
+        keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
+        self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
+        sizes = self._usable_bytes.get(name, {})
+        try:
+            booking = booking_of(pod, sizes)
+        except InputError as error:
+            problems.append(error)
+            spoiled = _readable(lambda: booking_of(_without_wishes(pod), sizes), problems)
+            booking = spoiled or self._ledger.booking(uid)
+        self._restore(uid, booking)
+        if problems:
+            raise problems[0]
+
+    def release(self, uid: PodUid) -> bool:
+        """A pod ended, is gone, or was not bound: what it had is free. Whether it had anything."""
+        resident = self._residents.pop(uid, None)
+        self._keepers.pop(uid, None)
+        self._ledger.forget(uid)
+        if resident is None:
+            return False
+        self._load(resident.node).remove(resident.needs)
+        return True
+
+    def _settle(self, uid: PodUid, resident: _Resident) -> None:
+        before = self._residents.get(uid)
+        if before is not None:
+            self._load(before.node).remove(before.needs)
+        self._residents[uid] = resident
+        if resident.keepouts:
+            self._keepers[uid] = resident
+        self._load(resident.node).add(resident.needs)
+
+    def _restore(self, uid: PodUid, booking: Booking | None) -> None:
+        known = self._ledger.booking(uid)
+        if booking is None:
+            self._ledger.forget(uid)
+        elif known is None or _places(known) != _places(booking):
+            # An equal booking stays: it knows the lines that were decided, which annotations do not tell.
+            self._ledger.restore(booking)
+
+    def _is_kept_out(self, pod: Pod, node: Node) -> bool:
+        rules = (
+            (rule, self._offers[keeper.node].node.metadata.labels or {})
+            for keeper in self._keepers.values()
+            if keeper.node in self._offers
+            for rule in keeper.keepouts
+        )
+        labels = node.metadata.labels or {}
+        return any(labels.get(key) == value for key, value in forbidden_domains(pod, rules))
+
+    def _load(self, name: NodeName) -> Load:
+        return self._loads.setdefault(name, Load())
+
+
+def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
+    """What was read, or None with the problem noted: a pod that is there counts as far as it can be read."""
+    try:
+        return read()
+    except InputError as error:
+        problems.append(error)
+        return None
+
+
+def _places(booking: Booking) -> tuple[NodeName, set[tuple[str, str]]]:
+    return booking.node, {(grant.container, grant.gpu) for grant in booking.grants}
+
+
+def _without_wishes(pod: Pod) -> Pod:
+    """The pod with no annotation but the placer's own answer: its resources alone tell what it holds."""
+    answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
+    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX)}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=kept)
+    return msgspec.structs.replace(pod, metadata=metadata)

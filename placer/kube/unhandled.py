@@ -1,0 +1,58 @@
+"""Features of Kubernetes that a pod may ask for and this scheduler does not have: refused by name.
+
+A pod that uses one must never be placed as if the feature were absent: it would break its author's rule
+silently. Wishes (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import UNSET
+
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Pod
+
+# An allow-list: a volume kind that nobody has thought about here is refused, not overlooked.
+PLACELESS_VOLUMES: Final = frozenset(
+    {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "csi", "image"}
+)
+"""Volumes that any node can mount; all others bind a pod to a zone, a node or a count."""
+_NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
+
+
+def refuse_unhandled(pod: Pod) -> None:
+    """Refuse a pod that uses a feature this scheduler does not have.
+
+    Raises:
+        InputError: it does; the first such field by name.
+    """
+    for where, value in _used(pod):
+        raise InputError(where, value, "is not handled by the plimsoll scheduler", _NO_REMEDY)
+
+
+def _used(pod: Pod) -> Iterator[tuple[str, str]]:
+    yield from _inter_pod(pod)
+    for constraint in pod.spec.topologySpreadConstraints or ():
+        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
+            yield "spec.topologySpreadConstraints", str(constraint.get("topologyKey"))
+    if pod.spec.resourceClaims:
+        yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"
+    for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
+        if container.resources is not None and container.resources.claims:
+            yield f"spec.containers[{container.name}].resources.claims", "resource claims"
+    for volume in pod.spec.volumes or ():
+        for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES):
+            yield f"spec.volumes[{volume.get('name')}]", kind
+    if pod.spec.schedulingGroup is not UNSET:
+        yield "spec.schedulingGroup", "gang scheduling"
+    if pod.spec.workloadRef is not UNSET:
+        yield "spec.workloadRef", "gang scheduling"
+
+
+def _inter_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for name, rules in (("podAffinity", affinity.podAffinity), ("podAntiAffinity", affinity.podAntiAffinity)):
+        if rules is not None and rules.requiredDuringSchedulingIgnoredDuringExecution:
+            yield f"spec.affinity.{name}", "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,0 +1,71 @@
+"""`python -m placer.local --gpu-memory 2Gi --gpu-share 30 -- CMD`: what `plimsoll run` executes."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from placer.local.run import NoRoomError, RunOptions, run_command
+from plimsoll.brokerwire import CONTROL_NAME, SYSTEM_ROOT
+from plimsoll.errors import InputError, PlimsollError
+
+NO_ROOM: Final = 75
+"""EX_TEMPFAIL of sysexits.h: the same command may work later."""
+BAD_INPUT: Final = 2
+
+
+def options_of(arguments: list[str]) -> RunOptions:
+    """The options of a command line; exits with code 2 and a message where it cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog="plimsoll run", description="Run a command on a GPU of this machine, held to what it declares."
+    )
+    parser.add_argument("--gpu-memory", help="GPU memory in total, for instance 2Gi")
+    parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
+    parser.add_argument("--gpu", help="on how many GPUs; alone, that many whole ones (default: 1)")
+    parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
+    parser.add_argument("--gpu-id", help="the UUID of the one GPU that will do")
+    parser.add_argument("--gpu-model", help="GPU models that will do, with commas")
+    parser.add_argument("--best-effort", action="store_true", help="declare no memory: use what is left")
+    parser.add_argument("--policy", help="how to choose among GPUs that fit")
+    parser.add_argument(
+        "--broker-root", type=Path, default=_root(), help="the broker's directory (%(default)s)"
+    )
+    parser.add_argument(
+        "--hook-library", type=Path, default=_library(), help="libplimsoll.so (default: %(default)s)"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
+    given = vars(parser.parse_args(arguments))
+    return RunOptions(environment=dict(os.environ), **{**given, "command": tuple(given["command"])})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; its exit code, or 2 for bad input, 75 for no room, 1 for what else went wrong."""
+    try:
+        return asyncio.run(run_command(options_of(sys.argv[1:] if arguments is None else arguments)))
+    except asyncio.CancelledError:  # a signal before the command was started
+        return 128 + signal.SIGTERM
+    except PlimsollError as error:
+        sys.stderr.write(f"plimsoll run: {error}\n")
+        if isinstance(error, NoRoomError):
+            return NO_ROOM
+        return BAD_INPUT if isinstance(error, InputError) else 1
+
+
+def _root() -> Path:
+    """The system's broker where we may use it, else a directory of this user's."""
+    system = Path(SYSTEM_ROOT)
+    if os.access(system / CONTROL_NAME, os.W_OK):
+        return system
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "plimsoll" if runtime else Path.home() / ".local" / "state" / "plimsoll"
+
+
+def _library() -> Path:
+    return Path(__file__).resolve().parents[2] / "build" / "hook" / "libplimsoll.so"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""A node of the local front end: a name, its broker, and what its processes need in their environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from plimsoll.errors import InputError
+from plimsoll.names import NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """Where pods run as processes.
+
+    Attributes:
+        name: as its monitor reports it.
+        broker_socket: its broker's control socket, `<root>/broker.sock`.
+        environment: for its processes; for an emulated node, what names the emulator and its libraries.
+    """
+
+    name: NodeName
+    broker_socket: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def broker_root(self) -> Path:
+        """The broker's directory."""
+        return self.broker_socket.parent
+
+
+def load_nodes(path: Path) -> tuple[LocalNode, ...]:
+    """The nodes in a JSON file: a list of objects with the fields of `LocalNode`. Blocks: for start-up.
+
+    Raises:
+        InputError: it cannot be read, is no such list, or names a node twice.
+    """
+    field_name = "PLIMSOLL_LOCAL_NODES"
+    try:
+        nodes = msgspec.json.decode(path.read_bytes(), type=tuple[LocalNode, ...], dec_hook=_path)
+    except (OSError, msgspec.MsgspecError) as error:
+        remedy = 'name a file with [{"name": …, "broker_socket": …, "environment": {…}}]'
+        raise InputError(field_name, os.fspath(path), f"cannot be read ({error})", remedy) from error
+    names = [node.name for node in nodes]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(field_name, name, "is named twice", "name each node once")
+    return nodes
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")

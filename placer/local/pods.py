@@ -1,0 +1,93 @@
+"""The local front end's pods: one row each, from arrival to end, and whoever wants to hear of changes.
+
+What always holds: a uid is never used again; ended pods are kept for a while to be looked at, the oldest first
+to go.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from plimsoll.api import PodRow
+from plimsoll.errors import InputError
+from plimsoll.kube.models import TERMINAL_PHASES, Pod
+from plimsoll.names import PodUid
+
+ENDED_KEPT: Final = 1000
+"""Ended pods that can still be looked at; some 500 KiB."""
+
+Listener = Callable[[PodRow], None]
+
+
+class PodTable:
+    """Uid → row, in order of arrival. One event loop owns it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[PodUid, PodRow] = {}
+        self._manifests: dict[PodUid, Pod] = {}
+        self._listeners: list[Listener] = []
+
+    def rows(self) -> tuple[PodRow, ...]:
+        """Every pod, in order of arrival."""
+        return tuple(self._rows.values())
+
+    def get(self, uid: PodUid) -> PodRow | None:
+        """A pod, or None."""
+        return self._rows.get(uid)
+
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each changed row, on the event loop; it must not block or raise.
+
+        Returns:
+            What ends it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def add(self, pod: Pod) -> PodRow:
+        """A new pod, waiting; or, for a manifest that is here and not ended, the pod that it already is.
+
+        Raises:
+            InputError: another pod of that name has not ended.
+        """
+        for uid, row in self._rows.items():
+            same_name = (row.namespace, row.name) == (pod.metadata.namespace, pod.metadata.name)
+            if same_name and row.phase not in TERMINAL_PHASES:
+                if self._manifests.get(uid) == pod:
+                    return row
+                name = f"{row.namespace}/{row.name}"
+                remedy = "end that one first, or choose another name"
+                raise InputError("metadata.name", name, f"is taken by a pod that is {row.phase}", remedy)
+        row = PodRow(
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            uid=PodUid(str(uuid.uuid4())),
+            phase="Pending",
+        )
+        self._manifests[row.uid] = pod
+        self.put(row)
+        return row
+
+    def put(self, row: PodRow) -> None:
+        """Keep a row, new or changed, and tell the listeners if it is not as it was."""
+        if self._rows.get(row.uid) == row:
+            return
+        self._rows[row.uid] = row
+        if row.phase in TERMINAL_PHASES:
+            self._manifests.pop(row.uid, None)
+            self._drop_oldest_ended()
+        for listener in tuple(self._listeners):
+            listener(row)
+
+    def change(self, uid: PodUid, **fields: object) -> PodRow:
+        """Change fields of a row."""
+        row = msgspec.structs.replace(self._rows[uid], **fields)
+        self.put(row)
+        return row
+
+    def _drop_oldest_ended(self) -> None:
+        ended = [uid for uid, row in self._rows.items() if row.phase in TERMINAL_PHASES]
+        for uid in ended[: max(len(ended) - ENDED_KEPT, 0)]:
+            del self._rows[uid]

@@ -1,0 +1,119 @@
+"""From the placer onto the bus: what was decided, as `pod.placed` and `pod.unplaceable` events.
+
+What always holds: deciding never waits for the bus. Events go through a bounded queue; when it is full the oldest
+is dropped, counted and logged, since the placements themselves stand in the API server (or with the broker).
+The same fact has the same id, so that a publish that timed out and was stored anyway is stored once.
+"""
+
+import asyncio
+from collections import deque
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import nats.errors
+import structlog
+from nats.js import JetStreamContext
+from nats.js.api import Header
+
+from placer.bus import REQUEST_S
+from placer.core.plan import Plan
+from placer.metrics import Metrics
+from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.events import Placement, encode, fact_id
+from plimsoll.kube.models import ObjectMeta
+from plimsoll.pauses import Pauses
+from plimsoll.subjects import pod_subject
+from plimsoll.times import rfc3339
+
+QUEUE_EVENTS: Final = 10_000
+"""Some 5 MiB; a bus that is away for longer than that many decisions loses the oldest of them."""
+
+SOURCE: Final = "/placer"
+
+log = structlog.get_logger(__name__)
+
+What = Literal["placed", "unplaceable"]
+
+
+def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
+    """What is told of a pod that was placed."""
+    return Placement(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        pod=plan.booking.pod,
+        node=plan.booking.node,
+        gpus={container: list(gpus) for container, gpus in plan.gpus.items()},
+        policy=plan.policy,
+        score=plan.score,
+    )
+
+
+class Publisher:
+    """Publishes placements until cancelled; `tell` may be called before, after and meanwhile."""
+
+    def __init__(
+        self,
+        jetstream: JetStreamContext,
+        metrics: Metrics,
+        *,
+        stream: Stream = Stream(),  # noqa: B008 - frozen
+        queue_events: int = QUEUE_EVENTS,
+    ) -> None:
+        self._jetstream = jetstream
+        self._metrics = metrics
+        self._stream = stream
+        self._queue: deque[tuple[str, str, bytes]] = deque(maxlen=queue_events)
+        self._filled = asyncio.Event()
+
+    def placed(self, placement: Placement) -> None:
+        """Tell that a pod was placed; returns at once."""
+        self._tell("placed", placement)
+
+    def unplaceable(self, placement: Placement) -> None:
+        """Tell that no node has room for a pod; the same pod and reason, told again soon, is stored once."""
+        self._tell("unplaceable", placement)
+
+    async def run(self) -> None:
+        """Publish what is queued, in order; returns only by cancellation."""
+        while True:
+            heed_cancellation()
+            await self._filled.wait()
+            while self._queue:
+                event = self._queue[0]
+                await self._publish(*event)
+                # While it was under way, a full queue may have dropped it from the front.
+                if self._queue and self._queue[0] is event:
+                    self._queue.popleft()
+            self._filled.clear()
+
+    def _tell(self, what: What, placement: Placement) -> None:
+        if len(self._queue) == self._queue.maxlen:
+            self._metrics.unpublished.inc()
+            log.warning("the queue of placement events is full, the oldest is dropped")
+        event_id = fact_id(
+            what, placement.pod, placement.node, sorted(placement.gpus.items()), placement.reason
+        )
+        time = rfc3339(datetime.now(UTC))
+        message = encode(f"pod.{what}", event_id, SOURCE, time, placement)
+        self._queue.append((pod_subject(what), event_id, message))
+        self._filled.set()
+
+    async def _publish(self, subject: str, event_id: str, message: bytes) -> None:
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            try:
+                headers = {Header.MSG_ID.value: event_id}
+                await self._jetstream.publish(subject, message, timeout=REQUEST_S, headers=headers)
+            except (nats.errors.Error, TimeoutError) as error:
+                log.warning("a placement event waits for the bus", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(pauses.next_s())
+                await self._ensure_stream()
+            else:
+                return
+
+    async def _ensure_stream(self) -> None:
+        try:
+            await self._stream.ensure(self._jetstream)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.info("the stream cannot be checked yet", error=f"{type(error).__name__}: {error}")

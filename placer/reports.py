@@ -1,0 +1,74 @@
+"""The latest report of every node, in memory: what decisions read. Redis keeps the order, this keeps the facts.
+
+What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so that replays and late
+events change nothing. One event loop owns it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from placer.core.view import NodeView, node_view
+from plimsoll.events import NodeState
+from plimsoll.names import NodeName
+
+Listener = Callable[[NodeState], None]
+
+
+def newest_of_each(states: Iterable[NodeState]) -> tuple[NodeState, ...]:
+    """The newest report of each node among these, in no particular order of nodes."""
+    newest: dict[NodeName, NodeState] = {}
+    for state in states:
+        if state.node not in newest or newest[state.node].order < state.order:
+            newest[state.node] = state
+    return tuple(newest.values())
+
+
+class ReportView(Mapping[NodeName, NodeState]):
+    """Node → its latest report."""
+
+    def __init__(self) -> None:
+        self._states: dict[NodeName, NodeState] = {}
+        self._views: dict[NodeName, NodeView] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._listeners_made = 0
+
+    def apply(self, state: NodeState) -> bool:
+        """Keep a report and tell the listeners, unless one as new is there. Returns whether it was kept."""
+        known = self._states.get(state.node)
+        if known is not None and known.order >= state.order:
+            return False
+        self._states[state.node] = state
+        self._views.pop(state.node, None)
+        for listener in tuple(self._listeners.values()):
+            listener(state)
+        return True
+
+    def forget(self, node: NodeName) -> None:
+        """Drop a node that left the cluster; a later report brings it back."""
+        self._states.pop(node, None)
+        self._views.pop(node, None)
+
+    def view(self, node: NodeName) -> NodeView | None:
+        """A node as decisions read it, or None if it never reported."""
+        if node not in self._views and node in self._states:
+            self._views[node] = node_view(self._states[node])
+        return self._views.get(node)
+
+    def on_report(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each report that is kept, on the event loop; it must not block or raise.
+
+        Returns:
+            What ends it.
+        """
+        self._listeners_made += 1
+        key = self._listeners_made
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    def __getitem__(self, node: NodeName) -> NodeState:
+        return self._states[node]
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)

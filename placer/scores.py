@@ -1,0 +1,246 @@
+"""The sorted list in Redis (or Valkey): nodes and GPUs by score, and each node's last report.
+
+It is a cache of what the stream holds: losing it costs a refill, never a double booking, as the ledger decides.
+What always holds: a report and its scores change together (one Lua script), and only for a newer report by
+(`epoch`, `seq`). A list that was lost, wholly or by going back in time, is never read as if it were complete:
+`generation` is written last when it is filled, and its absence is an error of its own.
+"""
+
+import asyncio
+import contextlib
+import enum
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from placer.core.score import Formula, node_scores
+from plimsoll import keys
+from plimsoll.errors import PlimsollError
+from plimsoll.events import NodeState
+from plimsoll.names import GpuUuid, NodeName
+
+TIMEOUT_S: Final = 5.0
+"""How long one exchange may take; a healthy server needs about a millisecond."""
+
+CHUNK: Final = 200
+"""Reports in one exchange while filling: some 100 KiB, so that nobody else waits long behind it."""
+
+_KEYS: Final = (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER, keys.GENERATION)
+_SCRIPT: Final = (Path(__file__).parent / "scores.lua").read_text()
+
+
+class ScoresAwayError(PlimsollError):
+    """Redis did not answer, or not as expected: pause and try again; nothing is lost."""
+
+
+class ScoresLostError(ScoresAwayError):
+    """Redis answers and has lost the list: it must be filled again before anybody reads it."""
+
+
+class Outcome(enum.Enum):
+    """What became of a report."""
+
+    APPLIED = 1
+    STALE = 0
+
+
+class ScoreList:
+    """The list, over one pool of connections. Every method may be called from several tasks at once."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        formula: Formula = Formula.PROSE,
+        timeout_s: float = TIMEOUT_S,
+        connections: int = 8,
+    ) -> None:
+        self._formula = formula
+        self._timeout_s = timeout_s
+        pool = redis.BlockingConnectionPool.from_url(
+            url,
+            protocol=2,
+            legacy_responses=True,
+            decode_responses=True,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            # One more try serves the connection that went stale in the pool; longer waits are the callers'.
+            retry=Retry(NoBackoff(), 1),
+            max_connections=connections,
+            # Else every new connection looks its version up on the disk, on the event loop.
+            driver_info=None,
+            timeout=timeout_s,
+        )
+        self._client = redis.Redis.from_pool(pool)
+        self._sha = ""
+
+    async def close(self) -> None:
+        """Close the connections; nothing may be called afterwards."""
+        await self._client.aclose()
+
+    async def apply(self, states: Sequence[NodeState]) -> list[Outcome]:
+        """Take in reports, each atomically and only if newer than the one that is there.
+
+        Raises:
+            ScoresLostError: the list is lost; nothing was applied. Call `fill`.
+            ScoresAwayError: no answer; some may have been applied. Applying them again is harmless.
+        """
+        results = await self._update(states, filling=False)
+        if -1 in results:
+            raise ScoresLostError(
+                "the sorted list in Redis is empty; it is filled again from the last reports"
+            )
+        return [Outcome(result) for result in results]
+
+    async def fill(self, states: Iterable[NodeState]) -> None:
+        """Take in every node's last report and declare the list complete; newer ones that are there stay.
+
+        Raises:
+            ScoresAwayError: no answer. Fill again.
+        """
+        all_states = tuple(states)
+        for start in range(0, len(all_states), CHUNK):
+            await self._update(all_states[start : start + CHUNK], filling=True)
+        async with self._asking("write the list's generation"):
+            await self._client.set(keys.GENERATION, secrets.token_hex(8), nx=True)
+
+    async def orders(self) -> dict[NodeName, tuple[int, int]] | None:
+        """Node → (epoch, seq) of the report that the list holds; None if the list was lost.
+
+        Raises:
+            ScoresAwayError: no answer.
+        """
+        async with self._asking("tell the order of its reports"), self._client.pipeline() as pipe:
+            pipe.exists(keys.GENERATION)
+            pipe.hgetall(keys.ORDER)
+            complete, orders = await pipe.execute()
+        return {NodeName(node): _order(text) for node, text in orders.items()} if complete else None
+
+    async def candidates(self, page: int = 64) -> AsyncGenerator[tuple[NodeName, ...]]:
+        """Nodes, best first, a page at a time; no node twice. Reads no further than it is iterated.
+
+        A node whose score changes between two pages may be missed, and is met by the next decision.
+
+        Raises:
+            ScoresLostError: the list is lost and not yet filled again.
+            ScoresAwayError: no answer.
+        """
+        seen: set[NodeName] = set()
+        for start in range(0, 2**53, page):
+            names = await self._page(start, page)
+            fresh = tuple(name for name in names if name not in seen)
+            seen.update(fresh)
+            if fresh:
+                yield fresh
+            if len(names) < page:
+                return
+
+    async def reports(self, nodes: Sequence[NodeName]) -> dict[NodeName, NodeState]:
+        """The last report of each of these nodes; nodes without one are left out.
+
+        Raises:
+            ScoresAwayError: no answer, or a report that is none.
+        """
+        if not nodes:
+            return {}
+        async with self._asking("give reports"):
+            texts = await self._client.hmget(keys.REPORTS, list(nodes))
+        found = zip(nodes, texts, strict=True)
+        try:
+            return {
+                node: msgspec.json.decode(text, type=NodeState) for node, text in found if text is not None
+            }
+        except msgspec.MsgspecError as error:
+            raise ScoresAwayError(f"a report in Redis is damaged ({error}); flush {keys.REPORTS}") from error
+
+    async def scores(self) -> tuple[dict[NodeName, float], dict[tuple[NodeName, GpuUuid], float]]:
+        """All scores, of nodes and of GPUs: for people to look at, never for a decision.
+
+        Raises:
+            ScoresAwayError: no answer.
+        """
+        async with self._asking("give its scores"), self._client.pipeline() as pipe:
+            pipe.zrevrange(keys.NODES, 0, -1, withscores=True)
+            pipe.zrevrange(keys.GPUS, 0, -1, withscores=True)
+            nodes, gpus = await pipe.execute()
+        by_gpu = {(NodeName(m.partition("/")[0]), GpuUuid(m.partition("/")[2])): float(s) for m, s in gpus}
+        return {NodeName(name): float(score) for name, score in nodes}, by_gpu
+
+    async def forget(self, node: NodeName) -> None:
+        """Take a node out of the list; a later report of it brings it back.
+
+        Raises:
+            ScoresAwayError: no answer; forget again.
+        """
+        known = await self.reports([node])
+        members = [f"{node}/{gpu.uuid}" for state in known.values() for gpu in state.gpus]
+        async with self._asking(f"forget {node}"), self._client.pipeline() as pipe:
+            pipe.zrem(keys.NODES, node)
+            pipe.hdel(keys.REPORTS, node)
+            pipe.hdel(keys.ORDER, node)
+            if members:
+                pipe.zrem(keys.GPUS, *members)
+            await pipe.execute()
+
+    async def _page(self, start: int, page: int) -> list[NodeName]:
+        async with self._asking("give candidates"), self._client.pipeline() as pipe:
+            pipe.exists(keys.GENERATION)
+            pipe.zrevrange(keys.NODES, start, start + page - 1)
+            complete, names = await pipe.execute()
+        if not complete:
+            raise ScoresLostError(
+                "the sorted list in Redis is empty; it is filled again from the last reports"
+            )
+        return [NodeName(name) for name in names]
+
+    async def _update(self, states: Sequence[NodeState], *, filling: bool) -> list[int]:
+        if not states:
+            return []
+        calls = [self._arguments(state, filling=filling) for state in states]
+        async with self._asking("take in reports"):
+            if not self._sha:
+                self._sha = await self._client.script_load(_SCRIPT)
+            try:
+                return await self._evaluate(calls)
+            except NoScriptError:  # the server restarted, or somebody flushed its scripts
+                self._sha = await self._client.script_load(_SCRIPT)
+                return await self._evaluate(calls)
+
+    async def _evaluate(self, calls: Sequence[Sequence[str]]) -> list[int]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for arguments in calls:
+                pipe.evalsha(self._sha, len(_KEYS), *_KEYS, *arguments)
+            results: list[int] = await pipe.execute()
+        return results
+
+    def _arguments(self, state: NodeState, *, filling: bool) -> list[str]:
+        scores = node_scores(state, self._formula)
+        report = msgspec.json.encode(state).decode()
+        head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), str(int(filling))]
+        return head + [text for uuid, score in scores.gpus.items() for text in (uuid, repr(score))]
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, what: str) -> AsyncIterator[None]:
+        """Bound an exchange in time, and name it in the error."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except (RedisError, OSError, TimeoutError) as error:
+            raise ScoresAwayError(f"Redis did not {what}: {_said(error)}; is it running?") from error
+
+
+def _order(text: str) -> tuple[int, int]:
+    """`<epoch> <seq>` as the script writes it; anything else counts as older than every report."""
+    epoch, _, seq = text.partition(" ")
+    return (int(epoch), int(seq)) if epoch.isdecimal() and seq.isdecimal() else (0, 0)
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,78 @@
+"""The placer's settings: one frozen record, read once from the environment when it starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from placer.core.policies import policy_named
+from placer.core.score import Formula
+from placer.intake import FORGET_NODE_S
+from plimsoll import settings
+from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
+from plimsoll.service import LogLevel
+from plimsoll.settings import PREFIX, check_url
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is read from `PLIMSOLL_` and its name in capitals.
+
+    Attributes:
+        nats_url: the bus; several URLs with commas.
+        redis_url: the sorted list; `redis://`, `rediss://` or `unix://`.
+        instance: tells placers apart that run at the same time: letters, digits, `-` and `_`.
+        formula: `prose` or `literal`, see `placer.core.score`.
+        policy: for pods that name none.
+        stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
+        stream_max_age_s: age of its oldest event, likewise, in seconds.
+        check_s: how often the list in Redis is compared with the reports, in seconds.
+        forget_s: how long a node may be silent before it is forgotten, in seconds; longer than the heartbeat of any
+            monitor.
+        http_address, http_port: where metrics, health and state are served; without a port, nowhere.
+            0 takes a free port, which the log names.
+        control_socket: path of a UNIX socket that serves the same and takes pods for the local front end;
+            it is for its owner alone. Empty: none.
+        kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
+            Kubernetes.
+        kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
+        local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
+            the control socket on these nodes. Empty: none.
+        hook_library: path of `libplimsoll.so`, for processes on local nodes.
+        local_output: folder for the output of processes on local nodes. Empty: the placer's own output.
+        log_level: `debug`, `info`, `warning` or `error`.
+    """
+
+    nats_url: str = "nats://127.0.0.1:4222"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    instance: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")] = "placer"
+    formula: Formula = Formula.PROSE
+    policy: str = "headroom"
+    stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
+    stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    check_s: Annotated[float, Meta(ge=0.05, le=3600)] = 2.0
+    forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S
+    http_address: str = "127.0.0.1"
+    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    control_socket: str = ""
+    kubeconfig: str = ""
+    kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
+    local_nodes: str = ""
+    hook_library: str = "build/hook/libplimsoll.so"
+    local_output: str = ""
+    log_level: LogLevel = "info"
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """The settings.
+
+    Raises:
+        InputError: one is unreadable, out of bounds, or cannot work.
+    """
+    given = settings.load(Settings, environment)
+    policy_named(given.policy, PREFIX + "POLICY")
+    for url in given.nats_url.split(","):
+        check_url(PREFIX + "NATS_URL", url, NATS_SCHEMES)
+    check_url(PREFIX + "REDIS_URL", given.redis_url, ("redis", "rediss", "unix"))
+    return given
