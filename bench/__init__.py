@@ -1,0 +1,1 @@
+"""Measurements: each prints a table for people and, last, one line of JSON. `make bench` runs them all."""
