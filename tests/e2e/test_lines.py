@@ -1,0 +1,92 @@
+"""From a bound pod to a line that holds: the broker lays out what the placer decided, as a kubelet would find it."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from plimsoll.cli.local_cluster import HOOK_LIBRARY, PROGRAMS
+from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.names import NodeName
+from tests.e2e.cluster import KubeCluster, kube_cluster
+from tests.servers.apiserver import ApiServer
+from tests.servers.waiting import until
+
+
+async def _run_in(
+    cluster: KubeCluster, name: str, place: tuple[str, str], memory: str
+) -> tuple[int, list[str]]:
+    """Start a pod's program where it was bound, as the kubelet and the container runtime would."""
+    uid = (await cluster.pods())[name]["metadata"]["uid"]
+    node = NodeName(place[0])
+    root = cluster.local.broker_root(node)
+
+    async def laid_out() -> bool:
+        return await asyncio.to_thread((root / "limits" / uid / "main" / "limits").exists)
+
+    await until(laid_out)
+    environment = {
+        **os.environ,
+        **cluster.local.node_environment(node),
+        "LD_PRELOAD": str(HOOK_LIBRARY),
+        "CUDA_VISIBLE_DEVICES": place[1],
+        LIMITS_DIR_VARIABLE: str(root / "limits" / uid / "main"),
+        COUNTS_DIR_VARIABLE: str(root / "counts" / uid / "main"),
+    }
+    program = await asyncio.create_subprocess_exec(
+        *(str(PROGRAMS / "busy"), "--memory", memory, "--iterations", "3"),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await program.communicate()
+    assert program.returncode is not None
+    return program.returncode, output.decode().splitlines()
+
+
+@pytest.mark.parametrize(("memory", "code"), [("3Gi", 0), ("5Gi", 2)])
+async def test_a_bound_pods_line_holds_its_program(
+    tmp_path: Path, apiserver: ApiServer, namespace: str, memory: str, code: int
+) -> None:
+    """Within the declared 4Gi a program runs; past it, it gets CUDA's own out-of-memory error and the bus is told."""
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        await cluster.submit("job", "4Gi")
+        place = (await cluster.until_bound("job"))["job"]
+        returned, lines = await _run_in(cluster, "job", place, memory)
+        assert returned == code, lines
+        if code:
+            assert json.loads(lines[-1])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+
+            async def denied() -> bool:
+                return any(b"dev.plimsoll.limit.denied" in message for message in await cluster.messages())
+
+            await until(denied)
+
+
+@pytest.mark.parametrize("broker_is_away", [False, True])
+async def test_a_deleted_pods_directories_go(
+    tmp_path: Path, apiserver: ApiServer, namespace: str, *, broker_is_away: bool
+) -> None:
+    """Once a pod is deleted its node keeps nothing of it, also if the broker was away when it went."""
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        await cluster.submit("job", "4Gi")
+        place = (await cluster.until_bound("job"))["job"]
+        uid = (await cluster.pods())["job"]["metadata"]["uid"]
+        broker = cluster.local.brokers[NodeName(place[0])]
+        limits = cluster.local.broker_root(NodeName(place[0])) / "limits" / uid
+
+        async def exists() -> bool:
+            return await asyncio.to_thread((limits / "main" / "limits").exists)
+
+        async def gone() -> bool:
+            return not await asyncio.to_thread(limits.exists)
+
+        await until(exists)
+        if broker_is_away:
+            await broker.kill()
+        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/job?gracePeriodSeconds=0")
+        if broker_is_away:
+            assert await exists()
+            await broker.restart()
+        await until(gone)

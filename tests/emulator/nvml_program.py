@@ -1,0 +1,176 @@
+"""Programs on an emulated node, for the tests of its NVML.
+
+What always holds: each is a process of its own, with the emulator's libraries on its path from the start, as
+on a node. The real `pynvml` reads; `libcuda.so.1` is driven through ctypes. A test sends Python to evaluate and
+gets JSON back.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+LIBRARIES: Final = Path(__file__).parents[2] / "build" / "emulator"
+
+NODE: Final = """
+driver = 570.124.06
+cuda = 12.8
+sample = 50ms
+copy = 64Mi              # slow, so that a small copy keeps the GPU busy for long
+[gpu 0]
+uuid = GPU-5a1c0d2e-0000-0000-0000-000000000001
+model = NVIDIA L4
+memory = 24Gi
+reserved = 512Mi
+context = 300Mi
+compute = 8.9
+sms = 58
+pci = 0000:17:00.0
+numa = 0
+cpus = 0-3
+[gpu 1]
+uuid = GPU-5a1c0d2e-0000-0000-0000-000000000002
+model = NVIDIA A100-SXM4-80GB
+memory = 80Gi
+reserved = 1Gi
+context = 400Mi
+compute = 8.0
+sms = 108
+pci = 0001:65:00.0
+numa = 0
+cpus = 4-7,68
+[gpu 2]
+uuid = GPU-5a1c0d2e-0000-0000-0000-000000000003
+model = NVIDIA A100-SXM4-80GB
+memory = 80Gi
+compute = 8.0
+pci = 0001:b3:00.0
+numa = 1
+cpus = 8-15
+[link 0 1]
+path = PXB
+[link 1 2]
+path = NV4
+"""
+
+MIB: Final = 1 << 20
+COPY_BYTES_PER_S: Final = 64 * MIB
+
+_PROGRAM: Final = """
+import ctypes, json, sys, traceback
+import pynvml as n
+
+def gpu(index): return n.nvmlDeviceGetHandleByIndex(index)
+
+class Cuda:
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.pointers = []
+        self.call("cuInit", 0)
+    def call(self, name, *arguments):
+        code = getattr(self.driver, name)(*arguments)
+        if code: raise RuntimeError(f"{name}: CUDA error {code}")
+    def open(self, index):
+        context = ctypes.c_void_p()
+        self.call("cuCtxCreate_v2", ctypes.byref(context), 0, index)
+    def allocate(self, size):
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+        self.pointers.append(pointer)
+    def copy(self, size):
+        self.call("cuMemcpyHtoD_v2", self.pointers[0], ctypes.create_string_buffer(size), ctypes.c_size_t(size))
+
+scope = dict(n=n, gpu=gpu, Cuda=Cuda, ctypes=ctypes)
+for line in sys.stdin:
+    code = json.loads(line)
+    try:
+        try:
+            value = eval(compile(code, "<test>", "eval"), scope)
+        except SyntaxError:
+            value = exec(compile(code, "<test>", "exec"), scope)
+        reply = {"value": value}
+    except n.NVMLError as error:
+        reply = {"nvml_error": error.value}
+    except Exception:
+        reply = {"failure": traceback.format_exc()}
+    print(json.dumps(reply), flush=True)
+"""
+
+
+class NvmlRefusedError(Exception):
+    """NVML answered with an error.
+
+    Attributes:
+        code: the nvmlReturn_t.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"NVML error {code}")
+        self.code = code
+
+
+def environment(node_file: Path) -> dict[str, str]:
+    """The environment of a process on the emulated node."""
+    return os.environ | {"PLIMSOLL_EMULATOR": str(node_file), "LD_LIBRARY_PATH": str(LIBRARIES)}
+
+
+class Program:
+    """A Python process on an emulated node; `n` is pynvml, `gpu(i)` a handle, `Cuda` the driver.
+
+    What is evaluated must be JSON; statements give None. Where NVML refuses, `NvmlRefusedError` is raised here.
+    """
+
+    def __init__(self, node_file: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            env=environment(node_file),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self.process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def __call__(self, code: str) -> Any:  # noqa: ANN401 - JSON
+        """Evaluate `code` there and return its value."""
+        self.send(code)
+        return self.receive()
+
+    def send(self, code: str) -> None:
+        """Start an evaluation without waiting for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Any:  # noqa: ANN401 - JSON
+        """The value of the evaluation that was sent last."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the program ended with {self.process.wait()}"
+        reply = json.loads(line)
+        assert "failure" not in reply, reply["failure"]
+        if "nvml_error" in reply:
+            raise NvmlRefusedError(reply["nvml_error"])
+        return reply["value"]
+
+    def kill(self) -> None:
+        """End it by SIGKILL; it is gone when this returns."""
+        self.process.kill()
+        self.process.wait()
+
+
+def tool(node_file: Path, *arguments: str) -> None:
+    """Run the emulator's book tool, which injects what hardware does by itself."""
+    subprocess.run([LIBRARIES / "book", *arguments], env=environment(node_file), check=True)

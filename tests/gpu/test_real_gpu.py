@@ -1,0 +1,92 @@
+"""The way of one command on a machine with a GPU: `make gpu`. Deselected elsewhere.
+
+Everything is the product's own: `plimsoll run` starts a private broker, picks a GPU and preloads the library. The
+program is `busy`, whose kernel is PTX on a real GPU. To try these tests without one, set PLIMSOLL_EMULATOR and
+LD_LIBRARY_PATH as emulator/README.md says.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll.cli.local_cluster import PROGRAMS
+from plimsoll.quantity import GIB
+
+pytestmark = pytest.mark.gpu
+
+LINE_BYTES = 2 * GIB
+PATHS = ("alloc", "pitch", "managed", "async", "create")
+
+SHOW_MEMORY = """
+import ctypes, json, pynvml
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, free, total = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+for code in (
+    cuda.cuInit(0),
+    cuda.cuDeviceGet(ctypes.byref(device), 0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
+):
+    assert code == 0, code
+pynvml.nvmlInit()
+uuid = (ctypes.c_ubyte * 16)()
+assert cuda.cuDeviceGetUuid(uuid, device) == 0
+text = bytes(uuid).hex()
+name = "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+seen = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(name))
+print(json.dumps({"cuda": total.value, "cuda_free": free.value, "nvml": seen.total, "nvml_free": seen.free}))
+"""
+
+
+async def run_under_plimsoll(root: Path, *command: str) -> tuple[int, list[str]]:
+    """Run a command with a line of 2 GiB; its exit code and output lines."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "plimsoll", "run", "--gpu-memory", "2Gi", "--broker-root", str(root), "--"),
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode().splitlines()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_program_within_its_line_runs(tmp_path: Path, path: str) -> None:
+    """1 GiB of a line of 2 GiB is allocated on every path, and the kernels run."""
+    busy = (
+        str(PROGRAMS / "busy"),
+        "--memory",
+        "1Gi",
+        "--path",
+        path,
+        "--kernel-ms",
+        "5",
+        "--iterations",
+        "10",
+    )
+    code, lines = await run_under_plimsoll(tmp_path, *busy)
+    assert code == 0, lines
+    assert json.loads(lines[-1]) == {"phase": "done", "iterations": 10}
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_program_past_its_line_is_refused(tmp_path: Path, path: str) -> None:
+    """3 GiB of a line of 2 GiB end in CUDA's out-of-memory error, whatever the path."""
+    busy = (str(PROGRAMS / "busy"), "--memory", "3Gi", "--steps", "6", "--path", path, "--iterations", "1")
+    code, lines = await run_under_plimsoll(tmp_path, *busy)
+    assert code == 2, lines
+    assert json.loads(lines[-1])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+async def test_a_program_sees_its_line_as_the_whole_gpu(tmp_path: Path) -> None:
+    """Both cuMemGetInfo and NVML show 2 GiB in total, and no more than that free."""
+    code, lines = await run_under_plimsoll(tmp_path, sys.executable, "-c", SHOW_MEMORY)
+    assert code == 0, lines
+    seen = json.loads(lines[-1])
+    assert seen["cuda"] == seen["nvml"] == LINE_BYTES
+    assert 0 < seen["cuda_free"] <= LINE_BYTES
+    assert 0 < seen["nvml_free"] <= LINE_BYTES

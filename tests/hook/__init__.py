@@ -1,0 +1,1 @@
+"""Enforcement: the library in a process, and the broker on the node."""

@@ -1,0 +1,1 @@
+"""Tests of the broker, over real sockets, files and processes."""

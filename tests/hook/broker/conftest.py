@@ -1,0 +1,219 @@
+"""Real brokers and real processes for the broker's tests: started, killed and looked at from outside."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from hook.broker.core.journal import JournalLine, Snapshot
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.brokersubscription import announcements
+from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Line, Register
+from plimsoll.layout import Counts, Limits
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+GIB: Final = 1 << 30
+GPUS: Final = (GpuUuid("GPU-aaaa"), GpuUuid("GPU-bbbb"))
+POD: Final = PodUid("6c4b1c0e-0d6f-4b7e-9d0c-9a1c2f3e4d5a")
+MAIN: Final = ContainerName("main")
+
+DEADLINE_S: Final = 60.0
+"""Generous: the tests wait for states, and a loaded machine may take its time to reach them."""
+
+
+def registration(line_bytes: int = GIB, pod: PodUid = POD, *, whole: bool = False) -> Register:
+    """A pod of one container with the same line on both GPUs."""
+    lines = tuple(Line(gpu=gpu, line_bytes=line_bytes, share_pct=30, limit_pct=80) for gpu in GPUS)
+    container = ContainerLines(name=MAIN, lines=lines, whole=whole)
+    return Register(pod=pod, namespace="default", name="train", containers=(container,))
+
+
+async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for a state."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await holds():  # noqa: ASYNC110 - the state is another process's
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+
+
+class Process:
+    """A stand-in for a hooked process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def do(self, command: str) -> str:
+        """Have one command carried out; returns the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(command.encode() + b"\n")
+        async with asyncio.timeout(DEADLINE_S):
+            answer = (await self._process.stdout.readline()).decode().strip()
+        assert answer, f"the stand-in failed at {command!r}"
+        return answer
+
+    async def begin(self, used_bytes: int = 0) -> None:
+        """Claim a slot, say hello, hold something on the first GPU."""
+        await self.do("claim")
+        await self.do(f"use 0 {used_bytes}")
+        await self.do("send hello")
+
+    async def kill(self) -> None:
+        """End it by SIGKILL and reap it."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+class Broker:
+    """A broker process over one root directory, and a client of it."""
+
+    def __init__(self, root: Path, settings: dict[str, str]) -> None:
+        self.root = root
+        self.client = BrokerClient(root, timeout_s=DEADLINE_S)
+        self.log_path = root.parent / "broker.log"
+        self._settings = settings
+        self._process: asyncio.subprocess.Process | None = None
+        self._processes: list[Process] = []
+
+    async def start(self, **settings: str) -> None:
+        """Start it and wait until it answers."""
+        await self.launch(**settings)
+        await self.client.connect()
+
+    async def launch(self, **settings: str) -> None:
+        """Start it."""
+        given = {
+            f"PLIMSOLL_BROKER_{name.upper()}": value for name, value in (self._settings | settings).items()
+        }
+        environment = os.environ | given | {"PLIMSOLL_BROKER_ROOT": str(self.root)}
+        with self.log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "hook.broker", env=environment, stderr=log
+            )
+
+    async def wait(self) -> int:
+        """Wait until it ends by itself; returns its exit status."""
+        assert self._process is not None
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._process.wait()
+
+    async def kill(self) -> None:
+        """End it by SIGKILL, as a crash would."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """End it by SIGTERM; returns its exit status."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        await self.client.close()
+        return await self._process.wait()
+
+    async def close(self) -> None:
+        """End it and every stand-in."""
+        for process in self._processes:
+            await process.kill()
+        if self._process is not None:
+            await self.kill()
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of one sort, of all its processes."""
+        lines = (json.loads(line) for line in self.log_path.read_text().splitlines())
+        return [line for line in lines if line["event"] == event]
+
+    def journaled(self) -> list[Announcement]:
+        """Every announcement in the journal file past the last acknowledged one."""
+        raw = (self.root / "journal").read_bytes().splitlines()
+        lines: list[JournalLine] = [msgspec.json.decode(line, type=JournalLine) for line in raw]
+        done = max(line.acknowledged for line in lines if isinstance(line, Snapshot))
+        done = max([done, *(line.seq for line in lines if isinstance(line, Acknowledge))])
+        return [line for line in lines if isinstance(line, Announcement) and line.seq > done]
+
+    def limits_dir(self, pod: PodUid = POD) -> Path:
+        """Of the pod's only container."""
+        return self.root / "limits" / pod / MAIN
+
+    def counts_dir(self, pod: PodUid = POD) -> Path:
+        """Of the pod's only container."""
+        return self.root / "counts" / pod / MAIN
+
+    def limits(self, pod: PodUid = POD) -> Limits:
+        """The page as it lies on disk."""
+        return Limits.from_buffer_copy((self.limits_dir(pod) / "limits").read_bytes())
+
+    def counts(self, pod: PodUid = POD) -> Counts:
+        """The page as it lies on disk."""
+        return Counts.from_buffer_copy((self.counts_dir(pod) / "counts").read_bytes())
+
+    def owners(self, pod: PodUid = POD) -> list[int]:
+        """The words in claimed slots."""
+        return [slot.owner for slot in self.counts(pod).slots if slot.owner]
+
+    async def spawn(
+        self, *wrapper: str, pod: PodUid = POD, module: str = "tests.hook.broker.standin"
+    ) -> Process:
+        """Start a stand-in, or another program that obeys lines, in the pod's container."""
+        place = (str(self.limits_dir(pod)), str(self.counts_dir(pod)))
+        process = Process(
+            await asyncio.create_subprocess_exec(
+                *wrapper, sys.executable, "-m", module, *place,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )
+        )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    async def announced(self, count: int) -> list[Announcement]:
+        """The first so many announcements of a new subscription."""
+        entries: list[Announcement] = []
+        try:
+            async with (
+                asyncio.timeout(DEADLINE_S),
+                contextlib.aclosing(announcements(self.root)) as stream,
+            ):
+                async for entry in stream:
+                    entries.append(entry)
+                    if len(entries) == count:
+                        break
+        except TimeoutError:
+            pytest.fail(f"only {entries} of {count} announcements came")
+        return entries
+
+    async def process_count(self) -> int:
+        """How many processes it describes."""
+        description = await self.client.describe()
+        return sum(len(container.processes) for container in description.containers)
+
+    async def until_vacant(self, pod: PodUid = POD) -> None:
+        """Wait until no slot is claimed any more."""
+
+        async def is_vacant() -> bool:
+            return not self.owners(pod)
+
+        await until(is_vacant, "all slots cleared")
+
+
+@pytest.fixture(name="broker")
+async def _broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A running broker; its audit is so slow that nothing but events can have moved it."""
+    broker = Broker(tmp_path / "root", {"audit_s": "3600"})
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.close()

@@ -1,0 +1,34 @@
+"""A CUDA program over the driver API: obeys one command a line, under the real preload and the emulator."""
+
+import ctypes
+import sys
+
+
+def main() -> None:
+    """Obey until the input ends; each answer is the driver's results and what was asked for."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cuda.cuMemAlloc_v2.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    for line in sys.stdin:
+        match line.split():
+            case ["begin"]:
+                context = ctypes.c_void_p()
+                results = (
+                    cuda.cuInit(0),
+                    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+                    cuda.cuCtxSetCurrent(context),
+                )
+                answer = " ".join(map(str, results))
+            case ["alloc", size]:
+                answer = str(cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), int(size)))
+            case ["total"]:
+                free, total = ctypes.c_size_t(), ctypes.c_size_t()
+                result = cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+                answer = f"{result} {total.value}"
+            case words:
+                raise ValueError(words)
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

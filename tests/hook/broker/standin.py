@@ -1,0 +1,206 @@
+"""A process that behaves like one under the library, without a GPU: it maps `counts` and speaks the datagrams.
+
+Run as `python -m tests.hook.broker.standin LIMITS_DIR COUNTS_DIR`. It obeys one command a line from its
+standard input and answers each with one line. Claims are made under a file lock, as Python has no
+compare-and-swap; only stand-ins may share a `counts` with it.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from plimsoll.layout import (
+    COUNTS_NAME,
+    KIND_CONTEXT,
+    KIND_DENIED,
+    KIND_HELLO,
+    KIND_UNKNOWN,
+    LIMITS_NAME,
+    MAX_SLOTS,
+    MESSAGE_MAGIC,
+    SOCKET_NAME,
+    VERSION,
+    Counts,
+    GpuLimit,
+    Limits,
+    Message,
+)
+
+KINDS: Final = {
+    "hello": KIND_HELLO,
+    "context": KIND_CONTEXT,
+    "denied": KIND_DENIED,
+    "unknown": KIND_UNKNOWN,
+}
+
+
+class StandIn:
+    """The hooked process."""
+
+    def __init__(self, limits_dir: Path, counts_dir: Path) -> None:
+        self.limits_dir = limits_dir
+        with (counts_dir / COUNTS_NAME).open("r+b") as self._file:
+            self._counts = Counts.from_buffer(mmap.mmap(self._file.fileno(), 0))
+        self._counts_path = counts_dir / COUNTS_NAME
+        self._held: socket.socket | None = None
+        self.slot = 0
+
+    @property
+    def owner(self) -> int:
+        """This process's word."""
+        start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return os.getpid() % 2**32 + start_ticks % 2**32 * 2**32
+
+    def claim(self) -> int:
+        """Claim the first free slot; returns its number."""
+        with self._counts_path.open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            free = (n for n in range(MAX_SLOTS) if self._counts.slots[n].owner == 0)
+            self.slot = next(free)
+            self._counts.slots[self.slot].owner = self.owner
+            self._counts.slots_touched = max(self._counts.slots_touched, self.slot + 1)
+        return self.slot
+
+    def send(self, kind: str, gpu: str = "", text: str = "", requested_bytes: int = 0) -> None:
+        """Send one datagram."""
+        message = Message(
+            magic=MESSAGE_MAGIC,
+            version=VERSION,
+            kind=KINDS[kind],
+            slot=self.slot,
+            owner=self.owner,
+            requested_bytes=requested_bytes,
+            gpu_uuid=gpu.encode(),
+            text=text.encode(),
+        )
+        self.send_raw(bytes(message))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send any bytes as one datagram, over a connection of its own unless one is held open."""
+        if self._held is not None:
+            self._held.send(data)
+            return
+        with self.connection() as connection:
+            connection.send(data)
+
+    def connection(self) -> socket.socket:
+        """A new connection to the broker."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        place = os.open(self.limits_dir, os.O_PATH)
+        connection.connect(f"/proc/self/fd/{place}/{SOCKET_NAME}")
+        os.close(place)
+        return connection
+
+    def hold(self) -> None:
+        """Use one connection from now on, kept open."""
+        self._held = self.connection()
+
+    def use(self, place: int, used_bytes: int, denied_count: int = 0) -> None:
+        """Hold so much on the GPU at this place of the lines."""
+        self._counts.slots[self.slot].used_bytes[place] = used_bytes
+        self._counts.slots[self.slot].denied_count = denied_count
+
+    def lines_seen(self, last_bytes: int) -> int:
+        """Read `limits` by its rules until the lines are `last_bytes`; returns how many different ones were seen.
+
+        Every consistent read must show the same line on both GPUs. Word by word, so that a writer that does
+        not mark its changes is caught between two words.
+        """
+        with (self.limits_dir / LIMITS_NAME).open("rb") as file:
+            page = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)).cast("Q")
+        generation = Limits.generation.offset // 8
+        first = (Limits.gpus.offset + GpuLimit.line_bytes.offset) // 8
+        second = first + ctypes.sizeof(GpuLimit) // 8
+        seen: set[int] = set()
+        while last_bytes not in seen:
+            before = page[generation]
+            one, other = page[first], page[second]
+            if page[generation] == before and before % 2 == 0:
+                assert one == other, f"a torn page was taken for a whole one: {one} and {other}"
+                seen.add(one)
+        return len(seen)
+
+    def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0912 - one command a case
+        """Carry one command out; returns the answer."""
+        match words:
+            case ["claim"]:
+                return str(self.claim())
+            case ["send", kind]:
+                self.send(kind)
+            case ["send", kind, gpu]:
+                self.send(kind, gpu)
+            case ["unknown", function]:
+                self.send("unknown", text=function)
+            case ["deny", gpu, requested_bytes]:
+                self.send("denied", gpu, requested_bytes=int(requested_bytes))
+            case ["deny-and-die", gpu]:
+                for n in range(8):
+                    self.send("unknown", text=f"cuFoo{n}")
+                self.send("denied", gpu, requested_bytes=1)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case ["raw", data]:
+                self.send_raw(bytes.fromhex(data))
+            case ["use", place, used_bytes, *denied]:
+                self.use(int(place), int(used_bytes), *map(int, denied))
+            case ["hold"]:
+                self.hold()
+            case ["watch-lines", last_bytes]:
+                return str(self.lines_seen(int(last_bytes)))
+            case ["fork"]:
+                return str(_idle_child())
+            case ["family", count]:
+                return " ".join(str(self._child(used_bytes=n + 1)) for n in range(int(count)))
+            case ["exit"]:
+                sys.exit(0)
+            case _:
+                raise ValueError(words)
+        return "ok"
+
+    def _child(self, used_bytes: int) -> int:
+        """A child that is a hooked process of its own; its pid, once it has a slot and said hello."""
+        ready, done = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._held = None
+            self.claim()
+            self.use(0, used_bytes)
+            self.send("hello")
+            os.write(done, b".")
+            _sleep_for_ever()
+        os.close(done)
+        os.read(ready, 1)
+        os.close(ready)
+        return pid
+
+
+def _idle_child() -> int:
+    """A child that holds every descriptor of its parent and does nothing."""
+    pid = os.fork()
+    if pid == 0:
+        _sleep_for_ever()
+    return pid
+
+
+def _sleep_for_ever() -> None:
+    os.close(0)
+    os.close(1)
+    while True:
+        os.read(os.pipe()[0], 1)
+
+
+def main() -> None:
+    """Obey until the input ends."""
+    standin = StandIn(Path(sys.argv[1]), Path(sys.argv[2]))
+    for line in sys.stdin:
+        sys.stdout.write(standin.obey(line.split()) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

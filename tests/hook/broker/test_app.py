@@ -1,0 +1,72 @@
+"""The broker inside the test's own loop, where a call that blocks the loop fails the test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hook.broker.app import run
+from hook.broker.settings import PREFIX, Settings
+from plimsoll.errors import InputError
+from plimsoll.settings import load
+from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration, until
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: Settings) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(run(settings, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await task
+
+
+async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
+    """Registration, greeting, description, audit, death, restart and removal leave the loop free."""
+    settings = Settings(root=str(tmp_path / "root"), audit_s=0.05, metrics_port=0)
+    outside = Broker(tmp_path / "root", {})  # its directories and client; it starts no process
+    try:
+        async with _running(settings):
+            await outside.client.register(registration())
+            process = await outside.spawn()
+            await process.begin(GIB)
+            await process.do(f"send context {GPUS[0]}")
+            assert [entry.what for entry in await outside.announced(2)] == ["hello", "context"]
+            assert await outside.process_count() == 1
+        async with _running(settings):
+            await outside.client.register(registration(2 * GIB))
+            await process.kill()
+            assert (await outside.announced(3))[2].what == "exited"
+            await outside.client.acknowledge(3)
+            await outside.client.unregister(POD)
+            await until(lambda: _is_removed(outside), "directories removed")
+    finally:
+        await outside.client.close()
+        await outside.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("AUDIT_S", "0"), ("AUDIT_S", "soon"), ("JOURNAL_MAX", "3"), ("METRICS_PORT", "70000")],
+)
+def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
+    """The refusal names the variable and its value."""
+    with pytest.raises(InputError) as refused:
+        load(Settings, {PREFIX + name: value}, PREFIX)
+    assert str(refused.value).startswith(f"PLIMSOLL_BROKER_{name}: {value!r}")
+
+
+async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    """A file in the place of the root directory is named, with the remedy."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"PLIMSOLL_BROKER_ROOT: .* cannot be used .*; run as root, or set"):
+        await run(Settings(root=str(tmp_path / "file/root")), asyncio.Event())
+
+
+async def _is_removed(broker: Broker) -> bool:
+    return not (broker.root / "limits" / POD).exists()

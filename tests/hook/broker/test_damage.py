@@ -1,0 +1,138 @@
+"""Damaged input gets a message with field and value, and everything else goes on."""
+
+import asyncio
+import ctypes
+from typing import Any
+
+import msgspec
+import pytest
+
+from plimsoll.brokerwire import Answer, Description, Done, Refused
+from plimsoll.layout import MESSAGE_MAGIC, VERSION, Message
+from tests.hook.broker.conftest import DEADLINE_S, GPUS, Broker, registration, until
+
+
+def _message(**fields: Any) -> str:  # noqa: ANN401 - any field of the structure
+    """A good `hello` but for these fields, in hex."""
+    good = {"magic": MESSAGE_MAGIC, "version": VERSION, "kind": 1, "slot": 0, "owner": 1}
+    return bytes(Message(**good | fields)).hex()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("00", "length: 1 is not"),
+        (_message() + "00", f"length: {ctypes.sizeof(Message) + 1} is not"),
+        (_message(magic=7), "magic: '0x7'"),
+        (_message(version=9), "version: 9"),
+        (_message(kind=99), "kind: 99"),
+        (_message(slot=256), "slot: 256"),
+        (_message(owner=0), "owner: 0"),
+        (_message(owner=12345), "owner: 12345"),
+        (_message(kind=2, gpu_uuid=b"GPU-not-mine"), "gpu_uuid: 'GPU-not-mine'"),
+        (_message(kind=3, gpu_uuid=b"\xff\xfe"), "gpu_uuid: '\\\\xff\\\\xfe'"),
+        (_message(kind=4, text=b"rm -rf"), "text: 'rm -rf'"),
+    ],
+)
+async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, said: str) -> None:
+    """The log names field and value, and the same connection's next, good datagram is heard."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.do("hold")
+    await process.do(f"raw {data}")
+    await process.begin()
+    entries = await broker.announced(1)
+    assert [(entry.what, entry.pid) for entry in entries] == [("hello", process.pid)]
+    logged = broker.log("datagram_damaged")
+    assert [line["pid"] for line in logged] == [process.pid]
+    assert logged[0]["problem"].startswith(said)
+    assert broker.journaled() == entries
+
+
+async def test_a_flood_of_damage_does_not_fill_the_log(broker: Broker) -> None:
+    """A thousand damaged datagrams leave a handful of lines, and their number."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.do("hold")
+    for _ in range(1000):
+        await process.do("raw 00")
+    await process.begin()
+    await broker.announced(1)
+    logged = broker.log("datagram_damaged")
+    assert [line["count"] for line in logged] == [2**n for n in range(10)]
+
+
+async def test_a_process_cannot_speak_for_its_neighbour(broker: Broker) -> None:
+    """A datagram that names another process's word is refused, and that process keeps its slot."""
+    await broker.client.register(registration())
+    victim, liar = await broker.spawn(), await broker.spawn()
+    await victim.begin(4096)
+    await broker.announced(1)
+    await liar.do(f"raw {_message(owner=broker.owners()[0])}")
+    await liar.kill()
+    await until(lambda: _has_logged(broker, "datagram_damaged"), "the lie is logged")
+    assert broker.counts().slots[0].used_bytes[0] == 4096
+    assert len(broker.journaled()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"hello?\n", "line: 'hello?' is not JSON"),
+        (b"\xff\xfe\n", "line: '\\\\xff\\\\xfe' is not JSON"),
+        (b'{"type":"register","pod":5}\n', "pod: 5 is refused"),
+        (b'{"type":"explode"}\n', "type: 'explode' is refused"),
+        (b"[1]\n", "request: [1] is refused"),
+        (b'{"type":"describe","x":' + b"[" * 400_000 + b"]" * 400_000 + b"}\n", "line: "),
+        (b'{"type":"acknowledge","seq":"x"}\n', "seq: 'x' is refused"),
+        (b'{"type":"acknowledge","seq":-1}\n', "seq: -1 was never announced"),
+        (
+            (
+                b'{"type":"register","pod":"p","namespace":"n","name":"n","containers":[{"name":"c",'
+                b'"lines":[{"gpu":"G","line_bytes":1,"share_pct":"lots"}]}]}\n'
+            ),
+            "containers[0].lines[0].share_pct: 'lots' is refused",
+        ),
+        (b'{"pod":"' + b"x" * 3_000_000 + b'"}\n', "line: '…' is longer than 1048576 bytes"),
+    ],
+)
+async def test_a_damaged_control_line_is_refused_and_the_connection_stays(
+    broker: Broker, line: bytes, said: str
+) -> None:
+    """The answer names field, value and remedy; the next request on the same connection is fulfilled."""
+    reader, writer = await asyncio.open_unix_connection(broker.root / "broker.sock")
+    writer.write(line + b'{"type":"describe"}\n')
+    refused, answer = await _answer(reader), await _answer(reader)
+    writer.close()
+    await writer.wait_closed()
+    assert isinstance(refused, Refused)
+    assert refused.message.startswith(said)
+    assert "; " in refused.message
+    assert answer == Description(containers=())
+
+
+async def test_a_request_between_announcements_gets_its_own_answer(broker: Broker) -> None:
+    """After subscribing, each further request on that connection has one answer among the announcements."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    reader, writer = await asyncio.open_unix_connection(broker.root / "broker.sock")
+    writer.write(b'{"type":"subscribe"}\n{"type":"subscribe"}\n')
+    assert [await _answer(reader), await _answer(reader)] == [Done(), Done()]
+    await process.begin()
+    await process.do(f"send context {GPUS[0]}")
+    hello, context = await _answer(reader), await _answer(reader)
+    assert [getattr(hello, "what", ""), getattr(context, "what", "")] == ["hello", "context"]
+    writer.write(b'{"type":"acknowledge","seq":2}\n')
+    assert await _answer(reader) == Done()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def _answer(reader: asyncio.StreamReader) -> Answer:
+    async with asyncio.timeout(DEADLINE_S):
+        answer: Answer = msgspec.json.decode(await reader.readuntil(b"\n"), type=Answer)
+        return answer
+
+
+async def _has_logged(broker: Broker, event: str) -> bool:
+    return bool(broker.log(event))

@@ -1,0 +1,78 @@
+"""What the broker lays out for a pod that the placer bound."""
+
+import json
+
+import pytest
+
+from hook.broker.core.pod_lines import registration
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.quantity import GIB
+
+
+def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
+    """A bound pod of one container `main`; annotation names stand without their domain."""
+    named = {
+        "gpus.plimsoll.dev/main" if name == "gpus" else f"plimsoll.dev/{name.replace('_', '-')}": value
+        for name, value in annotations.items()
+    }
+    limits: dict[str, str | int | float] = {f"plimsoll.dev/{name}": value for name, value in asked.items()}
+    container = Container(name="main", resources=ResourceRequirements(limits=limits))
+    metadata = ObjectMeta(name="p", namespace="ns", uid="u", annotations=named)
+    return Pod(metadata=metadata, spec=PodSpec(containers=[container], nodeName="n"))
+
+
+def decided(**lines: int) -> str:
+    """The placer's decision, with these lines for `main`."""
+    return json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": lines}})
+
+
+def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
+    """8Gi and 60 percent over two GPUs are 4Gi and 30 percent on each, whatever the decision says."""
+    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
+    asks = registration(bound(asked, gpus="A,B", decision=decided(A=1, B=1)))
+    assert asks is not None
+    assert (asks.pod, asks.namespace, asks.name) == ("u", "ns", "p")
+    lines = asks.containers[0].lines
+    assert [(line.gpu, line.line_bytes, line.share_pct) for line in lines] == [
+        ("A", 4 * GIB, 30),
+        ("B", 4 * GIB, 30),
+    ]
+
+
+def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
+    """Its line comes with the decision; without one it is nothing, never a guess."""
+    for decision, line_bytes in ((decided(A=5 * GIB), 5 * GIB), (decided(B=5 * GIB), 0)):
+        asks = registration(bound({"gpu": 1}, best_effort="true", gpus="A", decision=decision))
+        assert asks is not None
+        assert asks.containers[0].best_effort
+        assert asks.containers[0].lines[0].line_bytes == line_bytes
+
+
+def test_a_whole_gpu_is_told_as_whole() -> None:
+    """Nothing is limited on a GPU that is the container's alone."""
+    asks = registration(bound({"gpu": 1}, gpus="A", decision=decided(A=23 * GIB)))
+    assert asks is not None
+    assert asks.containers[0].whole
+    assert asks.containers[0].lines[0].share_pct == 100
+
+
+def test_a_pod_without_a_gpu_has_no_lines() -> None:
+    """There is nothing to lay out."""
+    assert registration(bound({})) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "annotations", "field"),
+    [
+        ({"gpu": 2, "gpu-memory": 2}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({"gpu": 1}, {"gpus": "A", "decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
+    ],
+)
+def test_a_contradictory_answer_is_refused_by_field(
+    asked: dict[str, str | int], annotations: dict[str, str], field: str
+) -> None:
+    """GPUs that do not match the demand, or a damaged decision, lay out nothing and say why."""
+    with pytest.raises(InputError, match=field):
+        registration(bound(asked, **annotations))

@@ -1,0 +1,233 @@
+"""A broker is killed and another takes its place: nothing is lost, nothing said twice."""
+
+import asyncio
+import contextlib
+import os
+import signal
+
+import pytest
+
+from plimsoll.brokerclient import RefusedError
+from plimsoll.brokersubscription import announcements
+from plimsoll.brokerwire import Announcement
+from plimsoll.names import PodUid
+from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration
+
+
+async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker) -> None:
+    """Of three processes, the one that died meanwhile exits once, the living ones stay known and watched."""
+    await broker.client.register(registration())
+    lives, dies, dies_later = [await broker.spawn() for _ in range(3)]
+    for process in (lives, dies, dies_later):
+        await process.begin(GIB)
+    before = await broker.announced(3)
+    await broker.kill()
+    await dies.kill()
+    await lives.do("use 1 4096")
+    await broker.start()
+    entries = await broker.announced(7)
+    assert entries[:3] == before
+    assert {(entry.what, entry.pid, entry.gpu) for entry in entries[3:]} == {
+        ("exited", dies.pid, None),
+        ("context", lives.pid, GPUS[0]),
+        ("context", lives.pid, GPUS[1]),
+        ("context", dies_later.pid, GPUS[0]),
+    }
+    assert len(broker.owners()) == 2
+    await dies_later.kill()
+    last = (await broker.announced(8))[-1]
+    assert (last.what, last.pid) == ("exited", dies_later.pid)
+    assert [process.pid for process in (await broker.client.describe()).containers[0].processes] == [
+        lives.pid
+    ]
+
+
+async def test_an_acknowledged_process_still_exits_after_a_restart(broker: Broker) -> None:
+    """Though its greeting is acknowledged and forgotten, its death while no broker ran is announced."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin()
+    hello = (await broker.announced(1))[0]
+    await broker.client.acknowledge(hello.seq)
+    await broker.kill()
+    await process.kill()
+    for _ in range(2):
+        await broker.start()
+        exited = (await broker.announced(1))[0]
+        assert (exited.what, exited.pid, exited.seq) == ("exited", process.pid, hello.seq + 1)
+        assert broker.journaled() == [exited]
+        await broker.kill()
+
+
+async def test_the_journal_is_told_again_until_acknowledged(broker: Broker) -> None:
+    """Every subscription gets the same entries under the same numbers, over restarts, and none once safe."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin()
+    await process.do(f"send context {GPUS[0]}")
+    first = await broker.announced(2)
+    assert await broker.announced(2) == first
+    await broker.kill()
+    await broker.start()
+    assert await broker.announced(2) == first
+    await broker.client.acknowledge(first[0].seq)
+    assert await broker.announced(1) == first[1:]
+    await broker.client.acknowledge(first[1].seq)
+    await broker.kill()
+    await broker.start()
+    await process.kill()
+    last = (await broker.announced(1))[0]
+    assert (last.what, last.seq) == ("exited", first[1].seq + 1)
+
+
+async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> None:
+    """One iterator goes on though the broker is killed under it: nothing is missed, repeats are the same entry."""
+    await broker.client.register(registration())
+    seen: dict[int, Announcement] = {}
+
+    async def listen() -> None:
+        async with contextlib.aclosing(announcements(broker.root)) as stream:
+            async for entry in stream:
+                assert seen.setdefault(entry.seq, entry) == entry
+                if len(seen) == 6:
+                    return
+
+    listening = asyncio.create_task(listen())
+    for _ in range(3):
+        process = await broker.spawn()
+        await process.begin()
+        await broker.kill()
+        await broker.start()
+        await process.kill()
+    async with asyncio.timeout(DEADLINE_S):
+        await listening
+    assert sorted(seen) == list(range(1, 7))
+    assert sorted(entry.what for entry in seen.values()) == ["exited"] * 3 + ["hello"] * 3
+
+
+async def test_a_request_waits_for_a_broker_that_is_restarting(broker: Broker) -> None:
+    """A request made while the broker is away is answered when it is back."""
+    await broker.kill()
+    waiting = asyncio.create_task(broker.client.register(registration()))
+    await asyncio.sleep(0)
+    await broker.start()
+    async with asyncio.timeout(DEADLINE_S):
+        answer = await waiting
+    assert answer.containers[0].limits_dir == str(broker.limits_dir())
+
+
+async def test_registrations_outlive_the_broker(broker: Broker) -> None:
+    """A new broker knows the pods and their lines, and listens on every container's socket."""
+    await broker.client.register(registration(5 * GIB))
+    generation = broker.limits().generation
+    await broker.kill()
+    await broker.start()
+    described = (await broker.client.describe()).containers
+    assert [c.container for c in described] == list(registration(5 * GIB).containers)
+    assert broker.limits().generation == generation
+    process = await broker.spawn()
+    await process.begin()
+    assert (await broker.announced(1))[0].pid == process.pid
+
+
+async def test_a_torn_last_line_is_cut(broker: Broker) -> None:
+    """A journal torn by a kill in the middle of a write loses that line and nothing else."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin()
+    before = await broker.announced(1)
+    await broker.kill()
+    with (broker.root / "journal").open("ab") as journal:
+        journal.write(b'{"type":"announcement","seq":2,"what":"exi')
+    await broker.start()
+    assert broker.log("journal_torn")
+    assert await broker.announced(1) == before
+    await process.kill()
+    entries = await broker.announced(2)
+    assert [(entry.seq, entry.what) for entry in entries] == [(1, "hello"), (2, "exited")]
+    await broker.kill()
+    await broker.start()
+    assert await broker.announced(2) == entries
+
+
+async def test_a_damaged_line_in_the_middle_costs_only_itself(broker: Broker) -> None:
+    """A journal line that is not JSON is logged by number and value; those around it are told."""
+    await broker.client.register(registration())
+    one, other = await broker.spawn(), await broker.spawn()
+    await one.begin()
+    await broker.announced(1)
+    await other.begin()
+    before = await broker.announced(2)
+    await broker.kill()
+    lines = (broker.root / "journal").read_bytes().splitlines(keepends=True)
+    (broker.root / "journal").write_bytes(b"".join([lines[0], b"\xff\xfe?\n", *lines[1:]]))
+    await broker.start()
+    assert await broker.announced(2) == before
+    assert broker.log("journal_damaged")[0]["line"] == 2
+
+
+async def test_a_reboot_ends_every_process_and_empties_every_slot(broker: Broker) -> None:
+    """Under another boot id, nobody recorded lives and no slot is anyone's, whatever pids say."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin(GIB)
+    await broker.announced(1)
+    await broker.kill()
+    await process.kill()
+    journal = broker.root / "journal"
+    head, *rest = journal.read_text().splitlines(keepends=True)
+    boot = head.split('"boot_id":"')[1].split('"')[0]
+    journal.write_text("".join([head.replace(boot, "another-boot"), *rest]))
+    await broker.start()
+    assert [entry.what for entry in await broker.announced(2)] == ["hello", "exited"]
+    assert broker.owners() == []
+
+
+async def test_a_damaged_record_is_left_out_and_the_rest_goes_on(broker: Broker) -> None:
+    """A record that is no JSON is logged by its file, and the other pods are adopted."""
+    other = PodUid("other")
+    await broker.client.register(registration())
+    await broker.client.register(registration(pod=other))
+    await broker.kill()
+    (broker.root / "limits" / POD / "record.json").write_text("{")
+    await broker.start()
+    assert [c.pod for c in (await broker.client.describe()).containers] == [other]
+    assert broker.log("record_damaged")[0]["file"].endswith(f"{POD}/record.json")
+    await broker.client.register(registration())
+
+
+async def test_the_journal_file_shrinks_as_it_is_acknowledged(broker: Broker) -> None:
+    """Hundreds of acknowledged lives leave a file of a few lines, and numbers go on."""
+    await broker.client.register(registration())
+    parent = await broker.spawn()
+    for _ in range(3):
+        for pid in (await parent.do("family 100")).split():
+            os.kill(int(pid), signal.SIGKILL)
+        for entry in await broker.announced(200):
+            await broker.client.acknowledge(entry.seq)
+    assert len((broker.root / "journal").read_bytes().splitlines()) < 600
+    assert broker.journaled() == []
+    with pytest.raises(RefusedError, match="seq: 100000 was never announced"):
+        await broker.client.acknowledge(100_000)
+
+
+async def test_one_root_has_one_broker(broker: Broker) -> None:
+    """A second broker on the same root ends at once with a message, and the first goes on."""
+    second = Broker(broker.root, {})
+    await second.launch()
+    assert await second.wait() == 2
+    assert broker.log("refused to start")
+    assert await broker.process_count() == 0
+
+
+async def test_sigterm_ends_it_in_good_order(broker: Broker) -> None:
+    """It ends with 0, takes its control socket along, and leaves pods and journal for the next."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin()
+    before = await broker.announced(1)
+    assert await broker.stop() == 0
+    assert not (broker.root / "broker.sock").exists()
+    await broker.start()
+    assert await broker.announced(1) == before
+    assert await broker.process_count() == 1

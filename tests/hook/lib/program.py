@@ -1,0 +1,155 @@
+"""A CUDA program that obeys a test, line by line, under the real preload and over the emulated driver."""
+
+import json
+import os
+import select
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[3]
+LIBRARY = ROOT / "build/hook/libplimsoll.so"
+EMULATOR = ROOT / "build/emulator"
+
+SUCCESS, OUT_OF_MEMORY, NOT_INITIALIZED, NOT_FOUND, NOT_READY = 0, 2, 3, 500, 802
+"""Results of the CUDA driver."""
+
+MIB = 1 << 20
+ANSWER_S = 120
+
+
+class Program:
+    """One running `asker`; a context manager that ends it."""
+
+    def __init__(self, path: Path, environment: dict[str, str], errors: Path) -> None:
+        self._errors = errors
+        with errors.open("wb") as error_file:
+            self._process = subprocess.Popen(
+                [path],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=error_file,
+                text=True,
+                bufsize=1,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def tell(self, command: str) -> None:
+        """Give a command without waiting for its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+
+    def answer(self) -> list[str]:
+        """The words of the next answer."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
+        assert ready, f"no answer within {ANSWER_S} s; standard error: {self.errors()}"
+        line = self._process.stdout.readline()
+        assert line, f"the program ended with {self._process.wait()}; standard error: {self.errors()}"
+        return line.split()
+
+    def words(self, command: str) -> list[str]:
+        """Give a command and return the words of its answer."""
+        self.tell(command)
+        return self.answer()
+
+    def ask(self, command: str) -> list[int]:
+        """Give a command and return the numbers of its answer."""
+        return [int(word) for word in self.words(command)]
+
+    def start(self, gpu: int = 0) -> None:
+        """Load the driver, initialise it and make a primary context current."""
+        assert self.ask("load") == [0]
+        assert self.ask("init")[0] == SUCCESS
+        assert self.ask(f"retain {gpu}") == [SUCCESS]
+
+    def alloc(self, mib: int, function: str = "cuMemAlloc_v2", rest: str = "") -> tuple[int, int]:
+        """Allocate; returns the result and the pointer or handle."""
+        result, handle, _ = self.ask(f"alloc {function} {mib * MIB} {rest}")
+        return result, handle
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def errors(self) -> str:
+        """What it wrote on standard error so far."""
+        return self._errors.read_text()
+
+    def kill(self) -> None:
+        """End it by SIGKILL and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> int:
+        """Close its input and wait; returns its exit code."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        code = self._process.wait(ANSWER_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+
+class Node:
+    """An emulated node, and how to start a program on it."""
+
+    def __init__(self, root: Path, gpu_count: int, memory_mib: int, context_mib: int) -> None:
+        self._root = root
+        self.file = root / "node"
+        self.uuids = [f"GPU-5a1c0d2e-0000-4000-8000-{index:012x}" for index in range(gpu_count)]
+        sections = [
+            f"[gpu {index}]\nuuid = {uuid}\nmemory = {memory_mib}Mi\nreserved = 64Mi\ncontext = {context_mib}Mi\n"
+            for index, uuid in enumerate(self.uuids)
+        ]
+        self.file.write_text("\n".join(sections))
+        self._started = 0
+
+    def environment(self, *sources: dict[str, str], preload: str | None = str(LIBRARY)) -> dict[str, str]:
+        """The environment of a program on this node; without `preload` it is not hooked."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PLIMSOLL_EMULATOR": str(self.file),
+            "LD_LIBRARY_PATH": str(EMULATOR),
+        }
+        if preload is not None:
+            environment["LD_PRELOAD"] = preload
+        for source in sources:
+            environment |= source
+        return environment
+
+    def run(self, path: Path, *sources: dict[str, str], preload: str | None = str(LIBRARY)) -> Program:
+        """Start an `asker`."""
+        self._started += 1
+        errors = self._root / f"errors-{self._started}"
+        return Program(path, self.environment(*sources, preload=preload), errors)
+
+    def book(self) -> dict[str, Any]:
+        """The emulator's own book: what every process really holds."""
+        output = subprocess.run(
+            [EMULATOR / "book"],
+            env=self.environment(preload=None),
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        book: dict[str, Any] = json.loads(output)
+        return book
+
+    def held_bytes(self, pids: set[int], gpu: int = 0) -> int:
+        """What these processes together really hold on a GPU, contexts included."""
+        processes = self.book()["gpus"][gpu]["processes"]
+        return sum(int(process["used_bytes"]) for process in processes if process["pid"] in pids)

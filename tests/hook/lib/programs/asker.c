@@ -1,0 +1,423 @@
+/* A CUDA program on a string: reads one command per line, does it, and answers with one line.
+ *
+ * It finds every driver function as CUDA's own runtime does, through dlsym on an opened libcuda or through
+ * cuGetProcAddress (`route`), so any variant of any function can be called by name. See `commands` below.
+ */
+#define _GNU_SOURCE
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef unsigned long long number;
+
+static void *driver;
+
+static void *find(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        printf("missing %s\n", name);
+        exit(3);
+    }
+    return found;
+}
+
+#define FUNCTION(name) ((__typeof__(&name))(uintptr_t)find(#name))
+#define IS(name) (strcmp(function, #name) == 0)
+
+static CUmemAllocationProp on_device(int device) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    return prop;
+}
+
+static CUDA_ARRAY3D_DESCRIPTOR array_of(size_t bytes) {
+    return (CUDA_ARRAY3D_DESCRIPTOR){
+        .Width = 1024, .Height = bytes / 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+}
+
+static CUresult array(const char *function, size_t bytes, number *handle) {
+    CUDA_ARRAY3D_DESCRIPTOR solid = array_of(bytes);
+    CUDA_ARRAY_DESCRIPTOR flat = {solid.Width, solid.Height, solid.Format, solid.NumChannels};
+    CUDA_ARRAY_DESCRIPTOR_v1 old = {(unsigned)solid.Width, (unsigned)solid.Height, solid.Format, 1};
+    CUDA_ARRAY3D_DESCRIPTOR_v1 old3 = {(unsigned)solid.Width, (unsigned)solid.Height, 0, solid.Format, 1, 0};
+    if (IS(cuArrayCreate_v2))
+        return FUNCTION(cuArrayCreate_v2)((CUarray *)handle, &flat);
+    if (IS(cuArrayCreate))
+        return FUNCTION(cuArrayCreate)((CUarray *)handle, &old);
+    if (IS(cuArray3DCreate_v2))
+        return FUNCTION(cuArray3DCreate_v2)((CUarray *)handle, &solid);
+    if (IS(cuArray3DCreate))
+        return FUNCTION(cuArray3DCreate)((CUarray *)handle, &old3);
+    return FUNCTION(cuMipmappedArrayCreate)((CUmipmappedArray *)handle, &solid, 1);
+}
+
+/* `pool` 0 stands for the default pool of the device. */
+static CUresult pooled(const char *function, size_t bytes, number pool, int device, number *handle) {
+    CUmemoryPool from = (CUmemoryPool)(uintptr_t)pool;
+    CUresult result = pool ? CUDA_SUCCESS : FUNCTION(cuDeviceGetDefaultMemPool)(&from, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (IS(cuMemAllocFromPoolAsync))
+        return FUNCTION(cuMemAllocFromPoolAsync)((CUdeviceptr *)handle, bytes, from, NULL);
+    return FUNCTION(cuMemAllocFromPoolAsync_ptsz)((CUdeviceptr *)handle, bytes, from, NULL);
+}
+
+static CUresult allocate(const char *function, size_t bytes, int device, number pool, number *handle) {
+    CUdeviceptr *pointer = (CUdeviceptr *)handle;
+    CUmemAllocationProp prop = on_device(device);
+    size_t pitch;
+    unsigned pitch_v1;
+    if (IS(cuMemAlloc_v2))
+        return FUNCTION(cuMemAlloc_v2)(pointer, bytes);
+    if (IS(cuMemAlloc))
+        return FUNCTION(cuMemAlloc)((CUdeviceptr_v1 *)handle, (unsigned)bytes);
+    if (IS(cuMemAllocPitch_v2))
+        return FUNCTION(cuMemAllocPitch_v2)(pointer, &pitch, 4096, bytes / 4096, 4);
+    if (IS(cuMemAllocPitch))
+        return FUNCTION(cuMemAllocPitch)((CUdeviceptr_v1 *)handle, &pitch_v1, 4096, (unsigned)(bytes / 4096),
+                                         4);
+    if (IS(cuMemAllocManaged))
+        return FUNCTION(cuMemAllocManaged)(pointer, bytes, CU_MEM_ATTACH_GLOBAL);
+    if (IS(cuMemAllocAsync))
+        return FUNCTION(cuMemAllocAsync)(pointer, bytes, NULL);
+    if (IS(cuMemAllocAsync_ptsz))
+        return FUNCTION(cuMemAllocAsync_ptsz)(pointer, bytes, NULL);
+    if (IS(cuMemCreate))
+        return FUNCTION(cuMemCreate)(handle, bytes, &prop, 0);
+    if (strncmp(function, "cuMemAllocFromPool", 18) == 0)
+        return pooled(function, bytes, pool, device, handle);
+    return array(function, bytes, handle);
+}
+
+static CUresult give_back(const char *function, number handle) {
+    if (IS(cuMemFree_v2))
+        return FUNCTION(cuMemFree_v2)(handle);
+    if (IS(cuMemFree))
+        return FUNCTION(cuMemFree)((CUdeviceptr_v1)handle);
+    if (IS(cuMemFreeAsync))
+        return FUNCTION(cuMemFreeAsync)(handle, NULL);
+    if (IS(cuMemFreeAsync_ptsz))
+        return FUNCTION(cuMemFreeAsync_ptsz)(handle, NULL);
+    if (IS(cuMemRelease))
+        return FUNCTION(cuMemRelease)(handle);
+    if (IS(cuArrayDestroy))
+        return FUNCTION(cuArrayDestroy)((CUarray)(uintptr_t)handle);
+    return FUNCTION(cuMipmappedArrayDestroy)((CUmipmappedArray)(uintptr_t)handle);
+}
+
+/* --- commands: each reads its arguments and prints one line ----------------------------------------------
+ */
+
+static void do_load(const char *path) {
+    driver = dlopen(*path ? path : "libcuda.so.1", RTLD_NOW);
+    printf("%d\n", driver ? 0 : 1);
+}
+
+static void do_init(const char *unused) {
+    (void)unused;
+    errno = 77;
+    CUresult result = FUNCTION(cuInit)(0);
+    printf("%d %d\n", result, errno);
+}
+
+static void do_retain(const char *text) {
+    CUcontext context = NULL;
+    CUresult result = FUNCTION(cuDevicePrimaryCtxRetain)(&context, atoi(text));
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuCtxSetCurrent)(context);
+    printf("%d\n", result);
+}
+
+static void do_release(const char *text) {
+    printf("%d\n", FUNCTION(cuDevicePrimaryCtxRelease_v2)(atoi(text)));
+}
+
+static void do_reset(const char *text) {
+    printf("%d\n", FUNCTION(cuDevicePrimaryCtxReset_v2)(atoi(text)));
+}
+
+static void do_create(const char *text) {
+    CUcontext context = NULL;
+    CUresult result = FUNCTION(cuCtxCreate_v2)(&context, 0, atoi(text));
+    printf("%d %llu\n", result, (number)(uintptr_t)context);
+}
+
+static void do_destroy(const char *text) {
+    printf("%d\n", FUNCTION(cuCtxDestroy_v2)((CUcontext)(uintptr_t)strtoull(text, NULL, 10)));
+}
+
+static void do_alloc(const char *text) {
+    char function[64];
+    number bytes = 0, handle = 0, pool = 0;
+    int device = 0;
+    sscanf(text, "%63s %llu %d %llu", function, &bytes, &device, &pool);
+    errno = 77;
+    CUresult result = allocate(function, bytes, device, pool, &handle);
+    printf("%d %llu %d\n", result, handle, errno);
+}
+
+static void do_free(const char *text) {
+    char function[64];
+    number handle = 0;
+    sscanf(text, "%63s %llu", function, &handle);
+    printf("%d\n", give_back(function, handle));
+}
+
+static void do_info(const char *unused) {
+    (void)unused;
+    size_t free_bytes = 0, total_bytes = 0;
+    CUresult result = FUNCTION(cuMemGetInfo_v2)(&free_bytes, &total_bytes);
+    printf("%d %zu %zu\n", result, free_bytes, total_bytes);
+}
+
+static void do_info_v1(const char *unused) {
+    (void)unused;
+    unsigned free_bytes = 0, total_bytes = 0;
+    CUresult result = FUNCTION(cuMemGetInfo)(&free_bytes, &total_bytes);
+    printf("%d %u %u\n", result, free_bytes, total_bytes);
+}
+
+static void do_total(const char *text) {
+    size_t bytes = 0;
+    CUresult result = FUNCTION(cuDeviceTotalMem_v2)(&bytes, atoi(text));
+    printf("%d %zu\n", result, bytes);
+}
+
+static void do_pool(const char *text) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
+    props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    props.location.id = atoi(text);
+    CUmemoryPool pool = NULL;
+    CUresult result = FUNCTION(cuMemPoolCreate)(&pool, &props);
+    printf("%d %llu\n", result, (number)(uintptr_t)pool);
+}
+
+static void do_map(const char *text) {
+    number handle = 0, bytes = 0;
+    CUdeviceptr at = 0;
+    sscanf(text, "%llu %llu", &handle, &bytes);
+    CUresult result = FUNCTION(cuMemAddressReserve)(&at, bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemMap)(at, bytes, 0, handle, 0);
+    printf("%d %llu\n", result, at);
+}
+
+static void do_unmap(const char *text) {
+    number at = 0, bytes = 0;
+    sscanf(text, "%llu %llu", &at, &bytes);
+    printf("%d\n", FUNCTION(cuMemUnmap)(at, bytes));
+}
+
+static void print_home(void *address) {
+    Dl_info home = {0};
+    if (!address || !dladdr(address, &home)) {
+        printf("none none\n");
+        return;
+    }
+    const char *slash = strrchr(home.dli_fname, '/');
+    printf("%s %s\n", slash ? slash + 1 : home.dli_fname, home.dli_sname ? home.dli_sname : "?");
+}
+
+/* `proc NAME VERSION FLAGS`: which function of which library the driver's own look-up hands out. */
+static void do_proc(const char *text) {
+    char symbol[64];
+    int version = 0;
+    number flags = 0;
+    void *function = NULL;
+    CUdriverProcAddressQueryResult status;
+    sscanf(text, "%63s %d %llu", symbol, &version, &flags);
+    FUNCTION(cuGetProcAddress_v2)(symbol, &function, version, flags, &status);
+    print_home(function);
+}
+
+static void do_proc_v1(const char *text) {
+    char symbol[64];
+    int version = 0;
+    number flags = 0;
+    void *function = NULL;
+    sscanf(text, "%63s %d %llu", symbol, &version, &flags);
+    FUNCTION(cuGetProcAddress)(symbol, &function, version, flags);
+    print_home(function);
+}
+
+/* `where default|next|driver|itself NAME`: which function of which library dlsym finds. */
+static void do_where(const char *text) {
+    char scope[16], name[64];
+    sscanf(text, "%15s %63s", scope, name);
+    void *handle = strcmp(scope, "default") == 0  ? RTLD_DEFAULT
+                   : strcmp(scope, "next") == 0   ? RTLD_NEXT
+                   : strcmp(scope, "driver") == 0 ? driver
+                                                  : dlopen(NULL, RTLD_NOW);
+    print_home(dlsym(handle, name));
+}
+
+static void do_dlerror(const char *name) {
+    dlerror();
+    void *found = dlsym(RTLD_DEFAULT, name);
+    const char *error = dlerror();
+    printf("%d %s\n", found != NULL, error ? error : "none");
+}
+
+static void do_versioned(const char *name) {
+    print_home(dlvsym(driver, name, "NO_SUCH_VERSION"));
+}
+
+/* `hammer ROUNDS BYTES`: allocate and free, counting what came of it. */
+static number hammer(number rounds, number bytes) {
+    number made = 0;
+    for (number i = 0; i < rounds; i++) {
+        CUdeviceptr pointer;
+        if (FUNCTION(cuMemAlloc_v2)(&pointer, bytes) != CUDA_SUCCESS)
+            continue;
+        made++;
+        FUNCTION(cuMemFree_v2)(pointer);
+    }
+    return made;
+}
+
+static void do_hammer(const char *text) {
+    number rounds = 0, bytes = 0;
+    sscanf(text, "%llu %llu", &rounds, &bytes);
+    printf("%llu\n", hammer(rounds, bytes));
+}
+
+/* `time ROUNDS BYTES`: nanoseconds of one allocation and its free, the functions found beforehand. */
+static void do_time(const char *text) {
+    number rounds = 0, bytes = 0;
+    struct timespec start, end;
+    CUdeviceptr pointer;
+    __typeof__(&cuMemAlloc_v2) allocate_it = FUNCTION(cuMemAlloc_v2);
+    __typeof__(&cuMemFree_v2) free_it = FUNCTION(cuMemFree_v2);
+    sscanf(text, "%llu %llu", &rounds, &bytes);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (number i = 0; i < rounds; i++) {
+        allocate_it(&pointer, bytes);
+        free_it(pointer);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double ns = (double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec);
+    printf("%.1f\n", ns / (double)rounds);
+}
+
+struct burst {
+    CUcontext context;
+    number rounds, bytes, made;
+};
+
+static void *burst_thread(void *argument) {
+    struct burst *burst = argument;
+    FUNCTION(cuCtxSetCurrent)(burst->context);
+    burst->made = hammer(burst->rounds, burst->bytes);
+    return NULL;
+}
+
+/* `threads COUNT ROUNDS BYTES`: the same from several threads at once. */
+static void do_threads(const char *text) {
+    unsigned count = 0;
+    struct burst bursts[16] = {0};
+    pthread_t threads[16];
+    number made = 0;
+    sscanf(text, "%u %llu %llu", &count, &bursts[0].rounds, &bursts[0].bytes);
+    FUNCTION(cuCtxGetCurrent)(&bursts[0].context);
+    for (unsigned i = 0; i < count && i < 16; i++) {
+        bursts[i] = bursts[0];
+        pthread_create(&threads[i], NULL, burst_thread, &bursts[i]);
+    }
+    for (unsigned i = 0; i < count && i < 16; i++) {
+        pthread_join(threads[i], NULL);
+        made += bursts[i].made;
+    }
+    printf("%llu\n", made);
+}
+
+/* `exec PATH`: the same process, another image. Answers first, so that the next command is left for the
+ * other. */
+static void do_exec(const char *path) {
+    printf("0\n");
+    fflush(stdout);
+    execl(path, path, (char *)NULL);
+    _exit(1);
+}
+
+static void serve(FILE *commands);
+
+/* `fork PATH`: a child that serves the commands in a file and prints their answers; then its exit code. */
+static void do_fork(const char *path) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        FILE *commands = fopen(path, "r");
+        if (commands)
+            serve(commands);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("%d %d\n", (int)child, status);
+}
+
+static void do_maps(const char *name) {
+    char line[1024];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof(line), maps))
+        count += strstr(line, name) != NULL;
+    if (maps)
+        fclose(maps);
+    printf("%d\n", count);
+}
+
+static void do_pid(const char *unused) {
+    (void)unused;
+    printf("%d\n", (int)getpid());
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const char *arguments);
+} commands[] = {
+    {"load", do_load},       {"init", do_init},       {"retain", do_retain},   {"release", do_release},
+    {"reset", do_reset},     {"create", do_create},   {"destroy", do_destroy}, {"alloc", do_alloc},
+    {"free", do_free},       {"info", do_info},       {"info_v1", do_info_v1}, {"total", do_total},
+    {"pool", do_pool},       {"map", do_map},         {"unmap", do_unmap},     {"proc", do_proc},
+    {"proc_v1", do_proc_v1}, {"where", do_where},     {"dlerror", do_dlerror}, {"versioned", do_versioned},
+    {"hammer", do_hammer},   {"threads", do_threads}, {"time", do_time},       {"exec", do_exec},
+    {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},
+};
+
+static void obey(char *line) {
+    line[strcspn(line, "\n")] = 0;
+    char *arguments = strchr(line, ' ');
+    if (arguments)
+        *arguments++ = 0;
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(line, commands[i].name) == 0) {
+            commands[i].run(arguments ? arguments : "");
+            return;
+        }
+    printf("unknown command %s\n", line);
+}
+
+static void serve(FILE *from) {
+    char line[4096];
+    while (fgets(line, sizeof(line), from)) {
+        obey(line);
+        fflush(stdout);
+    }
+}
+
+int main(void) {
+    serve(stdin);
+    return 0;
+}

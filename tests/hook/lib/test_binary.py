@@ -1,0 +1,56 @@
+"""The built library: where it loads, what it shows, and that C and Python mean the same bytes."""
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from plimsoll.layout import Counts, GpuLimit, Limits, Message, Slot, c_name
+from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.elf import Library, read_library
+from tests.hook.lib.program import LIBRARY, ROOT
+
+
+@pytest.fixture(name="built", scope="module")
+def _built() -> Library:
+    return read_library(LIBRARY)
+
+
+def test_it_loads_on_every_supported_glibc(built: Library) -> None:
+    """No symbol is newer than glibc 2.17: an older loader would silently ignore the whole preload."""
+    assert built.newest_glibc <= (2, 17)
+
+
+def test_it_exports_the_table_and_nothing_else(built: Library) -> None:
+    """Every exported name is dlsym, dlvsym, or stands in the table of hooks."""
+    table = set(re.findall(r"X\((\w+), [A-Z]+\)", (ROOT / "hook/lib/hooks.h").read_text()))
+    assert built.defined == table
+    assert {"dlsym", "dlvsym", "cuInit", "cuMemAlloc_v2", "cuMemAllocAsync_ptsz"} <= table
+
+
+def test_it_needs_libc_alone(built: Library) -> None:
+    """Loading the preload loads no driver, and no other library into programs that would not have it."""
+    assert built.needed == {"libc.so.6"}
+    assert not built.runs_at_load
+
+
+def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
+    """Every field of every shared structure has the same offset and size in the header as in ctypes."""
+    expected, prints = [], []
+    for structure in (GpuLimit, Limits, Slot, Counts, Message):
+        name = c_name(structure)
+        prints.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        expected.append(f"{name} {ctypes.sizeof(structure)}")
+        for field in structure._fields_:
+            descriptor = getattr(structure, field[0])
+            arguments = f"offsetof(struct {name}, {field[0]}), sizeof(((struct {name} *)0)->{field[0]})"
+            prints.append(f'printf("{field[0]} %zu %zu\\n", {arguments});')
+            expected.append(f"{field[0]} {descriptor.offset} {descriptor.size}")
+    source = tmp_path / "offsets.c"
+    body = "\n".join(prints)
+    source.write_text(f'#include <stdio.h>\n#include "layout.h"\nint main(void) {{\n{body}\nreturn 0;\n}}\n')
+    compile_c([source], tmp_path / "offsets", [f"-I{ROOT / 'build/hook'}"])
+    done = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == expected

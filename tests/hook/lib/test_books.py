@@ -1,0 +1,74 @@
+"""The ledger and the map of holdings by themselves, plainly and under sanitizers."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.hook.lib.conftest import PROGRAMS
+from tests.hook.lib.program import ROOT
+
+SOURCES = [PROGRAMS / "books.c", ROOT / "hook/lib/ledger.c", ROOT / "hook/lib/holdings.c"]
+ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
+BUILDS: Final = {
+    "plain": (),
+    "undefined": ("-fsanitize=undefined", "-fno-sanitize-recover=all"),
+    "races": ("-fsanitize=thread",),
+    "memory": ("-fsanitize=address",),
+}
+
+
+def _compiler(build: str) -> tuple[str, ...]:
+    if build != "memory":
+        return ZIG
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("AddressSanitizer needs gcc or clang: zig brings every other sanitizer, but not this one")
+    return (compiler,)
+
+
+@pytest.fixture(name="books", scope="session", params=BUILDS)
+def _books(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver of both, built plainly and with each sanitizer."""
+    build = str(request.param)
+    target = tmp_path_factory.mktemp("books") / build
+    includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}"]
+    options = ["-std=c11", "-O1", "-g", "-D_GNU_SOURCE", *BUILDS[build], *includes, "-lpthread"]
+    subprocess.run([*_compiler(build), *SOURCES, *options, "-o", target], check=True, timeout=300)
+    return target
+
+
+def _run(books: Path, *arguments: str) -> list[int]:
+    done = subprocess.run([books, *arguments], capture_output=True, text=True, check=False, timeout=170)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_the_map_agrees_with_an_array(books: Path) -> None:
+    """After any sequence of puts, takes and sweeps the map holds exactly what an array would."""
+    _run(books, "map")
+
+
+def test_threads_leave_the_books_clean(books: Path) -> None:
+    """Threads on one map and one slot meet no race, and leave nothing behind."""
+    _run(books, "threads")
+
+
+def test_waiting_for_a_collision_leaves_errno(books: Path) -> None:
+    """A signal that arrives while a reservation waits its turn does not change the program's errno."""
+    _run(books, "errno")
+
+
+def test_a_collision_is_no_refusal(books: Path) -> None:
+    """What fits is granted although another's reservation, withdrawn at once, stands a third of the time."""
+    (refused,) = _run(books, "collide", "1000")
+    assert refused <= 100  # on a busy machine the opponent may lose the processor; without retries it is 300
+
+
+def test_what_is_granted_never_passes_the_line(books: Path) -> None:
+    """Whatever sizes several processes take and give back at once, the sum granted stays within the line."""
+    (most,) = _run(books, "line", "5000")
+    assert 0 < most <= 1000

@@ -1,0 +1,285 @@
+"""Every way to ask for GPU memory is held to the line, and gives back what it took."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plimsoll.layout import FLAG_WHOLE_GPUS
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
+
+NO_UUID = "00000000-0000-0000-0000-000000000000"
+
+PATHS = [
+    ("cuMemAlloc_v2", "cuMemFree_v2"),
+    ("cuMemAllocPitch_v2", "cuMemFree_v2"),
+    ("cuMemAllocManaged", "cuMemFree_v2"),
+    ("cuMemAllocAsync", "cuMemFreeAsync"),
+    ("cuMemAllocAsync_ptsz", "cuMemFreeAsync_ptsz"),
+    ("cuMemAllocAsync", "cuMemFree_v2"),
+    ("cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
+    ("cuMemAllocFromPoolAsync_ptsz", "cuMemFreeAsync_ptsz"),
+    ("cuMemCreate", "cuMemRelease"),
+    ("cuArrayCreate_v2", "cuArrayDestroy"),
+    ("cuArrayCreate", "cuArrayDestroy"),
+    ("cuArray3DCreate_v2", "cuArrayDestroy"),
+    ("cuArray3DCreate", "cuArrayDestroy"),
+    ("cuMipmappedArrayCreate", "cuMipmappedArrayDestroy"),
+]
+
+
+@pytest.mark.parametrize(("allocate", "free"), PATHS)
+def test_past_the_line_is_refused_and_a_free_makes_room(
+    program: Program, container: Container, allocate: str, free: str
+) -> None:
+    """What does not fit below the line is CUDA's own out-of-memory error; what is freed can be taken again."""
+    assert container.used_bytes() == 64 * MIB
+    first, handle = program.alloc(128, allocate)
+    second, other = program.alloc(128, allocate)
+    assert (first, second) == (SUCCESS, SUCCESS)
+    assert container.used_bytes() == 320 * MIB
+    assert program.alloc(1, allocate)[0] == OUT_OF_MEMORY
+    assert program.ask(f"free {free} {handle}") == [SUCCESS]
+    assert container.used_bytes() == 192 * MIB
+    assert program.alloc(128, allocate)[0] == SUCCESS
+    assert program.ask(f"free {free} {other}") == [SUCCESS]
+    assert container.used_bytes() == 192 * MIB
+
+
+def test_refusal_leaves_the_neighbour_alone(
+    program: Program, node: Node, asker: Path, tmp_path: Path, lines: list[Line]
+) -> None:
+    """A container that asks past its line is refused while another on the same GPU goes on."""
+    neighbour = Container(tmp_path / "neighbour")
+    neighbour.write(limits_of(lines))
+    with node.run(asker, neighbour.environment) as other:
+        other.start()
+        assert other.alloc(128)[0] == SUCCESS
+        assert program.alloc(1024)[0] == OUT_OF_MEMORY
+        assert other.alloc(128)[0] == SUCCESS
+        assert neighbour.used_bytes() == 320 * MIB
+
+
+def test_refused_memory_is_not_taken(program: Program, node: Node, container: Container) -> None:
+    """After a refusal neither the emulator's book nor `counts` holds a byte more."""
+    before = node.held_bytes({program.pid})
+    assert program.alloc(1024)[0] == OUT_OF_MEMORY
+    assert node.held_bytes({program.pid}) == before
+    assert container.used_bytes() == 64 * MIB
+    assert int(container.counts().slots[0].denied_count) == 1
+
+
+def test_counts_agree_with_the_driver_over_every_path(
+    program: Program, node: Node, container: Container, lines: list[Line]
+) -> None:
+    """In sizes that the driver need not round up, `counts` says exactly what the emulator's book holds."""
+    container.rewrite([replace(line, line_bytes=1024 * MIB) for line in lines])
+    for allocate, _ in PATHS:
+        assert program.alloc(32, allocate)[0] == SUCCESS
+    assert container.used_bytes() == (64 + 32 * len(PATHS)) * MIB
+    assert node.held_bytes({program.pid}) == container.used_bytes()
+
+
+@pytest.mark.parametrize("allocate", [allocate for allocate, _ in PATHS[:3] + PATHS[-5:]])
+def test_odd_sizes_do_not_add_up_past_the_line(
+    program: Program, node: Node, container: Container, allocate: str
+) -> None:
+    """The driver takes whole blocks of 2 MiB for 1.25 MiB: that is what counts, and what the line holds down."""
+    made = 0
+    while program.ask(f"alloc {allocate} {5 * MIB // 4}")[0] == SUCCESS:
+        made += 1
+    assert made == 128
+    assert node.held_bytes({program.pid}) == container.used_bytes() == 320 * MIB
+
+
+def test_a_declaration_that_is_no_multiple_of_a_block_can_be_used_up(
+    program: Program, node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """Whoever declares 100 MB gets 100 MB in one piece, and nothing more but what costs nothing."""
+    container.rewrite([Line(line.uuid, 100_000_000) for line in lines])
+    assert program.ask("alloc cuMemAlloc_v2 100000000")[0] == SUCCESS
+    assert program.ask("info") == [SUCCESS, 0, 100_000_000]
+    assert program.alloc(1)[0] == program.alloc(2)[0] == OUT_OF_MEMORY
+    with node.run(asker, container.environment) as other:
+        other.start()
+
+
+def test_absurd_sizes_are_refused_and_do_not_wrap(program: Program, container: Container) -> None:
+    """Sizes near 2^64 neither wrap the count nor reach the driver."""
+    for size in (2**64 - 1, 2**63, 2**64 - 64 * MIB):
+        assert program.ask(f"alloc cuMemAlloc_v2 {size}")[0] == OUT_OF_MEMORY
+        assert program.ask(f"alloc cuMemAllocPitch_v2 {size}")[0] == OUT_OF_MEMORY
+    assert container.used_bytes() == 64 * MIB
+
+
+@pytest.mark.parametrize("allocate", ["cuMemAlloc", "cuMemAllocPitch"])
+def test_the_first_32_bit_functions_are_counted_too(
+    program: Program, container: Container, allocate: str
+) -> None:
+    """Past the line the hook refuses; below it the driver may, on 64 bits, and then nothing stays counted."""
+    assert program.alloc(512, allocate)[0] == OUT_OF_MEMORY
+    assert int(container.counts().slots[0].denied_count) == 1
+    result, _ = program.alloc(32, allocate)
+    assert int(container.counts().slots[0].denied_count) == 1
+    assert container.used_bytes() == (96 if result == SUCCESS else 64) * MIB
+
+
+def test_unknown_pointers_reach_the_driver(program: Program, container: Container) -> None:
+    """A free of something this library never saw is the driver's to judge, and changes no count."""
+    assert program.ask("free cuMemFree_v2 4096") != [SUCCESS]
+    assert program.ask("free cuMemFree_v2 0") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_a_freed_pointer_is_given_back_once(program: Program, container: Container) -> None:
+    """A second free of one pointer fails in the driver and gives nothing back."""
+    _, pointer = program.alloc(128)
+    assert program.ask(f"free cuMemFree_v2 {pointer}") == [SUCCESS]
+    assert program.ask(f"free cuMemFree_v2 {pointer}") != [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_memory_is_charged_where_it_lies(program: Program, container: Container) -> None:
+    """CuMemCreate and pools charge the device they name, not the current context's."""
+    assert program.alloc(100, "cuMemCreate", "1")[0] == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 100 * MIB)
+    result, pool = program.ask("pool 1")
+    assert result == SUCCESS
+    assert program.alloc(100, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == SUCCESS
+    assert program.alloc(50, "cuMemAllocFromPoolAsync", "1 0")[0] == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 250 * MIB)
+    assert program.alloc(100, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == OUT_OF_MEMORY
+
+
+def test_mapped_memory_stays_counted_after_its_handle_is_released(
+    program: Program, container: Container
+) -> None:
+    """Physical memory goes back when it is both released and unmapped, whichever comes last."""
+    _, handle = program.alloc(128, "cuMemCreate", "0")
+    result, address = program.ask(f"map {handle} {128 * MIB}")
+    assert result == SUCCESS
+    assert program.ask(f"free cuMemRelease {handle}") == [SUCCESS]
+    assert container.used_bytes() == 192 * MIB
+    assert program.ask(f"unmap {address} {128 * MIB}") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_a_gpu_that_was_not_given_has_no_memory(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """A GPU that is visible but not in `limits` has the line 0."""
+    container.write(limits_of(lines[1:]))
+    with node.run(asker, container.environment) as program:
+        assert program.ask("load") == [0]
+        assert program.ask("init")[0] == SUCCESS
+        assert program.ask("retain 0") == [OUT_OF_MEMORY]
+        assert program.ask("total 0") == [SUCCESS, 0]
+        assert program.ask("retain 1") == [SUCCESS]
+        assert program.alloc(128, "cuMemCreate", "0")[0] == OUT_OF_MEMORY
+        assert program.alloc(128)[0] == SUCCESS
+        assert container.used_bytes(0) == 192 * MIB
+
+
+def test_whole_gpus_are_counted_and_not_limited(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """A container that owns its GPUs may fill them, and sees the card as it is."""
+    container.write(limits_of([replace(line, line_bytes=0) for line in lines], flags=FLAG_WHOLE_GPUS))
+    with node.run(asker, container.environment) as program:
+        program.start()
+        assert program.alloc(1024)[0] == SUCCESS
+        assert container.used_bytes() == 1088 * MIB
+        assert program.ask("info")[2] > 1024 * MIB
+
+
+def test_a_context_costs_what_was_measured(program: Program, container: Container) -> None:
+    """The first context on a GPU is charged once, and given back with the last."""
+    assert program.ask("retain 0") == [SUCCESS]
+    result, context = program.ask("create 0")
+    assert result == SUCCESS
+    assert container.used_bytes() == 64 * MIB
+    assert program.ask(f"destroy {context}") == [SUCCESS]
+    assert program.ask("release 0") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+    assert program.ask("release 0") == [SUCCESS]
+    assert container.used_bytes() == 0
+
+
+def test_a_context_measured_later_is_charged_then(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """What a living context costs is counted as soon as `limits` tells it, and what it costs less is given back."""
+    container.write(limits_of([replace(line, context_bytes=0) for line in lines]))
+    with node.run(asker, container.environment) as program:
+        program.start()
+        assert container.used_bytes() == 0
+        container.rewrite(lines)
+        assert program.alloc(300)[0] == OUT_OF_MEMORY
+        assert program.alloc(128)[0] == SUCCESS
+        assert container.used_bytes() == node.held_bytes({program.pid}) == 192 * MIB
+        container.rewrite([replace(line, context_bytes=32 * MIB) for line in lines])
+        assert program.ask("info") == [SUCCESS, 160 * MIB, 320 * MIB]
+        assert program.ask("reset 0") == [SUCCESS]
+        assert container.used_bytes() == 0
+
+
+def test_a_context_past_the_line_is_refused(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """A line that leaves no room for a context refuses it, by either way to make one."""
+    container.write(limits_of([replace(line, line_bytes=63 * MIB) for line in lines]))
+    with node.run(asker, container.environment) as program:
+        program.ask("load")
+        program.ask("init")
+        assert program.ask("retain 0") == [OUT_OF_MEMORY]
+        assert program.ask("create 0")[0] == OUT_OF_MEMORY
+        assert container.used_bytes() == 0
+
+
+@pytest.mark.parametrize("allocate", ["cuMemAlloc_v2", "cuMemAllocAsync", "cuArrayCreate_v2"])
+def test_a_reset_gives_back_what_lived_in_the_primary_context(
+    program: Program, node: Node, container: Container, allocate: str
+) -> None:
+    """What dies with a primary context leaves `counts` with it, the context's own cost included."""
+    assert program.alloc(128, allocate)[0] == SUCCESS
+    assert program.ask("reset 0") == [SUCCESS]
+    assert container.used_bytes() == node.held_bytes({program.pid}) == 0
+
+
+def test_a_destroyed_context_gives_back_its_memory_alone(
+    program: Program, node: Node, container: Container
+) -> None:
+    """Destroying a created context gives back what was allocated in it, and nothing of another's."""
+    assert program.alloc(100)[0] == SUCCESS
+    _, context = program.ask("create 0")
+    assert program.alloc(50)[0] == SUCCESS
+    assert container.used_bytes() == 214 * MIB
+    assert program.ask(f"destroy {context}") == [SUCCESS]
+    assert container.used_bytes() == node.held_bytes({program.pid}) == 164 * MIB
+
+
+def test_a_changed_line_counts_at_once(program: Program, container: Container, lines: list[Line]) -> None:
+    """A line raised or sunk while the program runs holds from its next allocation."""
+    assert program.alloc(512)[0] == OUT_OF_MEMORY
+    container.rewrite([replace(line, line_bytes=1024 * MIB) for line in lines])
+    assert program.alloc(512)[0] == SUCCESS
+    container.rewrite([replace(line, line_bytes=128 * MIB) for line in lines])
+    assert program.alloc(1)[0] == OUT_OF_MEMORY
+    assert program.ask("info") == [SUCCESS, 0, 128 * MIB]
+
+
+def test_damaged_new_limits_leave_the_last_ones(
+    program: Program, container: Container, lines: list[Line]
+) -> None:
+    """Limits for other GPUs are refused aloud, and the program goes on under the last ones."""
+    container.rewrite([replace(line, uuid=f"GPU-{NO_UUID}", line_bytes=2048 * MIB) for line in lines])
+    assert program.alloc(512)[0] == OUT_OF_MEMORY
+    assert program.alloc(128)[0] == SUCCESS
+    assert program.errors().startswith("plimsoll: new limits")
+
+
+def test_errno_stays_as_it_was(program: Program) -> None:
+    """Neither a refusal nor a success changes the program's errno."""
+    assert program.ask(f"alloc cuMemAlloc_v2 {1024 * MIB}")[2] == 77
+    assert program.ask(f"alloc cuMemAlloc_v2 {1 * MIB}")[2] == 77

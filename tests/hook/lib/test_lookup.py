@@ -1,0 +1,135 @@
+"""However a program finds a function of the driver, it finds the hook where there is one, and only there."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.container import Container
+from tests.hook.lib.elf import read_library
+from tests.hook.lib.program import LIBRARY, MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
+
+HOOK, DRIVER = LIBRARY.name, "libcuda.so.1"
+PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+
+@pytest.mark.parametrize(
+    ("symbol", "version", "flags", "variant"),
+    [
+        ("cuMemAlloc", 12000, 0, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 3020, 0, "cuMemAlloc_v2"),
+        ("cuMemFree", 12080, 0, "cuMemFree_v2"),
+        ("cuMemAllocAsync", 12000, 0, "cuMemAllocAsync"),
+        ("cuMemAllocAsync", 12000, PER_THREAD, "cuMemAllocAsync_ptsz"),
+        ("cuMemFreeAsync", 12000, PER_THREAD, "cuMemFreeAsync_ptsz"),
+        ("cuMemAllocFromPoolAsync", 12000, PER_THREAD, "cuMemAllocFromPoolAsync_ptsz"),
+        ("cuMemAlloc", 12000, PER_THREAD, "cuMemAlloc_v2"),
+        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
+        ("cuDevicePrimaryCtxRelease", 11000, 0, "cuDevicePrimaryCtxRelease_v2"),
+        ("cuCtxCreate", 3020, 0, "cuCtxCreate_v2"),
+        ("cuMemGetInfo", 12000, 0, "cuMemGetInfo_v2"),
+    ],
+)
+@pytest.mark.parametrize("route", ["proc", "proc_v1"])
+def test_the_drivers_look_up_hands_out_the_variant_it_chose(
+    program: Program, route: str, symbol: str, version: int, flags: int, variant: str
+) -> None:
+    """The hook stands for exactly the function that version and flags select in the driver."""
+    assert program.words(f"{route} {symbol} {version} {flags}") == [HOOK, variant]
+
+
+@pytest.mark.parametrize("route", ["proc", "proc_v1"])
+def test_the_drivers_look_up_passes_on_what_is_not_hooked(program: Program, route: str) -> None:
+    """Functions without a hook come from the driver; those that a version lacks stay missing."""
+    assert program.words(f"{route} cuDeviceGetCount 12000 0")[0] == DRIVER
+    assert program.words(f"{route} cuMemcpyHtoD 12000 {PER_THREAD}")[0] == DRIVER
+    assert program.words(f"{route} cuNoSuchFunction 12000 0") == ["none", "none"]
+    assert program.words(f"{route} cuMemAllocAsync 3020 0") == ["none", "none"]
+
+
+def test_every_name_of_the_table_is_answered_by_its_hook(program: Program) -> None:
+    """Dlsym on the opened driver finds the wrapper of every exported hook that the driver has."""
+    cuda = [name for name in read_library(LIBRARY).defined if name.startswith("cu")]
+    assert len(cuda) > 40
+    for name in cuda:
+        assert program.words(f"where driver {name}") in ([HOOK, name], ["none", "none"])
+
+
+def test_dlsym_keeps_the_meaning_of_each_scope(program: Program) -> None:
+    """Hooks are found through every scope that leads to the driver, other names where they really are."""
+    for scope in ("driver", "default", "next", "itself"):
+        assert program.words(f"where {scope} cuMemAlloc_v2") == [HOOK, "cuMemAlloc_v2"]
+    assert program.words("where driver cuDeviceGetCount")[0] == DRIVER
+    assert program.words("where default getpid")[0].startswith("libc.so")
+    assert program.words("where next getpid")[0].startswith("libc.so")
+    assert program.words("where driver cuNoSuchFunction") == ["none", "none"]
+    assert program.words("versioned cuMemAlloc_v2") == ["none", "none"]
+
+
+def test_a_missing_driver_stays_missing(node: Node, asker: Path, container: Container) -> None:
+    """Before any driver is loaded its functions are not found, and dlerror says why."""
+    with node.run(asker, container.environment) as program:
+        assert program.words("dlerror cuInit")[0] == "0"
+        assert "undefined symbol: cuInit" in " ".join(program.words("dlerror cuInit"))
+        assert program.words("where next cuInit") == ["none", "none"]
+        assert program.ask("load") == [0]
+        assert program.words("where default cuInit") == [HOOK, "cuInit"]
+
+
+@pytest.fixture(name="layers", scope="session")
+def _layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two libraries that define `marker`, the upper one calling the next; and one that hooks dlsym as well."""
+    folder = tmp_path_factory.mktemp("layers")
+    source = PROGRAMS / "layer.c"
+    compile_c([source], folder / "upper.so", ["-shared", "-fPIC", "-DUPPER", "-ldl"])
+    compile_c([source], folder / "lower.so", ["-shared", "-fPIC", "-DLOWER", "-ldl"])
+    compile_c([source], folder / "dlsym.so", ["-shared", "-fPIC", "-DDLSYM", "-ldl"])
+    compile_c([PROGRAMS / "marked.c"], folder / "marked", ["-ldl"])
+    compile_c([PROGRAMS / "marked.c"], folder / "marked-new", ["-ldl"], glibc="2.36")
+    return folder
+
+
+@pytest.mark.parametrize("program_name", ["marked", "marked-new"])
+@pytest.mark.parametrize("is_hooked", [True, False])
+def test_rtld_next_stays_relative_to_its_caller(
+    layers: Path, node: Node, program_name: str, *, is_hooked: bool
+) -> None:
+    """A library that looks for the next of its own name finds the one after itself, as without the preload."""
+    preload = [str(LIBRARY)] if is_hooked else []
+    preload += [str(layers / "upper.so"), str(layers / "lower.so")]
+    environment = node.environment(preload=":".join(preload))
+    done = subprocess.run(
+        [layers / program_name], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["upper", "lower", "end"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_it_works_beside_another_preload_that_hooks_dlsym(
+    layers: Path, node: Node, asker: Path, container: Container, *, is_first: bool
+) -> None:
+    """Before or behind another dlsym hook, limits hold and the other still sees what is not ours."""
+    both = [str(LIBRARY), str(layers / "dlsym.so")]
+    preload = ":".join(both if is_first else both[::-1])
+    environment = node.environment(container.environment, {"LAYER_LOG": "1"}, preload=preload)
+    with Program(asker, environment, container.limits_dir / "errors") as program:
+        program.start()
+        assert program.alloc(1024)[0] == OUT_OF_MEMORY
+        assert program.alloc(64)[0] == SUCCESS
+        assert container.used_bytes() == 128 * MIB
+        assert program.words("where driver cuDeviceGetCount")[0] == DRIVER
+        assert "layer: cuDeviceGetCount" in program.errors()
+
+
+def test_two_copies_of_the_library_do_not_loop(
+    node: Node, asker: Path, container: Container, tmp_path: Path
+) -> None:
+    """Preloaded twice under two names, the library neither recurses nor lets a program past the line."""
+    copy = tmp_path / "copy.so"
+    copy.write_bytes(LIBRARY.read_bytes())
+    with node.run(asker, container.environment, preload=f"{LIBRARY}:{copy}") as program:
+        program.start()
+        assert program.alloc(1024)[0] == OUT_OF_MEMORY
+        assert program.alloc(64)[0] == SUCCESS

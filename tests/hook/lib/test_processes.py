@@ -1,0 +1,150 @@
+"""Several processes share one line: sums, collisions, forks, execs, and deaths."""
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll.layout import MAX_SLOTS
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.program import MIB, NOT_INITIALIZED, NOT_READY, OUT_OF_MEMORY, SUCCESS, Node, Program
+
+
+def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, container: Container) -> None:
+    """Two processes are held to one line together, and one's free makes room for the other."""
+    _, pointer = program.alloc(128)
+    with node.run(asker, container.environment) as other:
+        other.start()
+        assert container.used_bytes() == 256 * MIB
+        assert other.alloc(128)[0] == OUT_OF_MEMORY
+        assert other.ask("info") == [SUCCESS, 64 * MIB, 320 * MIB]
+        assert program.ask(f"free cuMemFree_v2 {pointer}") == [SUCCESS]
+        assert other.alloc(128)[0] == SUCCESS
+        assert container.used_bytes() == 256 * MIB
+
+
+def test_each_process_writes_its_own_slot(
+    program: Program, node: Node, asker: Path, container: Container
+) -> None:
+    """Slots carry their owner's pid and what that process holds."""
+    with node.run(asker, container.environment) as other:
+        other.start()
+        assert other.alloc(50)[0] == SUCCESS
+        counts = container.counts()
+        mine, theirs = container.slot_of(program.pid), container.slot_of(other.pid)
+        assert mine != theirs
+        assert counts.slots_touched == 2
+        assert int(counts.slots[mine].used_bytes[0]) == 64 * MIB
+        assert int(counts.slots[theirs].used_bytes[0]) == 114 * MIB
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_the_dead_stay_counted_until_the_broker_clears_them(
+    program: Program, node: Node, asker: Path, container: Container, *, is_killed: bool
+) -> None:
+    """No process clears another's slot, nor its own while the driver still holds the memory."""
+    with node.run(asker, container.environment) as other:
+        other.start()
+        assert other.alloc(100)[0] == SUCCESS
+        if is_killed:
+            other.kill()
+        else:
+            assert other.end() == 0
+    assert container.used_bytes() == 228 * MIB
+    assert program.alloc(100)[0] == OUT_OF_MEMORY
+
+
+def test_a_cleared_slot_is_claimed_again(node: Node, asker: Path, container: Container) -> None:
+    """The first free slot is taken, and starts from nothing."""
+    container.store_owners([0xFFFF_FFFF_0000_0001, 0, 0xFFFF_FFFF_0000_0003])
+    with node.run(asker, container.environment) as program:
+        program.start()
+        assert container.slot_of(program.pid) == 1
+        assert container.used_bytes() == 64 * MIB
+
+
+def test_a_full_table_refuses_aloud(node: Node, asker: Path, container: Container) -> None:
+    """The process after the last slot gets no GPU, and a message."""
+    container.store_owners([0xFFFF_FFFF_0000_0000 + slot for slot in range(1, MAX_SLOTS + 1)])
+    with node.run(asker, container.environment) as program:
+        program.ask("load")
+        assert program.ask("init")[0] == NOT_READY
+        assert program.errors().startswith(f"plimsoll: all {MAX_SLOTS} process slots")
+
+
+def test_hammering_processes_never_pass_the_line(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """Whatever two processes do at once, the emulator's book never holds more than the line; both get on."""
+    container.write(limits_of([Line(line.uuid, 256 * MIB, 64 * MIB) for line in lines]))
+    with (
+        node.run(asker, container.environment) as first,
+        node.run(asker, container.environment) as second,
+    ):
+        first.start()
+        second.start()
+        most = 0
+        for program in (first, second):
+            program.tell(f"hammer 20000 {100 * MIB}")
+        for _ in range(50):
+            most = max(most, node.held_bytes({first.pid, second.pid}))
+        made = [int(program.answer()[0]) for program in (first, second)]
+        assert 128 * MIB < most <= 256 * MIB
+        assert min(made) > 0
+        peaks = [process["peak_bytes"] for process in node.book()["gpus"][0]["processes"]]
+        assert max(peaks) == 164 * MIB
+        assert container.used_bytes() == 128 * MIB
+
+
+def test_threads_of_one_process_share_its_word(program: Program, container: Container) -> None:
+    """Threads that allocate and free at once leave the count exact."""
+    made = program.ask(f"threads 8 3000 {20 * MIB}")
+    assert made[0] > 0
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_a_child_forked_before_cuda_claims_its_own_slot(
+    node: Node, asker: Path, container: Container, tmp_path: Path
+) -> None:
+    """A child that starts CUDA itself counts in a slot of its own, beside its parent's."""
+    commands = tmp_path / "commands"
+    commands.write_text("load\ninit\nretain 0\nalloc cuMemAlloc_v2 1048576\n")
+    with node.run(asker, container.environment) as program:
+        program.tell(f"fork {commands}")
+        assert program.answer() == ["0"]
+        assert program.answer()[0] == "0"
+        assert program.answer() == ["0"]
+        assert program.answer()[0] == "0"
+        child, status = (int(word) for word in program.answer())
+        assert status == 0
+        assert int(container.counts().slots[container.slot_of(child)].used_bytes[0]) == 65 * MIB
+        program.start()
+        assert container.slot_of(program.pid) != container.slot_of(child)
+
+
+def test_a_child_forked_after_cuda_leaves_the_parents_count(
+    program: Program, container: Container, tmp_path: Path
+) -> None:
+    """A child of a process with CUDA has none; it counts in a slot of its own and leaves its parent's alone."""
+    _, pointer = program.alloc(100)
+    commands = tmp_path / "commands"
+    commands.write_text(f"free cuMemFree_v2 {pointer}\nalloc cuMemAlloc_v2 1048576\n")
+    program.tell(f"fork {commands}")
+    assert program.answer() == [str(NOT_INITIALIZED)]
+    assert program.answer()[0] == str(NOT_INITIALIZED)
+    child, status = (int(word) for word in program.answer())
+    assert status == 0
+    assert container.slot_of(child) != container.slot_of(program.pid)
+    assert container.used_bytes() == 164 * MIB
+    assert program.ask(f"free cuMemFree_v2 {pointer}") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_an_exec_starts_from_nothing_in_the_same_slot(
+    program: Program, asker: Path, container: Container
+) -> None:
+    """An exec frees the old image's memory, and the new one takes over the slot of the same process."""
+    assert program.alloc(100)[0] == SUCCESS
+    assert program.ask(f"exec {asker}") == [0]
+    program.start()
+    assert container.counts().slots_touched == 1
+    assert container.used_bytes() == 64 * MIB

@@ -1,0 +1,97 @@
+"""What a program is told about memory is its container's line, never the card's."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+from plimsoll.layout import LIMITS_NAME
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.program import MIB, SUCCESS, Node, Program
+
+NVML_LOOK = """
+import json, pynvml
+pynvml.nvmlInit()
+looks = []
+for index in range(pynvml.nvmlDeviceGetCount()):
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    first = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    second = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    looks.append([first.total, first.free, first.used, second.total, second.reserved, second.free, second.used])
+print(json.dumps(looks))
+"""
+
+
+def nvml_looks(node: Node, container: Container) -> list[list[int]]:
+    """What the real pynvml reads in a process of this container, per GPU."""
+    environment = node.environment(container.environment)
+    command = [sys.executable, "-c", NVML_LOOK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    looks: list[list[int]] = json.loads(done.stdout)
+    return looks
+
+
+def test_cuda_shows_the_line(program: Program) -> None:
+    """Total is the line and free what is left of it, for both functions that tell."""
+    assert program.ask("info") == [SUCCESS, 256 * MIB, 320 * MIB]
+    assert program.ask("info_v1") == [SUCCESS, 256 * MIB, 320 * MIB]
+    assert program.ask("total 0") == [SUCCESS, 320 * MIB]
+    assert program.ask("total 1") == [SUCCESS, 320 * MIB]
+    assert program.alloc(128)[0] == SUCCESS
+    assert program.ask("info") == [SUCCESS, 128 * MIB, 320 * MIB]
+
+
+def test_a_line_above_the_card_shows_the_card(
+    program: Program, node: Node, container: Container, lines: list[Line]
+) -> None:
+    """A program is never told of more memory than the card has."""
+    real = node.book()["gpus"][0]["memory_bytes"]
+    container.rewrite([replace(line, line_bytes=1 << 50) for line in lines])
+    assert program.ask("total 0")[1] <= real
+    assert program.ask("info")[2] <= real
+
+
+def test_a_sunk_line_shows_nothing_free(program: Program, container: Container, lines: list[Line]) -> None:
+    """When the line sinks below what is used, free is zero and used is the total; nothing wraps."""
+    assert program.alloc(128)[0] == SUCCESS
+    container.rewrite([replace(line, line_bytes=100 * MIB) for line in lines])
+    assert program.ask("info") == [SUCCESS, 0, 100 * MIB]
+
+
+def test_nvml_shows_the_line(program: Program, node: Node, container: Container) -> None:
+    """NVML's two memory calls show another process of the container the line, and parts that sum up to it."""
+    assert program.alloc(128)[0] == SUCCESS
+    first, second = nvml_looks(node, container)
+    assert first == [320 * MIB, 128 * MIB, 192 * MIB, 320 * MIB, 0, 128 * MIB, 192 * MIB]
+    assert second == [320 * MIB, 320 * MIB, 0, 320 * MIB, 0, 320 * MIB, 0]
+
+
+def test_nvml_alone_claims_no_slot(node: Node, container: Container) -> None:
+    """A program that only looks is no process of `counts`."""
+    nvml_looks(node, container)
+    assert container.counts().slots_touched == 0
+
+
+def test_nvml_without_limits_is_not_ready(node: Node, container: Container) -> None:
+    """Before the first limits NVML's memory call fails instead of showing the card."""
+    (container.limits_dir / LIMITS_NAME).unlink()
+    look = subprocess.run(
+        [sys.executable, "-c", NVML_LOOK],
+        env=node.environment(container.environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert look.returncode != 0
+    assert "NVMLError" in look.stderr
+
+
+def test_a_gpu_that_was_not_given_shows_no_memory(
+    node: Node, container: Container, lines: list[Line]
+) -> None:
+    """NVML shows a visible GPU that is not in `limits` as empty."""
+    container.write(limits_of(lines[1:]))
+    first, second = nvml_looks(node, container)
+    assert first == [0] * 7
+    assert second[0] == 320 * MIB

@@ -1,0 +1,152 @@
+"""The transport tells failures apart by what the caller does next, on a real API server and through faults."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll.embedded import free_port
+from plimsoll.errors import InputError
+from plimsoll.kube.client import (
+    ApiError,
+    ConflictError,
+    GoneError,
+    NotFoundError,
+    PatchKind,
+    RefusedError,
+    TransientError,
+    connect,
+    error_from,
+)
+from plimsoll.kube.models import decode_pod
+from tests.kube.faults import KUBECONFIG
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod, pod_manifest
+
+
+async def test_read_create_and_patch_on_a_real_server(apiserver: ApiServer, namespace: str) -> None:
+    """A pod is created, patched by merge and strategically, and read back."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    async with connect(apiserver.kubeconfig()) as client:
+        await client.post(path, pod_manifest("p"))
+        merged = await client.patch(f"{path}/p", {"metadata": {"annotations": {"a": "b"}}}, PatchKind.MERGE)
+        assert decode_pod(merged).metadata.annotations == {"a": "b"}
+        for kind in ("PodScheduled", "Ready"):
+            condition = {"type": kind, "status": "False", "reason": "Test"}
+            await client.patch(
+                f"{path}/p/status", {"status": {"conditions": [condition]}}, PatchKind.STRATEGIC
+            )
+        pod = decode_pod(await client.get(f"{path}/p"))
+        assert {one.type for one in pod.status.conditions or ()} == {"PodScheduled", "Ready"}
+
+
+async def test_real_failures_are_told_apart(apiserver: ApiServer, namespace: str) -> None:
+    """Absent, conflicting, invalid and forbidden each raise their own error, with the server's words."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await create_pod(apiserver, namespace, pod_manifest("p"))
+    async with connect(apiserver.kubeconfig()) as client:
+        with pytest.raises(NotFoundError, match='pods "absent" not found'):
+            await client.get(f"{path}/absent")
+        with pytest.raises(ConflictError) as conflict:
+            await client.post(path, pod_manifest("p"))
+        assert (conflict.value.status, conflict.value.reason) == (409, "AlreadyExists")
+        with pytest.raises(RefusedError, match="Invalid value"):
+            await client.post(path, pod_manifest("Not A Name"))
+    async with connect(apiserver.kubeconfig("somebody")) as client:
+        with pytest.raises(RefusedError, match="cannot get resource"):
+            await client.get(f"{path}/p")
+
+
+async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
+    """A refused connection may mend itself, so it is no reason to give up."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{free_port()}"))
+    async with connect(kubeconfig) as client:
+        with pytest.raises(TransientError, match="GET /api/v1/pods"):
+            await client.get("/api/v1/pods")
+        with pytest.raises(TransientError):
+            async with client.stream("/api/v1/pods", [], 5) as _:
+                pass
+
+
+async def test_cut_answer_is_transient(tmp_path: Path) -> None:
+    """A server that dies in the middle of an answer leaves the caller to ask again."""
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+
+    kubeconfig = tmp_path / "config"
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
+        async with connect(kubeconfig) as client:
+            with pytest.raises(TransientError):
+                await client.get("/api/v1/pods")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, RefusedError),
+        (401, RefusedError),
+        (404, NotFoundError),
+        (408, TransientError),
+        (409, ConflictError),
+        (410, GoneError),
+        (422, RefusedError),
+        (429, TransientError),
+        (500, TransientError),
+        (504, TransientError),
+    ],
+)
+def test_each_status_is_one_error(status: int, kind: type[ApiError]) -> None:
+    """Statuses are split by what the caller does next."""
+    assert type(error_from(status, b"{}", "GET /x")) is kind
+
+
+def test_retry_after_is_read_from_header_or_status() -> None:
+    """The pause that a server asks for is understood in both places, and its date form is ignored."""
+    body = b'{"details":{"retryAfterSeconds":7}}'
+    pauses = [
+        error.retry_after_s
+        for header in (None, "3", "Wed, 21 Oct 2026 07:28:00 GMT")
+        if isinstance(error := error_from(429, body, "GET /x", header), TransientError)
+    ]
+    assert pauses == [7, 3, 7]
+
+
+def test_proxys_html_is_shown_and_not_decoded() -> None:
+    """An answer that is no `Status` still gives a message with its beginning."""
+    assert "<html>Bad Gateway" in str(error_from(502, b"<html>Bad Gateway</html>", "GET /x"))
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[", "{}", "apiVersion: v1\nkind: Config\ncurrent-context: none\n"]
+)
+async def test_unusable_kubeconfig_is_refused_by_name(tmp_path: Path, text: str | None) -> None:
+    """A missing or malformed kubeconfig is the user's to mend: the message names it."""
+    kubeconfig = tmp_path / "my.kubeconfig"
+    if text is not None:
+        kubeconfig.write_text(text)
+    with pytest.raises(InputError, match=r"my\.kubeconfig"):
+        async with connect(kubeconfig):
+            pass
+
+
+async def test_outside_a_cluster_the_service_account_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kubeconfig and outside a cluster, the message says what is missing."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(InputError, match="in-cluster service account"):
+        async with connect():
+            pass
+
+
+def test_importing_the_client_does_not_import_kubernetes() -> None:
+    """The generated client takes more than a second to import: only connecting may cost that."""
+    code = "import sys, plimsoll.kube.client; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

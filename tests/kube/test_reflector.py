@@ -1,0 +1,344 @@
+"""The reflector keeps a faithful image through every fault that was seen to break other clients' watches."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from plimsoll.kube.client import connect
+from plimsoll.kube.models import Pod
+from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from tests.kube.faults import Answer, FaultyServer, faulty_server, pod
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod, pod_manifest
+from tests.servers.waiting import until
+
+QUICK = Timing(read_deadline_s=0.5, first_backoff_s=0.02, longest_backoff_s=0.05, healthy_after_s=0.05)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[FaultyServer]:
+    """An API server that misbehaves as told."""
+    async with faulty_server(tmp_path) as running:
+        yield running
+
+
+@dataclass(slots=True)
+class Image:
+    """What a reflector told: each change in words, and the pods that exist by it."""
+
+    told: list[str] = field(default_factory=list)
+    pods: dict[str, Pod] = field(default_factory=dict)
+
+    def take(self, change: Change[Pod]) -> None:
+        """Take in one change, checking that it makes sense."""
+        match change:
+            case Added(item):
+                assert item.metadata.uid not in self.pods
+                self.pods[item.metadata.uid] = item
+                self.told.append(f"+{item.metadata.uid.removeprefix('uid-')}")
+            case Modified(item, old):
+                assert self.pods[item.metadata.uid] == old
+                self.pods[item.metadata.uid] = item
+                self.told.append(f"~{item.metadata.uid.removeprefix('uid-')}")
+            case Deleted(item):
+                del self.pods[item.metadata.uid]
+                self.told.append(f"-{item.metadata.uid.removeprefix('uid-')}")
+            case Synced():
+                self.told.append("synced")
+
+    async def until(self, holds: Callable[[list[str]], bool]) -> None:
+        """Wait until something holds of what was told."""
+
+        async def look() -> bool:
+            return holds(self.told)
+
+        await until(look)
+
+
+@contextlib.asynccontextmanager
+async def reflecting(
+    kubeconfig: Path, timing: Timing = QUICK, path: str = "/api/v1/pods"
+) -> AsyncIterator[Image]:
+    """A running reflector of all pods."""
+    image = Image()
+    async with connect(kubeconfig) as client:
+        task = asyncio.create_task(Reflector(client, path, Pod, image.take, timing=timing).run())
+        try:
+            yield image
+            assert not task.done(), "the reflector ended by itself"
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server: FaultyServer) -> None:
+    """All pages are one list; the watch asks for bookmarks, a bounded time, and the list's version."""
+    server.pods = {name: pod(name, 1) for name in "abc"}
+    server.page_size, server.version = 2, 7
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told == ["+a", "+b", "+c", "synced"])
+        await until(lambda: _true(server.watches))
+    assert [query.get("continue") for query in server.lists] == [None, "2"]
+    assert {query["limit"] for query in server.lists} == {"500"}
+    query = server.watches[0]
+    assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("7", "true")
+    assert 240 <= int(query["timeoutSeconds"]) <= 480
+
+
+async def test_events_become_changes_and_move_the_version_on(server: FaultyServer) -> None:
+    """Added, modified and deleted are told in order, and the next watch begins after the last of them."""
+
+    async def play(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await answer.event("ADDED", pod("b", 2))
+        await answer.event("MODIFIED", pod("a", 3))
+        await answer.event("DELETED", pod("b", 4))
+        await answer.event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "9"}})
+
+    server.pods = {"a": pod("a", 1)}
+    server.acts.append(play)
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told == ["+a", "synced", "+b", "~a", "-b"])
+        await until(lambda: _true(len(server.watches) > 1))
+    assert server.watches[1]["resourceVersion"] == "9"
+    assert len(server.lists) == 1
+
+
+async def test_gone_lists_again_and_tells_what_vanished_meanwhile(server: FaultyServer) -> None:
+    """After 410 the new list is compared with what is known: gone pods are deleted, namesakes replaced."""
+
+    async def expire(_: web.Request, answer: Answer) -> None:
+        server.pods = {"b": pod("b", 1), "c": pod("c", 8, uid="uid-c2"), "d": pod("d", 8)}
+        await answer.begin()
+        status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+        await answer.event("ERROR", status)
+
+    server.pods = {name: pod(name, 1) for name in "abc"}
+    server.acts.append(expire)
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told.count("synced") == 2)
+    assert set(image.told[4:-1]) == {"-a", "-c", "+c2", "+d"}
+    assert image.told.index("-c") < image.told.index("+c2")
+    assert set(image.pods) == {"uid-b", "uid-c2", "uid-d"}
+
+
+async def test_gone_before_the_stream_begins_lists_again(server: FaultyServer) -> None:
+    """A watch answered with HTTP status 410 leads to a new list, not to the same watch again."""
+
+    async def refuse(_: web.Request, answer: Answer) -> None:
+        answer.stream.set_status(410)
+        await answer.begin()
+
+    server.acts.append(refuse)
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told == ["synced", "synced"])
+    assert len(server.lists) == 2
+
+
+async def test_dropped_connection_is_resumed_without_listing_again(server: FaultyServer) -> None:
+    """A connection cut in the middle of an event loses nothing: the watch goes on from the last whole event."""
+
+    async def cut(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await answer.event("ADDED", pod("a", 5))
+        await answer.raw(b'{"type":"ADDED","object":{"meta')
+        await asyncio.sleep(0.05)
+        answer.abort()
+
+    async def go_on(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await answer.event("ADDED", pod("b", 6))
+        await asyncio.sleep(30)
+
+    server.acts.extend([cut, go_on])
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told == ["synced", "+a", "+b"])
+    assert [query["resourceVersion"] for query in server.watches] == ["1", "5"]
+    assert len(server.lists) == 1
+
+
+async def test_silent_connection_is_given_up(server: FaultyServer) -> None:
+    """A half-open connection, on which nothing ever comes, is left after the read deadline."""
+
+    async def nothing(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await asyncio.sleep(60)
+
+    server.acts.append(nothing)
+    async with reflecting(server.kubeconfig):
+        await until(lambda: _true(len(server.watches) > 1))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"<html><body>503 Service Unavailable</body></html>\n",
+        b'{"type":"ADDED"}\n',
+        b'{"type":"SURPRISE","object":{"metadata":{}}}\n',
+        b'{"type":"ADDED","object":"text"}\n',
+        b"\xff\xfe\x00\n",
+        b"\n",
+    ],
+)
+async def test_what_is_no_event_is_never_taken_for_one(server: FaultyServer, garbage: bytes) -> None:
+    """Lines that are no events of a watch change nothing, and the watch is begun again where it was."""
+
+    async def play(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await answer.raw(garbage)
+        await answer.event("ADDED", pod("never", 5))
+        await asyncio.sleep(30)
+
+    server.acts.append(play)
+    async with reflecting(server.kubeconfig) as image:
+        await until(lambda: _true(len(server.watches) > 1))
+        assert image.told == ["synced"]
+    assert server.watches[1]["resourceVersion"] == "1"
+
+
+async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(server: FaultyServer) -> None:
+    """Watches that end cleanly at once are failures as well: no tight loop."""
+
+    async def end(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+
+    server.acts.extend([end] * 1000)
+    timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
+    async with reflecting(server.kubeconfig, timing):
+        await asyncio.sleep(2)  # without backoff this fake is asked some 1000 times a second
+    assert 2 <= len(server.watches) <= 40
+
+
+async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(server: FaultyServer) -> None:
+    """HTML from a proxy, a 429 and a list that is none are outlived, pausing as long as was asked."""
+    server.list_faults.extend(
+        [
+            web.Response(status=503, text="<html>Service Unavailable</html>", content_type="text/html"),
+            web.Response(status=429, headers={"Retry-After": "1"}, text="slow down"),
+            web.Response(text="<html>Welcome to the Wi-Fi</html>", content_type="text/html"),
+            web.Response(status=403, text=json.dumps({"kind": "Status", "reason": "Forbidden"})),
+        ]
+    )
+    server.pods = {"a": pod("a", 1)}
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told == ["+a", "synced"])
+    times = [at for query, at in server.asked if "watch" not in query]
+    assert len(times) == 5
+    assert times[2] - times[1] >= 1
+
+
+async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyServer) -> None:
+    """A pod that cannot be read is named in the log; the others are told, and what was known of it stays."""
+
+    async def play(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await answer.event("MODIFIED", pod("a", 2, hostNetwork="perhaps"))
+        await answer.event("ADDED", pod("c", 3))
+        await answer.event("DELETED", pod("a", 4, hostNetwork="perhaps"))
+        await asyncio.sleep(30)
+
+    server.pods = {"bad": pod("bad", 1, priority="high"), "a": pod("a", 1)}
+    server.acts.append(play)
+    with capture_logs() as logs:
+        async with reflecting(server.kubeconfig) as image:
+            await image.until(lambda told: told == ["+a", "synced", "+c", "-a"])
+    named = [line["name"] for line in logs if line["event"] == "object cannot be read"]
+    assert named == ["bad", "a"]
+
+
+async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(server: FaultyServer) -> None:
+    """A pod that exists and can no longer be read keeps what was known of it through a new list."""
+
+    async def expire(_: web.Request, answer: Answer) -> None:
+        server.pods = {"a": pod("a", 8, hostNetwork="perhaps")}
+        answer.stream.set_status(410)
+        await answer.begin()
+
+    server.pods = {"a": pod("a", 1)}
+    server.acts.append(expire)
+    async with reflecting(server.kubeconfig) as image:
+        await image.until(lambda told: told.count("synced") == 2)
+    assert image.told == ["+a", "synced", "synced"]
+
+
+def test_backoff_is_jittered_and_bounded() -> None:
+    """The pause is any part of a bound that doubles up to the longest; no failure means no pause."""
+    timing = Timing(first_backoff_s=1, longest_backoff_s=30)
+    assert [timing.backoff_s(failures, 1.0) for failures in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
+    assert timing.backoff_s(3, 0.25) == 1
+    assert timing.backoff_s(10_000, 1.0) == 30
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"])), min_size=1, max_size=6))
+async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[str, str]]) -> None:
+    """Whatever changed between two lists, the image equals the last one, and no pod is told twice."""
+    image = Image()
+    scripted = _Lists(
+        [{name: pod(name, int(uid), uid=f"{name}{uid}") for name, uid in one.items()} for one in lists]
+    )
+    reflector = Reflector(scripted, "/api/v1/pods", Pod, image.take)
+    for one in lists:
+        await reflector._list()
+        assert set(image.pods) == {f"{name}{uid}" for name, uid in one.items()}
+
+
+async def test_real_server_is_followed_through_pages_changes_and_deletion(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """On a real API server: what exists is listed, what changes is told, and what is deleted goes."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await create_pod(apiserver, namespace, pod_manifest("old"))
+    async with reflecting(apiserver.kubeconfig(), Timing(), path) as image:
+
+        def names() -> list[str]:
+            return sorted(one.metadata.name for one in image.pods.values())
+
+        await image.until(lambda told: "synced" in told)
+        assert names() == ["old"]
+        await create_pod(apiserver, namespace, pod_manifest("new"))
+        await until(lambda: _true(names() == ["new", "old"]))
+        await apiserver.must("PATCH", f"{path}/new", {"metadata": {"labels": {"a": "b"}}})
+        await until(lambda: _true(any((one.metadata.labels or {}).get("a") for one in image.pods.values())))
+        await apiserver.must("DELETE", f"{path}/old?gracePeriodSeconds=0")
+        await until(lambda: _true(names() == ["new"]))
+
+
+async def _true(value: object) -> bool:
+    return bool(value)
+
+
+@dataclass(slots=True)
+class _Lists:
+    """A transport that knows lists only: the property needs hundreds of them, and no network."""
+
+    lists: list[dict[str, dict[str, object]]]
+
+    async def get(self, path: str, query: object = ()) -> bytes:  # noqa: ARG002 - one interface
+        """The next list."""
+        return json.dumps(
+            {"metadata": {"resourceVersion": "1"}, "items": list(self.lists.pop(0).values())}
+        ).encode()
+
+    async def post(self, path: str, body: object) -> bytes:
+        """Never called."""
+        raise AssertionError((path, body))
+
+    async def patch(self, path: str, body: object, kind: object) -> bytes:
+        """Never called."""
+        raise AssertionError((path, body, kind))
+
+    def stream(
+        self, path: str, query: object, read_timeout_s: float
+    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Never called."""
+        raise AssertionError((path, query, read_timeout_s))

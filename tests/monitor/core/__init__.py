@@ -1,0 +1,1 @@
+"""The monitor's pure core, by values and properties."""

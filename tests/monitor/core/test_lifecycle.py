@@ -1,0 +1,206 @@
+"""A task's life, from samples."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.core import tasks as table
+from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
+from monitor.core.tasks import Look, Seen, Tasks
+from plimsoll.events import Phase
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+MIB = 1024 * 1024
+RULES = Rules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)
+GPU, OTHER = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+ONE, TWO = Process(10, 100), Process(11, 110)
+KEY = TaskKey(ONE, GPU)
+OWNER = Owner(PodUid("pod"), ContainerName("main"))
+
+
+def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
+    """What one task on one GPU tells of (seconds, MiB) samples; None: NVML does not list it."""
+    tasks, facts = Tasks(), list[Fact]()
+    for at_s, used_mib in samples:
+        seen = () if used_mib is None else (Seen(KEY, used_mib * MIB),)
+        tasks, new = table.look(tasks, Look(frozenset({GPU}), seen), at_s, RULES)
+        facts += new
+    return [(fact.phase, fact.ordinal) for fact in facts]
+
+
+def test_a_task_that_rises_and_stands_still_is_started_then_loaded_then_exited() -> None:
+    """Kang's three events come in their order, `loaded` only after memory stood still for the settle time."""
+    rising = ((0, 300), (0.1, 600), (0.2, 900), (0.3, 905), (1.1, 905))
+    assert told(*rising) == [(Phase.STARTED, 1)]
+    assert told(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+    assert told(*rising, (1.2, 905), (9, None)) == [(Phase.STARTED, 1), (Phase.LOADED, 1), (Phase.EXITED, 1)]
+
+
+def test_a_context_without_growth_is_loaded_after_settling() -> None:
+    """Input may be nothing: a task that never grows still counts as loaded."""
+    assert told((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+
+
+def test_a_slow_rise_is_not_standing_still() -> None:
+    """Steps below the tolerance add up: memory that keeps creeping is not loaded."""
+    creeping = [(0.5 * step, 300 + 6 * step) for step in range(40)]
+    assert told(*creeping) == [(Phase.STARTED, 1)]
+
+
+def test_a_reload_tells_loaded_again_with_the_next_ordinal() -> None:
+    """A loaded task that rises by more than the reload mark tells `loaded` once more when it rests."""
+    loaded = ((0, 300), (1, 300))
+    assert told(*loaded, (2, 360), (9, 360))[2:] == []
+    assert told(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
+
+
+def test_a_fall_lowers_the_mark_of_the_next_reload() -> None:
+    """Memory that was given back and is loaded again is a reload, although it never passes the old peak."""
+    assert told((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
+
+
+def test_an_unknown_amount_is_no_movement() -> None:
+    """Where NVML lists a process without its bytes, the task keeps its last known amount."""
+    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
+    tasks, facts = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, None),)), 1, RULES)
+    assert [fact.phase for fact in facts] == [Phase.LOADED]
+    assert tasks.lives[KEY].used_bytes == 300 * MIB
+
+
+def test_a_gpu_that_could_not_be_read_ends_nothing() -> None:
+    """An NVML error is no proof of death: tasks on an unread GPU live on."""
+    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
+    tasks, facts = table.look(tasks, Look(frozenset({OTHER}), ()), 1, RULES)
+    assert facts == ()
+    assert KEY in tasks.lives
+
+
+def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
+    """The announcement starts the task; that NVML does not list it yet ends nothing; the listing starts nothing."""
+    tasks, facts = table.announce(Tasks(), KEY, OWNER, 0)
+    assert [(fact.phase, fact.life.owner) for fact in facts] == [(Phase.STARTED, OWNER)]
+    for seen in ((), (Seen(KEY, 300 * MIB),)):
+        tasks, facts = table.look(tasks, Look(frozenset({GPU}), seen), 0.1, RULES)
+        assert facts == ()
+    assert table.announce(tasks, KEY, OWNER, 0.2)[1] == ()
+
+
+def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
+    """A second context of a living process is another fact: its id must differ from the first one's."""
+    assert told((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
+        (Phase.STARTED, 1),
+        (Phase.EXITED, 1),
+        (Phase.STARTED, 2),
+        (Phase.LOADED, 1),
+        (Phase.EXITED, 2),
+    ]
+
+
+def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> None:
+    """A cgroup tells the pod; the hook tells pod and container; what is told later is taken in."""
+    by_cgroup = Seen(KEY, 1, Owner(PodUid("pod")))
+    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (by_cgroup,)), 0, RULES)
+    assert tasks.lives[KEY].owner == Owner(PodUid("pod"))
+    assert table.own(tasks, ONE, OWNER).lives[KEY].owner == OWNER
+
+
+def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
+    """After a restart a known task is neither started again nor loaded again; its exit is told."""
+    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
+    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 1, RULES)
+    again = table.restored(tasks.lives.values(), (), now_s=0)
+    again, facts = table.look(again, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 5, RULES)
+    assert facts == ()
+    assert [fact.phase for fact in table.end(again, ONE, 6)[1]] == [Phase.EXITED]
+
+
+def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
+    """Looking often is bound to a task that has not settled, and slackens for one that never does."""
+    assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
+    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
+    assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1
+    assert table.pace_s(tasks, 100, 0.1, 5) == 1
+    assert table.pace_s(tasks, 3600, 0.1, 5) == 5
+    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 1),)), 2, RULES)
+    assert table.pace_s(tasks, 2, 0.1, 5) == 5
+
+
+KEYS = [TaskKey(process, gpu) for process in (ONE, TWO) for gpu in (GPU, OTHER)]
+SEEN = st.lists(st.sampled_from(KEYS), unique=True).flatmap(
+    lambda keys: st.tuples(
+        *(st.builds(Seen, st.just(key), st.one_of(st.none(), st.integers(0, 400 * MIB))) for key in keys)
+    )
+)
+LOOKS = st.builds(Look, st.frozensets(st.sampled_from([GPU, OTHER])), SEEN).map(
+    lambda look: replace(look, seen=tuple(each for each in look.seen if each.key.gpu in look.read))
+)
+EVENTS = st.one_of(LOOKS, LOOKS, st.sampled_from(KEYS), st.sampled_from([ONE, TWO]))
+STEPS = st.lists(st.tuples(st.floats(0, 3), EVENTS), max_size=40)
+
+
+def apply(tasks: Tasks, event: Look | TaskKey | Process, now_s: float) -> table.Step:
+    """A look, an announcement, or a death."""
+    if isinstance(event, Look):
+        return table.look(tasks, event, now_s, RULES)
+    if isinstance(event, TaskKey):
+        return table.announce(tasks, event, OWNER, now_s)
+    return table.end(tasks, event, now_s)
+
+
+@given(STEPS)
+def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[float, object]]) -> None:
+    """Of each life: one `started`, any number of `loaded` counted up, at most one `exited`, in this order."""
+    tasks, now_s = Tasks(), 0.0
+    living: dict[TaskKey, int] = {}  # to the last ordinal of `loaded`, or -1 before any
+    loads: Counter[TaskKey] = Counter()
+    for wait_s, event in steps:
+        now_s += wait_s
+        assert isinstance(event, Look | TaskKey | Process)
+        tasks, facts = apply(tasks, event, now_s)
+        for fact in facts:
+            key = fact.life.key
+            match fact.phase:
+                case Phase.STARTED:
+                    assert key not in living
+                    living[key] = -1
+                case Phase.LOADED:
+                    assert key in living
+                    loads[key] += 1
+                    assert fact.ordinal == loads[key]
+                case Phase.EXITED:
+                    del living[key]
+                case Phase.LOADING:
+                    raise AssertionError("loading is told by no event")
+        if isinstance(event, Process):
+            for key in [key for key in loads if key.process == event]:
+                del loads[key]  # a dead process does not come back: its start time makes it another one
+        assert living.keys() == tasks.lives.keys()
+
+
+@given(STEPS)
+def test_the_same_event_again_tells_nothing(steps: list[tuple[float, object]]) -> None:
+    """Replaying a look, an announcement of a living process or a death at the same moment changes nothing."""
+    tasks, now_s = Tasks(), 0.0
+    for wait_s, event in steps:
+        now_s += wait_s
+        assert isinstance(event, Look | TaskKey | Process)
+        tasks, _ = apply(tasks, event, now_s)
+        again, facts = apply(tasks, event, now_s)
+        assert facts == ()
+        assert again.lives == tasks.lives
+
+
+@given(STEPS)
+def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
+    """A task shows the bytes of its last sample, and a peak that is at least every sample of its life."""
+    tasks, now_s = Tasks(), 0.0
+    for wait_s, event in steps:
+        now_s += wait_s
+        assert isinstance(event, Look | TaskKey | Process)
+        tasks, _ = apply(tasks, event, now_s)
+        for each in event.seen if isinstance(event, Look) else ():
+            life = tasks.lives[each.key]
+            assert each.used_bytes in (None, life.used_bytes)
+            assert life.peak_bytes >= life.used_bytes

@@ -1,0 +1,93 @@
+"""An emulated node with programs on it, for tests of the monitor over the driver's own boundary."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from monitor.core.lifecycle import Process
+from monitor.processes import read_process
+from tests.monitor.harness import EMULATOR, WAIT_S
+
+GIB, MIB = 1024**3, 1024**2
+GPU_0 = "GPU-5a1c0d2e-0000-0000-0000-000000000001"
+GPU_1 = "GPU-5a1c0d2e-0000-0000-0000-000000000002"
+NODE = f"""
+sample = 20ms
+copy = 256Mi
+[gpu 0]
+uuid = {GPU_0}
+model = NVIDIA L4
+memory = 24Gi
+reserved = 512Mi
+context = 300Mi
+[gpu 1]
+uuid = {GPU_1}
+memory = 16Gi
+reserved = 256Mi
+context = 300Mi
+"""
+
+
+def write_node(directory: Path) -> dict[str, str]:
+    """Describe the node in `directory`; returns the environment of what runs on it."""
+    path = directory / "node.conf"
+    path.write_text(NODE)
+    return {"PLIMSOLL_EMULATOR": str(path), "LD_LIBRARY_PATH": str(EMULATOR)}
+
+
+class Program:
+    """A CUDA program that does what it is told; see `program.py`."""
+
+    def __init__(self, child: asyncio.subprocess.Process, process: Process) -> None:
+        self._child = child
+        self.process = process
+
+    async def do(self, line: str) -> None:
+        """Have it do one thing, and wait until it is done."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(line.encode() + b"\n")
+        await self.done()
+
+    async def done(self) -> None:
+        """Wait for its answer."""
+        assert self._child.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            assert await self._child.stdout.readline() == b"ok\n"
+
+    async def kill(self) -> None:
+        """End it by SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.kill()
+        await self._child.wait()
+
+
+@contextlib.asynccontextmanager
+async def program(environment: Mapping[str, str], gpu: int = 0) -> AsyncIterator[Program]:
+    """A program with a context on one GPU, killed when the context ends."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(__file__).with_name("program.py")),
+        str(gpu),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], **environment},
+    )
+    process = read_process(child.pid)
+    assert process is not None
+    started = Program(child, process)
+    try:
+        await started.done()
+        yield started
+    finally:
+        await started.kill()
+
+
+async def book(environment: Mapping[str, str], *arguments: str) -> None:
+    """Do to the emulated node what a real one does by itself; see `build/emulator/book`."""
+    tool = await asyncio.create_subprocess_exec(
+        str(EMULATOR / "book"), *arguments, env={"PATH": os.environ["PATH"], **environment}
+    )
+    assert await tool.wait() == 0

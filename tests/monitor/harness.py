@@ -1,0 +1,190 @@
+"""The monitor as a child process, processes for it to see, and the stream that it fills."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nats as nats_client
+import pytest
+from nats.js import JetStreamContext
+
+from monitor.core.lifecycle import Process
+from monitor.processes import read_process
+from plimsoll.events import CloudEvent, Report, decode_event, decode_report
+from plimsoll.subjects import STREAM
+
+ROOT = Path(__file__).parents[2]
+EMULATOR = ROOT / "build" / "emulator"
+WAIT_S = 60.0
+
+
+class Message:
+    """One message of the stream, decoded."""
+
+    def __init__(self, subject: str, body: bytes) -> None:
+        self.subject = subject
+        self.event: CloudEvent = decode_event(body)
+        self.body = body
+
+    @property
+    def what(self) -> str:
+        """What happened: `task.started`, `node.state`, and so on."""
+        return ".".join(self.subject.split(".")[2:4])
+
+    @property
+    def report(self) -> Report:
+        """The report of a task or state event."""
+        return decode_report(self.body)
+
+
+class MonitorProcess:
+    """`python -m monitor` on a state directory of its own, to be killed and started again."""
+
+    def __init__(self, directory: Path, nats_url: str, /, **settings: object) -> None:
+        self.directory = directory
+        self.root = directory / "broker"
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.log_path = directory / "monitor.log"
+        self.environment = {
+            "PLIMSOLL_NODE": "node-1.test",
+            "PLIMSOLL_NATS_URL": nats_url,
+            "PLIMSOLL_STATE_DIR": str(directory / "state"),
+            "PLIMSOLL_BROKER_ROOT": str(self.root),
+            "PLIMSOLL_SAMPLE_MS": "50",
+            "PLIMSOLL_SETTLE_S": "0.4",
+            "PLIMSOLL_RECONCILE_S": "0.3",
+            "PLIMSOLL_NVML_RETRY_S": "0.3",
+            "PLIMSOLL_LOG_LEVEL": "debug",
+            **{f"PLIMSOLL_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; what it is then doing shows in the stream and in its log."""
+        with self.log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "monitor",
+                cwd=ROOT,
+                env={"PATH": os.environ["PATH"], **self.environment},
+                stderr=log,
+            )
+
+    async def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
+        """End it, and return its exit status; None of its work is finished first unless `how` is SIGTERM."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(how)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for its end and return its exit status."""
+        assert self._process is not None
+        async with asyncio.timeout(WAIT_S):
+            return await self._process.wait()
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """Every whole line that it logged, over all its starts."""
+        text = self.log_path.read_text() if self.log_path.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """The lines whose event contains `event`."""
+        return [line for line in self.log if event in line["event"]]
+
+
+@contextlib.asynccontextmanager
+async def monitoring(directory: Path, nats_url: str, **settings: object) -> AsyncIterator[MonitorProcess]:
+    """A running monitor, killed when the context ends; a failed test shows its log."""
+    monitor = MonitorProcess(directory, nats_url, **settings)
+    await monitor.start()
+    try:
+        yield monitor
+    except BaseException:
+        sys.stderr.write(monitor.log_path.read_text())
+        raise
+    finally:
+        await monitor.kill()
+
+
+@contextlib.asynccontextmanager
+async def sleeping() -> AsyncIterator[tuple[Process, asyncio.subprocess.Process]]:
+    """A process that does nothing until the context ends."""
+    child = await asyncio.create_subprocess_exec("sleep", "600")
+    process = read_process(child.pid)
+    assert process is not None
+    try:
+        yield process, child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+@contextlib.asynccontextmanager
+async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
+    """A JetStream client that survives the server's restarts."""
+    client = await nats_client.connect(
+        url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore
+    )
+    try:
+        yield client.jetstream()
+    finally:
+        await client.close()
+
+
+async def _ignore(_: Exception) -> None:
+    """The server is killed on purpose; the client says so on standard error otherwise."""
+
+
+async def stored(context: JetStreamContext) -> list[Message]:
+    """The whole stream, in order; empty if there is none yet."""
+    try:
+        state = (await context.stream_info(STREAM)).state
+    except nats_client.js.errors.NotFoundError:
+        return []
+    numbers = range(max(state.first_seq, 1), state.last_seq + 1)
+    raw = [await context.get_msg(STREAM, number) for number in numbers]
+    return [Message(each.subject or "", each.data or b"") for each in raw]
+
+
+async def until(context: JetStreamContext, enough: Callable[[list[Message]], bool]) -> list[Message]:
+    """The stream, as soon as it holds anything and `enough` says so."""
+    messages: list[Message] = []
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                with contextlib.suppress(nats_client.errors.Error, OSError):
+                    messages = await stored(context)
+                    if messages and enough(messages):
+                        return messages
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"waited in vain; the stream holds {[message.what for message in messages]}")
+
+
+async def until_true(condition: Callable[[], object]) -> None:
+    """Wait until `condition` is true."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - it is a child process that changes it
+            await asyncio.sleep(0.02)
+
+
+def tasks_of(messages: list[Message], process: Process) -> list[str]:
+    """What the stream tells of a process, in order: `started`, `loaded`, `exited`."""
+    return [
+        message.what.removeprefix("task.")
+        for message in messages
+        if message.what.startswith("task.")
+        and message.report.task is not None
+        and message.report.task.pid == process.pid
+        and message.report.task.start_ticks == process.start_ticks
+    ]

@@ -1,0 +1,56 @@
+"""An ordinary CUDA program, over the driver API, that does on the emulator what its standard input says.
+
+`alloc MIB`, `refused MIB` (which must fail), `free`, `copy MIB` (which keeps the GPU busy), `leave` and `return`
+(the context); it answers each line with `ok` when done. The context is there at the first `ok`.
+"""
+
+import ctypes
+import sys
+
+CONTEXT_GPU = int(sys.argv[1])
+MIB = 1024 * 1024
+OUT_OF_MEMORY = 2
+
+
+def check(status: int) -> None:
+    """End the program at an error of the driver."""
+    if status:
+        sys.exit(f"the driver returned {status}")
+
+
+def main() -> None:
+    """Make a context, then obey."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, pointers = ctypes.c_void_p(), list[ctypes.c_uint64]()
+    check(cuda.cuInit(0))
+    check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, CONTEXT_GPU))
+    answer()
+    for line in sys.stdin:
+        match line.split():
+            case ["alloc", mib]:
+                pointers.append(ctypes.c_uint64())
+                check(cuda.cuMemAlloc_v2(ctypes.byref(pointers[-1]), ctypes.c_size_t(int(mib) * MIB)))
+            case ["refused", mib]:
+                status = cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(int(mib) * MIB))
+                check(0 if status == OUT_OF_MEMORY else 1)
+            case ["free"]:
+                check(cuda.cuMemFree_v2(pointers.pop()))
+            case ["copy", mib]:
+                for _ in range(int(mib)):
+                    check(cuda.cuMemcpyHtoD_v2(pointers[-1], bytes(MIB), ctypes.c_size_t(MIB)))
+            case ["leave"]:
+                check(cuda.cuCtxDestroy_v2(context))
+            case ["return"]:
+                check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, CONTEXT_GPU))
+            case _:
+                sys.exit(f"unknown: {line}")
+        answer()
+
+
+def answer() -> None:
+    """Tell that it is done."""
+    sys.stdout.write("ok\n")
+    sys.stdout.flush()
+
+
+main()

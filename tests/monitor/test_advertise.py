@@ -1,0 +1,94 @@
+"""The node's resources in a real API server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from monitor.advertise import Advertiser
+from monitor.settings import Settings
+from plimsoll.events import Gpu
+from plimsoll.names import GpuUuid
+from tests.servers.apiserver import ApiServer
+
+NODE = "node-1"
+PATH = f"/api/v1/nodes/{NODE}"
+WAIT_S = 60.0
+GPUS = tuple(
+    Gpu(
+        uuid=GpuUuid(f"GPU-{index}"),
+        index=index,
+        model="card",
+        usable_bytes=20 * 10**9,
+        used_bytes=0,
+        idle_pct=100,
+    )
+    for index in range(2)
+)
+OFFERED = {"plimsoll.dev/gpu-memory": "40G", "plimsoll.dev/gpu-share": "200", "plimsoll.dev/gpu": "60"}
+
+
+@contextlib.asynccontextmanager
+async def advertising(apiserver: ApiServer, *, allocatable: bool = False) -> AsyncIterator[Advertiser]:
+    """An advertiser at work, which has seen two GPUs."""
+    kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
+    settings = Settings(node=NODE, kubeconfig=kubeconfig, advertise_s=0.2, advertise_allocatable=allocatable)
+    advertiser = Advertiser(settings)
+    advertiser.looked(GPUS, ())
+    task = asyncio.create_task(advertiser.run())
+    try:
+        yield advertiser
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def make_node(apiserver: ApiServer) -> None:
+    """A node that its kubelet has just registered."""
+    await apiserver.must("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
+    status = {"status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}}}
+    await apiserver.must("PATCH", f"{PATH}/status", status)
+
+
+async def until_shown(apiserver: ApiServer, expected: dict[str, Any]) -> None:
+    """Wait until the node's status shows exactly these quantities."""
+    shown: dict[str, Any] = {}
+    async with asyncio.timeout(WAIT_S):
+        while shown != expected:
+            status = (await apiserver.must("GET", PATH)).get("status", {})
+            shown = {name: status.get(name, {}) for name in expected}
+            await asyncio.sleep(0.05)
+
+
+async def test_capacity_is_offered_and_nothing_else_is_touched(apiserver: ApiServer) -> None:
+    """Two cards appear in capacity beside the kubelet's own; allocatable stays the kubelet's."""
+    await make_node(apiserver)
+    async with advertising(apiserver):
+        await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3"}})
+
+
+async def test_allocatable_is_offered_where_no_kubelet_copies_it(apiserver: ApiServer) -> None:
+    """With the setting, both say the same."""
+    await make_node(apiserver)
+    async with advertising(apiserver, allocatable=True):
+        both = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3", **OFFERED}}
+        await until_shown(apiserver, both)
+
+
+async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiServer) -> None:
+    """A missing node is waited for, and one that was made anew is patched again."""
+    async with advertising(apiserver):
+        await asyncio.sleep(0.3)
+        for _ in range(2):
+            await make_node(apiserver)
+            await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
+            await apiserver.must("DELETE", PATH)
+
+
+async def test_lost_gpus_are_taken_back(apiserver: ApiServer) -> None:
+    """A node whose GPUs are gone offers zeros, and attracts no pod."""
+    await make_node(apiserver)
+    async with advertising(apiserver) as advertiser:
+        await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
+        advertiser.looked((), ())
+        await until_shown(apiserver, {"capacity": {"cpu": "4", **dict.fromkeys(OFFERED, "0")}})

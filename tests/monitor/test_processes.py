@@ -1,0 +1,53 @@
+"""Processes of this machine, real ones."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+from monitor.core.lifecycle import Process
+from monitor.processes import Deaths, Identities, read_process
+from tests.monitor.harness import sleeping, until_true
+
+
+async def test_a_death_is_told_once_without_being_looked_for() -> None:
+    """Two watches of one process tell one death; the living are not told."""
+    dead: list[Process] = []
+    deaths = Deaths(dead.append)
+    async with sleeping() as (living, _), sleeping() as (process, child):
+        for each in (living, process, process):
+            await deaths.watch(each)
+        child.kill()
+        await until_true(lambda: dead)
+        await child.wait()
+        assert dead == [process]
+        deaths.close()
+
+
+async def test_a_process_dead_before_the_watch_is_told_too() -> None:
+    """Dead, and another process under its pid: both are deaths of the one that was meant."""
+    dead: list[Process] = []
+    deaths = Deaths(dead.append)
+    async with sleeping() as (process, child):
+        child.kill()
+        await child.wait()
+    ourselves = await asyncio.to_thread(read_process, os.getpid())
+    assert ourselves is not None
+    earlier = replace(ourselves, start_ticks=ourselves.start_ticks - 1)
+    await deaths.watch(process)
+    await deaths.watch(earlier)
+    assert dead == [process, earlier]
+    deaths.close()
+
+
+def test_only_the_living_are_identified() -> None:
+    """A zombie and a pid that nobody has are not; we are, outside any pod."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    try:
+        found = Identities().of({os.getpid(), child, 2**22 + 1})
+        assert found.keys() == {os.getpid()}
+        assert found[os.getpid()][1].pod is None
+    finally:
+        os.waitpid(child, 0)

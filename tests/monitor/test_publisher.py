@@ -1,0 +1,142 @@
+"""The way from the outbox into a real stream."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.js import JetStreamContext
+from nats.js.api import Header, StorageType
+
+from monitor.core.tasks import Tasks
+from monitor.core.telling import Entry, Moment, state_entry
+from monitor.core.turn import START
+from monitor.publisher import BATCH, Publisher, Target
+from monitor.store import Store, open_store
+from plimsoll.bus import Stream
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.names import NodeName
+from plimsoll.subjects import EVENTS, STREAM
+from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
+
+NODE = NodeName("node-1")
+MOMENT = Moment(node=NODE, boot_id="boot", epoch=5, seq=0, time="2026-01-01T00:00:00Z", gpus=())
+
+
+def entries(count: int) -> list[Entry]:
+    """As many reports, numbered from 1, none of which replaces another."""
+    states = (state_entry(MOMENT, seq) for seq in range(1, count + 1))
+    return [Entry(state.id, state.subject, state.body) for state in states]
+
+
+@contextlib.asynccontextmanager
+async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
+    """An outbox in which these events wait."""
+    store = await open_store(tmp_path)
+    try:
+        await store.keep(waiting, Tasks(), "boot", START)
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, list[int]]]:
+    """A publisher at work, and the epochs that it found in the stream."""
+    epochs: list[int] = []
+
+    async def known(epoch: int) -> None:
+        epochs.append(epoch)
+
+    target = Target(url, NODE, Stream(10_000_000, 3600))
+    publisher = Publisher(target, store, known)
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher, epochs
+    finally:
+        task.cancel()
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.wait([task])
+
+
+async def sequences(context: JetStreamContext) -> list[int]:
+    """The seq of every report in the stream, in its order."""
+    return [message.report.state.seq for message in await stored(context)]
+
+
+async def test_many_batches_arrive_in_order(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """More events than fit in flight arrive once each, in their order, and leave the outbox."""
+    count = 5 * BATCH + 1
+    async with filled(tmp_path, entries(count)) as store, jetstream(nats.url) as context:
+        async with publishing(store, nats.url):
+            await until_true(lambda: store.waiting_count == 0)
+        assert await sequences(context) == list(range(1, count + 1))
+
+
+async def test_the_stream_is_made_on_disk_with_bounds(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """A missing stream is made: on disk, bounded in age and size, with the window that deduplication needs."""
+    async with filled(tmp_path, entries(1)) as store, jetstream(nats.url) as context:
+        async with publishing(store, nats.url):
+            await until(context, bool)
+        config = (await context.stream_info(STREAM)).config
+    assert config.storage == StorageType.FILE.value
+    assert (config.max_bytes, config.max_age, config.duplicate_window) == (10_000_000, 3600, 3600)
+
+
+@pytest.mark.parametrize("window_s", [0.1, 3600])
+async def test_events_already_in_the_stream_are_not_doubled(
+    tmp_path: Path, nats: EmbeddedServer, window_s: float
+) -> None:
+    """Killed after JetStream stored two of three: only the third is added, also when the server forgot the ids."""
+    waiting = entries(3)
+    async with jetstream(nats.url) as context:
+        await context.add_stream(name=STREAM, subjects=[EVENTS], duplicate_window=window_s)
+        for entry in waiting[:2]:
+            await context.publish(entry.subject, entry.body, headers={Header.MSG_ID.value: entry.id})
+        if window_s < 1:
+            await until_forgotten(context, waiting[0].id)
+        async with filled(tmp_path, waiting) as store, publishing(store, nats.url) as (_, epochs):
+            await until_true(lambda: store.waiting_count == 0)
+            assert epochs == [5]
+        last = (await context.stream_info(STREAM)).state
+        assert last.messages == 3
+        raw = [await context.get_msg(STREAM, number) for number in (1, 2, last.last_seq)]
+        assert [message.data for message in raw] == [entry.body for entry in waiting]
+
+
+async def until_forgotten(context: JetStreamContext, event_id: str) -> None:
+    """Wait until the server stores a message with this id again, and remove that message."""
+    async with asyncio.timeout(30):
+        while True:
+            await asyncio.sleep(0.3)
+            headers = {Header.MSG_ID.value: event_id}
+            again = await context.publish("plimsoll.v1.pod.placed", b"", headers=headers)
+            if not again.duplicate:
+                await context.delete_msg(STREAM, again.seq)
+                return
+
+
+async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """An operator who deletes the stream loses what it held, and no later event."""
+    async with (
+        filled(tmp_path, entries(1)) as store,
+        jetstream(nats.url) as context,
+        publishing(store, nats.url) as (publisher, _),
+    ):
+        await until_true(lambda: store.waiting_count == 0)
+        await context.delete_stream(STREAM)
+        await store.keep(entries(3)[1:], Tasks(), "boot", START)
+        publisher.wake()
+        await until_true(lambda: store.waiting_count == 0)
+        assert await sequences(context) == [2, 3]
+
+
+async def test_it_is_cancelled_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Cancelled while it connects, asks for the stream or publishes: nats-py drops some cancellations."""
+    moments = random.Random(1)  # noqa: S311 - repeatable, not secret
+    async with filled(tmp_path, entries(3000)) as store:
+        for _ in range(200):
+            async with publishing(store, nats.url):
+                await asyncio.sleep(moments.uniform(0, 0.02))

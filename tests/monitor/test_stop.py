@@ -1,0 +1,33 @@
+"""The end of the monitor, at whatever moment it is asked for."""
+
+import asyncio
+import random
+from pathlib import Path
+
+from monitor import settings
+from monitor.app import run
+from plimsoll.embedded import EmbeddedServer
+
+STOP_S = 30.0
+
+
+async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Asked to stop while it starts, connects, publishes or waits, it ends by itself, and the next one starts."""
+    moments = random.Random(1)  # noqa: S311 - repeatable, not secret
+    environment = {
+        "PLIMSOLL_NODE": "node-1",
+        "PLIMSOLL_NATS_URL": nats.url,
+        "PLIMSOLL_STATE_DIR": str(tmp_path / "state"),
+        "PLIMSOLL_BROKER_ROOT": str(tmp_path / "broker"),
+        # Always publishing.
+        "PLIMSOLL_HEARTBEAT_S": "0.001",
+        "PLIMSOLL_SAMPLE_MS": "1",
+        "PLIMSOLL_NVML_RETRY_S": "0.001",
+    }
+    for _ in range(20):
+        stop = asyncio.Event()
+        running = asyncio.create_task(run(settings.load(environment), stop))
+        await asyncio.sleep(moments.uniform(0, 0.15))
+        stop.set()
+        async with asyncio.timeout(STOP_S):
+            await running

@@ -1,0 +1,122 @@
+"""Reports as monitors publish them, and ways to wait for what the placer makes of them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import nats as nats_client
+from nats.js import JetStreamContext
+from nats.js.api import Header
+
+from placer.intake import FORGET_NODE_S, Intake, IntakeOptions
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from placer.scores import ScoreList, ScoresAwayError
+from plimsoll.bus import Stream
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
+from plimsoll.names import NodeName
+from plimsoll.subjects import STREAM, state_subject, task_subject
+from tests.placer.core.worlds import gpu
+
+PATIENCE_S = 60.0
+CHECK_S = 0.1
+
+
+def report(node: str, seq: int = 1, *, epoch: int = 1, gpus: tuple[Gpu, ...] | None = None) -> NodeState:
+    """A node's report; without GPUs given, one GPU whose use tells the report apart from others."""
+    if gpus is None:
+        gpus = (gpu(f"GPU-{node}", other_bytes=epoch * 1_000_000 + seq),)
+    return NodeState(node=NodeName(node), epoch=epoch, seq=seq, time="2026-01-01T00:00:00Z", gpus=gpus)
+
+
+async def publish(jetstream: JetStreamContext, *states: NodeState, what: str = "state") -> None:
+    """Publish reports as a monitor does; `what` is `state`, `started`, `loaded` or `exited`."""
+    for state in states:
+        event_id = fact_id(what, state.node, state.epoch, state.seq)
+        middle = "node.state" if what == "state" else f"task.{what}"
+        body = encode(middle, event_id, f"/nodes/{state.node}", state.time, Report(state=state))
+        subject = state_subject(state.node) if what == "state" else task_subject(what, state.node)
+        await jetstream.publish(subject, body, headers={Header.MSG_ID.value: event_id})
+
+
+@contextlib.asynccontextmanager
+async def bus(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
+    """A monitor's connection, with the stream made."""
+    client = await nats_client.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
+    try:
+        await Stream().ensure(client.jetstream())
+        yield client.jetstream()
+    finally:
+        await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An intake at work."""
+
+    intake: Intake
+    scores: ScoreList
+    reports: ReportView
+    metrics: Metrics
+
+    async def listed(self) -> dict[NodeName, tuple[int, int]]:
+        """Node → order in Redis; empty while Redis is away or lost."""
+        with contextlib.suppress(ScoresAwayError):
+            return await self.scores.orders() or {}
+        return {}
+
+
+@contextlib.asynccontextmanager
+async def taking_in(
+    nats: EmbeddedServer,
+    valkey: EmbeddedServer,
+    *,
+    durable: str = "placer-test",
+    check_s: float = CHECK_S,
+    forget_s: float = FORGET_NODE_S,
+) -> AsyncIterator[Running]:
+    """An intake over these servers, until the context ends."""
+    client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
+    scores = ScoreList(valkey.url, timeout_s=5)
+    running = Running(
+        Intake(
+            client.jetstream(),
+            scores,
+            view := ReportView(),
+            metrics := Metrics(),
+            IntakeOptions(durable, check_s, forget_s),
+        ),
+        scores,
+        view,
+        metrics,
+    )
+    task = asyncio.create_task(running.intake.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await running.intake.ready.wait()
+            # The server pushes no news of its consumers.
+            while durable not in [one.name for one in await client.jetstream().consumers_info(STREAM)]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        yield running
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await scores.close()
+        await client.close()
+    assert task.cancelled(), task.exception()
+
+
+async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
+    """Look again and again until what is expected is seen; fails with what was seen last."""
+    seen: list[object] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                seen[:] = [await look()]
+                if seen[0] == expected:
+                    return
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"expected {expected}, saw {seen} last") from None

@@ -1,0 +1,58 @@
+"""Small clusters for the core's tests: nodes, GPUs, pods and demands in one line each."""
+
+from placer.core.plan import Request
+from plimsoll.contract import ContainerDemand, PodDemand
+from plimsoll.events import Gpu, NodeState, Phase, Task
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
+
+
+def gpu(uuid: str, *tasks: Task, idle_pct: float = 100.0, usable_gib: int = 24, other_bytes: int = 0) -> Gpu:
+    """A GPU holding these tasks, and `other_bytes` of nobody's."""
+    return Gpu(
+        uuid=GpuUuid(uuid),
+        index=0,
+        model="NVIDIA L4",
+        usable_bytes=usable_gib * GIB,
+        used_bytes=sum(task.used_bytes for task in tasks) + other_bytes,
+        idle_pct=idle_pct,
+        tasks=tasks,
+    )
+
+
+def task(pod: str | None, gpu_uuid: str, used_bytes: int, peak_bytes: int | None = None) -> Task:
+    """A loaded task of a pod."""
+    return Task(
+        pid=1,
+        start_ticks=1,
+        gpu=GpuUuid(gpu_uuid),
+        phase=Phase.LOADED,
+        used_bytes=used_bytes,
+        peak_bytes=used_bytes if peak_bytes is None else peak_bytes,
+        pod=PodUid(pod) if pod else None,
+    )
+
+
+def state(node: str, *gpus: Gpu, seq: int = 1) -> NodeState:
+    """A node's report."""
+    return NodeState(node=NodeName(node), epoch=1, seq=seq, time="2026-01-01T00:00:00Z", gpus=gpus)
+
+
+def declared(name: str, memory_gib: float, share_pct: int = 0, gpus: int = 1) -> ContainerDemand:
+    """A container that declares its memory."""
+    return ContainerDemand(ContainerName(name), gpus, int(memory_gib * GIB), share_pct, 100, whole=False)
+
+
+def best_effort(name: str = "main") -> ContainerDemand:
+    """A container that declares nothing."""
+    return ContainerDemand(ContainerName(name), 1, None, 0, 100, whole=False)
+
+
+def whole(name: str = "main", gpus: int = 1) -> ContainerDemand:
+    """A container that wants whole GPUs."""
+    return ContainerDemand(ContainerName(name), gpus, None, 0, 100, whole=True)
+
+
+def request(pod: str, *containers: ContainerDemand, owner: str | None = None) -> Request:
+    """A pod to place."""
+    return Request(PodUid(pod), PodDemand(containers), owner)

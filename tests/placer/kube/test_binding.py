@@ -1,0 +1,151 @@
+"""Whatever becomes of a bind's answer, a pod has one place, and what it does not have is free."""
+
+import asyncio
+
+from plimsoll.embedded import EmbeddedServer
+from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
+from tests.placer.kube.world import GPU_KEY, MEMORY, condition, gpu_of, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
+
+
+async def test_lost_answer_never_places_a_pod_twice(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A bind whose answer is lost is found out by reading: one write, one booking, one event."""
+    binds = LossyBinds()
+    binds.faults.append(lose_answer)
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await create_node(apiserver, "n2")
+        await world.report("n1", 24)
+        await world.report("n2", 20)
+        created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        assert len(await world.events("p", "Scheduled")) == 1
+        assert gpu_of(await world.pod("p")) == ("n1", "GPU-n1-0")
+        assert binds.targets == ["n1"]
+        assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
+        assert [one.node for one in world.told.bound] == ["n1"]
+
+
+async def test_lost_request_is_sent_again_to_the_same_place(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """While it is not known whether a bind arrived, only the same one is sent again, and its room stays taken."""
+    binds = LossyBinds()
+    binds.faults.extend([lose_request, lose_request])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await world.until_bound("p")
+        assert binds.targets == ["n1"] * 3
+        assert len(list(world.ledger.bookings())) == 1
+
+
+async def test_pod_bound_by_somebody_else_gives_its_room_back(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A conflict is cleared up by reading: the other's bind stands, and what we held for the pod is free."""
+    await create_node(apiserver, "n1")
+    await create_node(apiserver, "elsewhere")
+    path = f"/api/v1/namespaces/{namespace}/pods/p/binding"
+    other = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "elsewhere"}}
+    binds = LossyBinds()
+    binds.faults.append(after(lambda: apiserver.must("POST", path, other)))
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        pod = await world.until_bound("p")
+        assert pod["spec"]["nodeName"] == "elsewhere"
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
+        assert gpu_of(await world.until_bound("next")) == ("n1", "GPU-n1-0")
+        assert GPU_KEY not in (await world.pod("p"))["metadata"].get("annotations", {})
+        assert [one.name for one in world.told.bound] == ["next"]
+
+
+async def test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod deleted and made again under the same name during the bind gets a decision of its own."""
+    await create_node(apiserver, "n1")
+    await create_node(apiserver, "n2")
+    path = f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0"
+
+    async def replace() -> None:
+        await apiserver.must("DELETE", path)
+        namesake = pod_manifest("p", {MEMORY: "2Gi"})
+        namesake["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n2"}
+        await create_pod(apiserver, namespace, namesake)
+
+    binds = LossyBinds()
+    binds.faults.append(after(replace))
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await world.report("n1", 24)
+        await world.report("n2", 10)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        pod = await world.until_bound("p")
+        assert gpu_of(pod) == ("n2", "GPU-n2-0")
+        assert [one.pod for one in world.ledger.bookings()] == [pod["metadata"]["uid"]]
+
+
+async def test_deleting_a_pod_during_its_bind_frees_its_room_at_once(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The room of a pod that is deleted while its bind hangs goes to the next one, and stays with it."""
+    reached, release = asyncio.Event(), asyncio.Event()
+    binds = LossyBinds()
+    binds.faults.append(held(reached, release))
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await until(lambda: _is(reached))
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
+        await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+        pod = await world.until_bound("next")
+        release.set()
+        await create_pod(apiserver, namespace, pod_manifest("last", {MEMORY: "20Gi"}))
+        await world.until_refused("last", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        assert [one.pod for one in world.ledger.bookings()] == [pod["metadata"]["uid"]]
+
+
+async def test_refused_bind_is_told_gives_its_room_back_and_is_tried_again(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A bind that the server denies says so on the pod, holds nothing meanwhile, and succeeds later."""
+    binds = LossyBinds()
+    binds.faults.extend([refuse, refuse])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        pod = await world.until_refused("p", "Binding was refused: admission webhook denied the request")
+        assert condition(pod)["reason"] == "SchedulerError"
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+        assert binds.targets == ["n1"] * 3
+
+
+async def test_gated_pod_waits_until_its_gates_are_open(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod with scheduling gates is not tried, and is bound once the last gate is removed."""
+    binds = LossyBinds()
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        gated = pod_manifest("gated", {MEMORY: "1Gi"})
+        gated["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
+        await create_pod(apiserver, namespace, gated)
+        await create_pod(apiserver, namespace, pod_manifest("open", {MEMORY: "1Gi"}))
+        await world.until_bound("open")
+        assert binds.targets == ["n1"]
+        path = f"/api/v1/namespaces/{namespace}/pods/gated"
+        await apiserver.must("PATCH", path, {"spec": {"schedulingGates": None}})
+        await world.until_bound("gated")
+
+
+async def _is(event: asyncio.Event) -> bool:
+    return event.is_set()

@@ -1,0 +1,155 @@
+"""What nodes and GPUs have left is right through assuming, binding, ending, and what nobody expected."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from placer.core.fit import Needs, needs_of
+from placer.core.ledger import Booking, Grant, Ledger
+from placer.kube.cluster import UNKNOWN_NODE, Cluster
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Node, Pod
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
+
+N1 = NodeName("n1")
+
+
+def node(name: str = "n1", cpu: str = "4") -> Node:
+    """A node with so much CPU."""
+    allocatable = {"cpu": cpu, "pods": "10", "memory": "8Gi"}
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": allocatable}}, Node)
+
+
+def pod(
+    uid: str,
+    cpu: str = "2",
+    on: str | None = None,
+    annotations: dict[str, str] | None = None,
+    memory: str = "4Gi",
+) -> Pod:
+    """A pod that asks for CPU and GPU memory; `on` a node, with one GPU, if it is bound."""
+    given = {"gpus.plimsoll.dev/main": "GPU-1"} if on else {}
+    document: dict[str, Any] = {
+        "metadata": {"name": uid, "uid": uid, "annotations": given | (annotations or {})},
+        "spec": {
+            "nodeName": on,
+            "containers": [
+                {"name": "main", "resources": {"limits": {"cpu": cpu, "plimsoll.dev/gpu-memory": memory}}}
+            ],
+        },
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+
+def booking(uid: str, on: str = "n1") -> Booking:
+    """What such a pod was given."""
+    grant = Grant(ContainerName("main"), GpuUuid("GPU-1"), 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
+    return Booking(PodUid(uid), NodeName(on), (grant,))
+
+
+def assumed(cluster: Cluster, ledger: Ledger, uid: str) -> None:
+    """Place a pod on n1 as a decision does."""
+    ledger.book(booking(uid))
+    cluster.assume(booking(uid), needs_of(pod(uid)))
+
+
+def reasons(cluster: Cluster, cpu: str = "2", name: NodeName = N1) -> tuple[str, ...]:
+    """Why a pod that asks for so much CPU does not fit."""
+    wanted = pod("new", cpu)
+    return cluster.misfits(wanted, needs_of(wanted), name)
+
+
+def test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once() -> None:
+    """Neither the confirmation nor its repetition counts a pod again."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.put_node(node())
+    assumed(cluster, ledger, "a")
+    assert (cluster.is_assumed(PodUid("a")), reasons(cluster, "2"), reasons(cluster, "3")) == (
+        True,
+        (),
+        ("Insufficient cpu",),
+    )
+    for _ in range(2):
+        cluster.confirm(pod("a", on="n1"))
+        assert (cluster.is_assumed(PodUid("a")), reasons(cluster, "2"), reasons(cluster, "3")) == (
+            False,
+            (),
+            ("Insufficient cpu",),
+        )
+    assert ledger.booking(PodUid("a")) == booking("a")
+
+
+def test_released_pod_leaves_nothing_behind_in_load_and_ledger() -> None:
+    """What a pod had is free at once, whether it was assumed or bound; a second release does nothing."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.put_node(node())
+    assumed(cluster, ledger, "a")
+    cluster.confirm(pod("b", on="n1"))
+    for uid in ("a", "b"):
+        assert cluster.release(PodUid(uid))
+        assert not cluster.release(PodUid(uid))
+    assert reasons(cluster, "4") == ()
+    assert list(ledger.bookings()) == []
+
+
+def test_bind_elsewhere_outranks_what_was_assumed() -> None:
+    """The API server's word moves a pod, and its GPU, to where it really is."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.put_node(node())
+    cluster.put_node(node("n2"))
+    assumed(cluster, ledger, "a")
+    cluster.confirm(pod("a", on="n2"))
+    assert (reasons(cluster, "4"), reasons(cluster, "4", NodeName("n2"))) == ((), ("Insufficient cpu",))
+    assert ledger.on_gpu(N1, GpuUuid("GPU-1")) == ()
+    assert len(ledger.on_gpu(NodeName("n2"), GpuUuid("GPU-1"))) == 1
+
+
+def test_bound_pod_with_annotations_that_were_spoiled_counts_all_the_same() -> None:
+    """Somebody's later edit of an annotation is reported, and frees nothing."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.put_node(node())
+    with pytest.raises(InputError, match="gpu-share-limit"):
+        cluster.confirm(pod("a", on="n1", annotations={"plimsoll.dev/gpu-share-limit": "lots"}))
+    (held,) = ledger.on_gpu(N1, GpuUuid("GPU-1"))
+    assert held.grants[0].memory_bytes == 4 * GIB
+    assert reasons(cluster, "3") == ("Insufficient cpu",)
+
+
+def test_node_that_left_and_came_back_still_has_its_pods() -> None:
+    """A node without its object will not do; with it again, its pods are counted as before."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.confirm(pod("a", on="n1"))
+    assert reasons(cluster) == (UNKNOWN_NODE,)
+    cluster.put_node(node())
+    assert reasons(cluster, "3") == ("Insufficient cpu",)
+    cluster.remove_node(N1)
+    assert (reasons(cluster), cluster.nodes) == ((UNKNOWN_NODE,), ())
+    cluster.put_node(node(cpu="8"))
+    assert (reasons(cluster, "6"), reasons(cluster, "7")) == ((), ("Insufficient cpu",))
+
+
+def test_node_with_unreadable_allocatable_is_not_used() -> None:
+    """A node that cannot be read is refused by name and is no candidate, not even by what it had before."""
+    cluster = Cluster(Ledger())
+    cluster.put_node(node())
+    with pytest.raises(InputError, match="nodes/n1"):
+        cluster.put_node(node(cpu="many"))
+    assert cluster.nodes == ()
+
+
+def test_nodes_with_fewer_pods_come_first() -> None:
+    """Pods that need no GPU spread by number of pods, then by name."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    for name in ("b", "a", "c"):
+        cluster.put_node(node(name))
+    ledger.book(Booking(PodUid("x"), NodeName("a"), ()))
+    cluster.assume(Booking(PodUid("x"), NodeName("a"), ()), Needs({}, frozenset()))
+    assert cluster.nodes == ("b", "c", "a")

@@ -1,0 +1,251 @@
+"""The scheduler on a real API server: pods go where there is room, node and GPU in one write, and nobody twice."""
+
+import asyncio
+import json
+
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.quantity import GIB
+from tests.placer.kube.world import MEMORY, SHARE, World, condition, gpu_of, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
+from tests.servers.waiting import until
+
+
+async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod lands on the node and GPU with room, and one version of it brings node, GPU and decision together."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "full")
+        await create_node(apiserver, "roomy")
+        await world.report("full", 1)
+        await world.report("roomy", 2, 20)
+        created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi", SHARE: "30"}))
+        pod = await world.until_bound("p")
+        assert gpu_of(pod) == ("roomy", "GPU-roomy-1")
+        decision = json.loads(pod["metadata"]["annotations"]["plimsoll.dev/decision"])
+        assert decision["policy"] == "headroom"
+        assert 0 < decision["score"] <= 1
+        assert condition(pod)["status"] == "True"
+        query = f"watch=1&timeoutSeconds=1&resourceVersion={created['metadata']['resourceVersion']}"
+        path = f"/api/v1/namespaces/{namespace}/pods?{query}"
+        headers = {"Authorization": f"Bearer {apiserver.token}"}
+        async with apiserver.http.get(path, headers=headers) as answer:
+            first = json.loads((await answer.text()).splitlines()[0])["object"]
+        assert gpu_of(first) == ("roomy", "GPU-roomy-1")
+        (event,) = await world.events("p", "Scheduled")
+        assert event["note"] == f"Successfully assigned {namespace}/p to roomy"
+        assert [(one.name, one.node, one.gpus) for one in world.told.bound] == [
+            ("p", "roomy", {"main": ["GPU-roomy-1"]})
+        ]
+
+
+async def test_pods_that_arrive_together_never_share_what_only_one_can_have(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Of many pods at once, as many are placed as fit by declaration, although measured memory never moves."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24, 24)
+        manifests = [pod_manifest(f"p{index}", {MEMORY: "10Gi"}) for index in range(8)]
+        await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
+
+        async def look() -> list[tuple[str, str]] | None:
+            pods = [await world.pod(f"p{index}") for index in range(8)]
+            bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+            refused = [pod for pod in pods if "on one GPU" in condition(pod).get("message", "")]
+            return sorted(gpu_of(pod) for pod in bound) if len(bound) + len(refused) == 8 else None
+
+        places = await until(look)
+        assert places == [("n1", "GPU-n1-0")] * 2 + [("n1", "GPU-n1-1")] * 2
+
+
+async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The condition and one event count the reasons of each node; a new report of a node places the pod."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "small-cpu", {"cpu": "1"})
+        await create_node(apiserver, "tainted", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+        await create_node(apiserver, "silent")
+        await create_node(apiserver, "busy")
+        await world.report("small-cpu", 24)
+        await world.report("tainted", 24)
+        await world.report("busy", 1)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi", "cpu": "2"}))
+        text = (
+            "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient plimsoll.dev/gpu-memory on one GPU, "
+            "1 node(s) had no GPU report, 1 node(s) had untolerated taint {k: v}."
+        )
+        pod = await world.until_refused("p", text)
+        assert condition(pod)["message"] == text
+        assert (condition(pod)["status"], condition(pod)["reason"]) == ("False", "Unschedulable")
+        # A node seen a moment later than the pod makes an earlier event of its own, never a second one like it.
+        (event,) = [one for one in await world.events("p", "FailedScheduling") if one["note"] == text]
+        assert (event["type"], event["action"]) == ("Warning", "Scheduling")
+        await world.report("silent", 24)
+        assert gpu_of(await world.until_bound("p")) == ("silent", "GPU-silent-0")
+        assert [one.reason for one in world.told.refused].count(text) == 1
+
+
+async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that cannot be understood is told field, value and remedy, and the next pod is placed all the same."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("greedy", {SHARE: "101"}))
+        spread = pod_manifest("spread", {MEMORY: "1Gi"})
+        spread["spec"]["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {},
+            }
+        ]
+        await create_pod(apiserver, namespace, spread)
+        unknown = pod_manifest("typo", {MEMORY: "1Gi"}, annotations={"plimsoll.dev/policies": "headroom"})
+        await create_pod(apiserver, namespace, unknown)
+        await create_pod(apiserver, namespace, pod_manifest("sound", {MEMORY: "1Gi"}))
+        await world.until_bound("sound")
+        await world.until_refused("greedy", "spec.containers[main].resources[plimsoll.dev/gpu-share]: '101'")
+        await world.until_refused("spread", "spec.topologySpreadConstraints: 'zone' is not handled")
+        refused = await world.until_refused("typo", "did you mean plimsoll.dev/policy?")
+        assert "nodeName" not in refused["spec"]
+        (event,) = await world.events("greedy", "FailedScheduling")
+        assert "give at most 100" in event["note"]
+        patch = {"metadata": {"annotations": {"plimsoll.dev/policies": None}}}
+        await apiserver.must("PATCH", f"/api/v1/namespaces/{namespace}/pods/typo", patch)
+        await world.until_bound("typo")
+
+
+async def test_deleting_a_pod_frees_its_gpu_for_one_that_waits(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that fits nowhere is placed once another is deleted; the ledger holds the newcomer alone."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
+        await world.until_bound("first")
+        second = await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "20Gi"}))
+        await world.until_refused("second", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/first?gracePeriodSeconds=0")
+        await world.until_bound("second")
+        assert [booking.pod for booking in world.ledger.bookings()] == [second["metadata"]["uid"]]
+
+
+async def test_ended_pod_frees_its_gpu(apiserver: ApiServer, valkey: EmbeddedServer, namespace: str) -> None:
+    """A pod that succeeded holds nothing any more, though it is still listed."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1", {"pods": "1"})
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
+        await world.until_bound("first")
+        await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "20Gi"}))
+        await world.until_refused("second", "1 Too many pods")
+        path = f"/api/v1/namespaces/{namespace}/pods/first/status"
+        await apiserver.must("PATCH", path, {"status": {"phase": "Succeeded"}})
+        await world.until_bound("second")
+
+
+async def test_pod_without_gpu_is_placed_by_node_fit_alone(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that asks for no GPU goes to any node that fits, also one that never reported."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "tiny", {"cpu": "1"})
+        await create_node(apiserver, "large")
+        await create_pod(apiserver, namespace, pod_manifest("p", {"cpu": "4"}))
+        pod = await world.until_bound("p")
+        assert pod["spec"]["nodeName"] == "large"
+        assert "plimsoll.dev/decision" not in pod["metadata"].get("annotations", {})
+
+
+async def test_restart_counts_what_is_bound_before_it_binds_more(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A new scheduler knows from annotations alone what the one before it gave away."""
+    await create_node(apiserver, "n1")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi", SHARE: "60"}))
+        await world.until_bound("first")
+    await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "20Gi"}))
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await world.until_refused("second", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        (booking,) = world.ledger.bookings()
+        (grant,) = booking.grants
+        assert (grant.gpu, grant.memory_bytes, grant.share_pct) == ("GPU-n1-0", 20 * GIB, 60)
+
+
+async def test_nothing_is_bound_before_reports_are_loaded(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """While the reports are not complete, no pod is decided on, not even one that needs no GPU."""
+    async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p"))
+        await asyncio.sleep(1)  # long enough: the same pod is bound in well under 0.1 s otherwise
+        assert "nodeName" not in (await get_pod(apiserver, namespace, "p"))["spec"]
+
+
+async def test_other_schedulers_pods_are_counted_and_left_alone(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod of another scheduler is never bound by ours, and its CPU is taken once it has a node."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1", {"cpu": "4"})
+        await world.report("n1", 24)
+        foreign = pod_manifest("foreign", {"cpu": "3"}, scheduler="default-scheduler")
+        await create_pod(apiserver, namespace, foreign)
+        bind = {"metadata": {"name": "foreign"}, "target": {"kind": "Node", "name": "n1"}}
+        assert "nodeName" not in (await world.pod("foreign"))["spec"]
+        await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/foreign/binding", bind)
+        await create_pod(apiserver, namespace, pod_manifest("p", {"cpu": "2"}))
+        await world.until_refused("p", "0/1 nodes are available: 1 Insufficient cpu.")
+
+
+async def test_report_that_is_not_in_the_list_yet_is_enough_to_place_by(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod woken by a node's first report is placed there, though the list comes to know the node a moment later."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
+        await world.until_refused("p", "1 node(s) had no GPU report")
+        await world.report("n1", 24, listed=False)
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+
+
+async def test_pod_of_higher_priority_takes_the_room_that_several_wait_for(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """When room comes, the pod of higher priority gets it, although it came last."""
+    name = f"urgent-{namespace}"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await apiserver.must("POST", classes, {"metadata": {"name": name}, "value": 1000})
+    try:
+        async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
+            await create_node(apiserver, "n1")
+            await world.report("n1", 24)
+            for index in range(3):
+                await create_pod(apiserver, namespace, pod_manifest(f"plain{index}", {MEMORY: "20Gi"}))
+            urgent = pod_manifest("urgent", {MEMORY: "20Gi"})
+            urgent["spec"]["priorityClassName"] = name
+            await create_pod(apiserver, namespace, urgent)
+            await until(lambda: _has_seen(world, 4))
+            world.ready.set()
+            await world.until_bound("urgent")
+            for index in range(3):
+                await world.until_refused(f"plain{index}", "1 Insufficient plimsoll.dev/gpu-memory")
+    finally:
+        await apiserver.must("DELETE", f"{classes}/{name}")
+
+
+async def _has_seen(world: World, pods: int) -> bool:
+    return len(world.front_end._queue) == pods

@@ -1,0 +1,77 @@
+"""A server that the scheduler needs dies and comes back: every pod is placed, once, and within the cards."""
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from plimsoll.embedded import EmbeddedServer
+from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.control_plane import control_plane, until_ready
+from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
+
+PODS = 40
+
+
+@pytest.fixture
+async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """An API server for this test alone, to be killed and brought back."""
+    async with control_plane(tmp_path / "cluster") as plane:
+        context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with aiohttp.ClientSession(plane.url, connector=connector) as http:
+            yield ApiServer(plane, http)
+
+
+async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
+    own_apiserver: ApiServer, valkey: EmbeddedServer
+) -> None:
+    """Binds cut off by a SIGKILL are found out or sent again; at the end each GPU holds what it can, no more."""
+    async with scheduler(own_apiserver, valkey, "default") as world:
+        for name in ("n1", "n2"):
+            await create_node(own_apiserver, name)
+            await world.report(name, 24, 24)
+        manifests = [pod_manifest(f"p{index}", {MEMORY: "2Gi"}) for index in range(PODS)]
+        first, rest = manifests[: PODS // 2], manifests[PODS // 2 :]
+        await asyncio.gather(*(create_pod(own_apiserver, "default", manifest) for manifest in first))
+        await own_apiserver.plane.server.kill()  # while the burst is being bound
+        await own_apiserver.plane.server.start()
+        await until_ready(own_apiserver.plane)
+        await asyncio.gather(*(create_pod(own_apiserver, "default", manifest) for manifest in rest))
+
+        async def look() -> list[tuple[str, str]] | None:
+            pods = (await own_apiserver.get("/api/v1/namespaces/default/pods"))["items"]
+            return [gpu_of(pod) for pod in pods] if all("nodeName" in pod["spec"] for pod in pods) else None
+
+        places = await until(look)
+        assert places is not None
+        assert sum(Counter(places).values()) == PODS
+        assert max(Counter(places).values()) <= 12
+        assert len({one.pod for one in world.ledger.bookings()}) == PODS
+        told = Counter(placement.name for placement in world.told.bound)
+        assert max(told.values()) == 1
+
+
+async def test_pods_wait_visibly_while_redis_is_away_and_are_placed_when_it_is_back(
+    apiserver: ApiServer, own_valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Without the sorted list a GPU pod says that it waits for it, and a pod without GPU is placed all the same."""
+    async with scheduler(apiserver, own_valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await own_valkey.kill()
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
+        pod = await world.until_refused("p", "The sorted list of nodes is out of reach")
+        assert condition(pod)["reason"] == "SchedulerError"
+        await create_pod(apiserver, namespace, pod_manifest("plain"))
+        await world.until_bound("plain")
+        await own_valkey.start()
+        await world.scores.fill(world.reports.values())  # as the intake does
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+        assert world.told.refused == []

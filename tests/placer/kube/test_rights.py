@@ -1,0 +1,42 @@
+"""The rights that the front end documents are enough."""
+
+from plimsoll.embedded import EmbeddedServer
+from tests.placer.kube.world import MEMORY, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+ROLE = "plimsoll-placer-for-a-test"
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+
+
+async def test_documented_rights_are_enough(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """With no right beyond the list in `placer.kube`, pods are placed, refused, and told so."""
+    path = "/apis/rbac.authorization.k8s.io/v1"
+    await apiserver.must("POST", f"{path}/clusterroles", {"metadata": {"name": ROLE}, "rules": RULES})
+    binding = {
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}],
+    }
+    await apiserver.must("POST", f"{path}/clusterrolebindings", binding)
+    try:
+        async with scheduler(apiserver, valkey, namespace, user="plimsoll-placer") as world:
+            await create_node(apiserver, "n1")
+            await world.report("n1", 24)
+            await create_pod(apiserver, namespace, pod_manifest("small", {MEMORY: "4Gi"}))
+            await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "40Gi"}))
+            await world.until_bound("small")
+            await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+            await world.events("small", "Scheduled")
+            await world.events("large", "FailedScheduling")
+    finally:
+        for kind in ("clusterrolebindings", "clusterroles"):
+            await apiserver.must("DELETE", f"{path}/{kind}/{ROLE}")

@@ -1,0 +1,191 @@
+"""A scheduler on a real API server and a real Valkey, with reports fed in directly: monitors have their own tests."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from placer.core.ledger import Ledger
+from placer.core.policies import POLICIES
+from placer.decide import Decider
+from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from placer.scores import ScoreList
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import Gpu, NodeState, Placement
+from plimsoll.kube.client import Transport, connect
+from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.names import GpuUuid, NodeName
+from plimsoll.quantity import GIB
+from tests.servers.apiserver import ApiServer, Object
+from tests.servers.objects import get_pod
+from tests.servers.waiting import until
+
+GPU_KEY = "gpus.plimsoll.dev/main"
+MEMORY = "plimsoll.dev/gpu-memory"
+SHARE = "plimsoll.dev/gpu-share"
+
+
+@dataclass(slots=True)
+class Told:
+    """What the scheduler told the bus, in order."""
+
+    bound: list[Placement] = field(default_factory=list)
+    refused: list[Placement] = field(default_factory=list)
+
+    def placed(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.bound.append(placement)
+
+    def unplaceable(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.refused.append(placement)
+
+
+@dataclass(slots=True)
+class World:
+    """One running scheduler and its surroundings.
+
+    Attributes:
+        ledger: the running scheduler's, to look at.
+        told: what it told the bus.
+        metrics: what it counted.
+        ready: set once its reports are loaded.
+    """
+
+    api: ApiServer
+    namespace: str
+    ledger: Ledger
+    scores: ScoreList
+    reports: ReportView
+    told: Told
+    metrics: Metrics
+    ready: asyncio.Event
+    front_end: KubeFrontEnd
+    seqs: dict[str, int] = field(default_factory=dict)
+
+    async def report(self, node: str, *free_gib: int, total_gib: int = 24, listed: bool = True) -> None:
+        """A node reports idle GPUs `GPU-<node>-<n>`, each with so much memory not in use, as a monitor would.
+
+        `listed` False: it has not come to the sorted list yet.
+        """
+        self.seqs[node] = self.seqs.get(node, 0) + 1
+        gpus = tuple(
+            Gpu(
+                uuid=GpuUuid(f"GPU-{node}-{index}"),
+                index=index,
+                model="NVIDIA L4",
+                usable_bytes=total_gib * GIB,
+                used_bytes=(total_gib - free) * GIB,
+                idle_pct=100.0,
+            )
+            for index, free in enumerate(free_gib)
+        )
+        state = NodeState(
+            node=NodeName(node), epoch=1, seq=self.seqs[node], time="2026-01-01T00:00:00Z", gpus=gpus
+        )
+        # The order of the placer's intake: view, then list.
+        self.reports.apply(state)
+        if listed:
+            await self.scores.apply([state])
+
+    async def pod(self, name: str) -> Object:
+        """The pod as stored now."""
+        return await get_pod(self.api, self.namespace, name)
+
+    async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
+        """The pod, once something holds of it."""
+
+        async def look() -> Object | None:
+            pod = await self.pod(name)
+            return pod if holds(pod) else None
+
+        pod = await until(look)
+        assert pod is not None
+        return pod
+
+    async def until_bound(self, name: str) -> Object:
+        """The pod, once it has a node."""
+        return await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
+
+    async def until_refused(self, name: str, text: str) -> Object:
+        """The pod, once its condition says why it waits, with this in the message."""
+        return await self.until(name, lambda pod: text in condition(pod).get("message", ""))
+
+    async def events(self, name: str, reason: str) -> list[Object]:
+        """The events of one reason about a pod, once there is one."""
+
+        async def look() -> list[Object]:
+            items = (await self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"))[
+                "items"
+            ]
+            return [one for one in items if one["regarding"]["name"] == name and one["reason"] == reason]
+
+        return await until(look)
+
+
+def condition(pod: Object) -> dict[str, Any]:
+    """A pod's `PodScheduled` condition, or nothing."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+
+def read_pod(stored: Object) -> Pod:
+    """A pod as the parts read it."""
+    return decode_pod(json.dumps(stored))
+
+
+def gpu_of(pod: Object) -> tuple[str, str]:
+    """Node and GPU of a bound pod's container `main`."""
+    return pod["spec"]["nodeName"], pod["metadata"]["annotations"][GPU_KEY]
+
+
+@contextlib.asynccontextmanager
+async def scheduler(
+    api: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    *,
+    wrap: Callable[[Transport], Transport] = lambda transport: transport,
+    loaded: bool = True,
+    user: str | None = None,
+) -> AsyncIterator[World]:
+    """A running scheduler.
+
+    Args:
+        api: whose pods it schedules.
+        valkey: holds the sorted list.
+        namespace: where the test's pods are.
+        wrap: put around its transport, to lose answers on purpose.
+        loaded: False: the reports are loaded only once the test says so.
+        user: in whose name it acts; default is the administrator.
+    """
+    kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
+    ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
+    scores = ScoreList(valkey.url)
+    ready = asyncio.Event()
+    if loaded:
+        ready.set()
+    try:
+        await scores.fill(())
+        async with connect(kubeconfig) as client:
+            front_end = KubeFrontEnd(
+                transport=wrap(client),
+                decider=Decider(scores, reports, ledger, metrics),
+                bus=told,
+                reports_loaded=ready,
+                options=KubeOptions(POLICIES["headroom"]),
+            )
+            task = asyncio.create_task(front_end.run(), name="scheduler")
+            try:
+                yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
+                assert not task.done(), "the scheduler ended by itself"
+            finally:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+    finally:
+        await scores.close()

@@ -1,0 +1,353 @@
+"""Local pods from manifest to end, on emulated nodes with real brokers and the real hook."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.local.frontend import LocalFrontEnd, Placed, Refused
+from placer.local.survivors import processes_of
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.kube.models import Container, PodSpec
+from plimsoll.names import NodeName, PodUid
+from plimsoll.quantity import GIB
+from tests.placer.arrivals import PATIENCE_S, eventually
+from tests.placer.local.world import BUSY, World, broker, gpu_of, idle_report, pod, world
+
+SLEEP = ["sleep", "1000"]
+SHOW = ["sh", "-c", "env"]
+
+
+async def phase(front_end: LocalFrontEnd, uid: PodUid) -> str | None:
+    """A pod's phase now."""
+    row = front_end.pods.get(uid)
+    return row.phase if row else None
+
+
+async def placed(front_end: LocalFrontEnd, name: str, command: list[str], memory: str = "1Gi") -> Placed:
+    """Submit a pod and insist that it runs."""
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await front_end.submit(pod(name, command, memory))
+    assert isinstance(answer, Placed), answer
+    return answer
+
+
+async def ended(front_end: LocalFrontEnd, uid: PodUid, expected: str) -> None:
+    """Wait until a pod ended as expected."""
+    await eventually(lambda: phase(front_end, uid), expected)
+
+
+async def test_pod_runs_on_the_best_node_and_succeeds(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """A pod goes to the node with most headroom, its program allocates within its line, and its end frees all."""
+    async with world(tmp_path, valkey, "busy", "idle") as here, here.front_end() as front_end:
+        await here.tell(idle_report("busy", 2, idle_pct=5))
+        answer = await placed(front_end, "p", [BUSY, "--memory", "512Mi", "--seconds", "0.2"])
+        assert answer.node == "idle"
+        assert answer.gpus == {"main": (gpu_of("idle"),)}
+        assert here.decider.ledger.booking(answer.pod) is not None
+        await ended(front_end, answer.pod, "Succeeded")
+        assert [row.phase for row in here.changes if row.uid == answer.pod] == [
+            "Pending",
+            "Running",
+            "Succeeded",
+        ]
+        assert here.decider.ledger.booking(answer.pod) is None
+        await eventually(lambda: registered(here), set())
+
+
+async def registered(here: World) -> set[str]:
+    """Pods that the brokers know."""
+    names = set[str]()
+    for node in here.nodes:
+        async with BrokerClient(node.broker_root) as client:
+            names |= {use.pod for use in (await client.describe()).containers}
+    return names
+
+
+async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Asking CUDA for more than was declared fails with its out-of-memory error, and the row says so."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        neighbour = await placed(
+            front_end, "neighbour", [BUSY, "--memory", "1Gi", "--hold-seconds", "1000"], "2Gi"
+        )
+        greedy = await placed(front_end, "greedy", [BUSY, "--memory", "3Gi"], "2Gi")
+        await ended(front_end, greedy.pod, "Failed")
+        row = front_end.pods.get(greedy.pod)
+        assert row is not None
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in row.message
+        assert row.exit_code == 2
+        assert await phase(front_end, neighbour.pod) == "Running"
+
+
+async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """The environment names GPU, library and directories, and nothing else of Plimsoll's."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        answer = await placed(front_end, "p", SHOW)
+        await ended(front_end, answer.pod, "Succeeded")
+        text = await asyncio.to_thread((here.output / f"default_p_{answer.pod}" / "main.log").read_text)
+    seen = dict(line.partition("=")[::2] for line in text.splitlines())
+    assert seen["CUDA_VISIBLE_DEVICES"] == seen["NVIDIA_VISIBLE_DEVICES"] == gpu_of("n1")
+    assert seen["LD_PRELOAD"].endswith("libplimsoll.so")
+    assert answer.pod in seen["PLIMSOLL_LIMITS_DIR"]
+    ours = {name for name in seen if name.startswith("PLIMSOLL_")}
+    assert ours == {"PLIMSOLL_EMULATOR", "PLIMSOLL_POD_UID", "PLIMSOLL_LIMITS_DIR", "PLIMSOLL_COUNTS_DIR"}
+
+
+async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Of many pods at once as many run as declare room that exists; the rest wait, and run when others end."""
+    async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
+        uids = [front_end.enqueue(pod(f"p{i}", SLEEP, "10Gi")).uid for i in range(6)]
+
+        async def running() -> list[PodUid]:
+            return [uid for uid in uids if await phase(front_end, uid) == "Running"]
+
+        async def count() -> int:
+            return len(await running())
+
+        await eventually(count, 4)
+        assert await running() == uids[:4]
+        waiting = front_end.pods.get(uids[5])
+        assert waiting is not None
+
+        async def message() -> str:
+            row = front_end.pods.get(uids[5])
+            return row.message if row else ""
+
+        await eventually(
+            message, "0/2 nodes are available: 2 Insufficient plimsoll.dev/gpu-memory on one GPU."
+        )
+        for booked in (4, 4):
+            await front_end.end((await running())[0])
+            await eventually(count, booked)
+        assert await running() == uids[2:]
+        assert len(list(here.decider.ledger.bookings())) == 4
+
+
+async def test_waiting_pod_runs_when_a_report_frees_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Memory of nobody's keeps a pod waiting; the report that it is gone lets it run."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        await here.tell(idle_report("n1", 2, other_bytes=20 * GIB))
+        row = front_end.enqueue(pod("p", SLEEP, "10Gi"))
+        await eventually(lambda: has_message(front_end, row.uid), expected=True)
+        await here.tell(idle_report("n1", 3))
+        await eventually(lambda: phase(front_end, row.uid), "Running")
+
+
+async def has_message(front_end: LocalFrontEnd, uid: PodUid) -> bool:
+    """Whether a waiting pod was told why."""
+    row = front_end.pods.get(uid)
+    return row is not None and row.message.startswith("0/")
+
+
+async def test_node_without_report_is_named(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Nodes of which nothing was heard are counted in the reasons."""
+    async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
+        here.decider.reports.forget(NodeName("n2"))
+        row = front_end.enqueue(pod("p", SLEEP, "100Gi"))
+        await eventually(lambda: has_message(front_end, row.uid), expected=True)
+
+        async def message() -> str:
+            found = front_end.pods.get(row.uid)
+            return found.message if found else ""
+
+        await eventually(
+            message,
+            "0/2 nodes are available: 1 Insufficient plimsoll.dev/gpu-memory on one GPU, "
+            "1 node(s) had no GPU report.",
+        )
+
+
+@pytest.mark.parametrize(
+    ("command", "annotations", "message"),
+    [
+        ([], {}, r"spec.containers\[main\].command: \[\] is missing"),
+        (SLEEP, {"policy": "fastest"}, "'fastest' is no placement policy; choose one of headroom"),
+        (SLEEP, {"affinity": "a"}, "is not handled by this version"),
+        (SLEEP, {"policies": "headroom"}, "did you mean plimsoll.dev/policy"),
+    ],
+)
+async def test_pod_that_can_never_run_is_refused(
+    tmp_path: Path, valkey: EmbeddedServer, command: list[str], annotations: dict[str, str], message: str
+) -> None:
+    """Input that cannot work is refused at once with field, value and remedy, and leaves no row."""
+    async with world(tmp_path, valkey) as here, here.front_end() as front_end:
+        answer = await front_end.submit(pod("p", command, **annotations))
+        assert isinstance(answer, Refused)
+        assert re.search(message, answer.message)
+        assert front_end.pods.rows() == ()
+
+
+async def test_command_that_does_not_exist_fails_and_frees_its_place(
+    tmp_path: Path, valkey: EmbeddedServer
+) -> None:
+    """A program that is not there fails the pod by name; ledger and broker forget it."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        answer = await front_end.submit(pod("p", ["/no/such/program"]))
+        assert isinstance(answer, Refused)
+        assert "'/no/such/program' cannot be started" in answer.message
+        [row] = front_end.pods.rows()
+        assert (row.phase, row.exit_code) == ("Failed", 128)
+        assert list(here.decider.ledger.bookings()) == []
+        await eventually(lambda: registered(here), set())
+
+
+async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """A pod fails with its container's exit code, or 128 + n after signal n."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        seven = await placed(front_end, "seven", ["sh", "-c", "echo last words; exit 7"])
+        killed = await placed(front_end, "killed", ["sh", "-c", "kill -9 $$$$"])
+        for uid, code, words in ((seven.pod, 7, "last words"), (killed.pod, 137, "")):
+            await ended(front_end, uid, "Failed")
+            row = front_end.pods.get(uid)
+            assert row is not None
+            assert (row.exit_code, row.message) == (code, words)
+
+
+async def test_container_without_gpu_sees_none(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Beside a container with a GPU, one without gets no device and no hook; the pod ends with the last of them."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        given = pod("p", ["sleep", "0.1"])
+        beside = Container(name="beside", command=SHOW)
+        both = PodSpec(containers=[*given.spec.containers, beside])
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await front_end.submit(type(given)(metadata=given.metadata, spec=both))
+        assert isinstance(answer, Placed)
+        await ended(front_end, answer.pod, "Succeeded")
+        text = await asyncio.to_thread((here.output / f"default_p_{answer.pod}" / "beside.log").read_text)
+        assert "NVIDIA_VISIBLE_DEVICES=void" in text
+        assert "LD_PRELOAD" not in text
+
+
+async def test_ending_a_pod_ends_its_processes(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """A pod ended on request leaves no process, children included, and its place is free."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        answer = await placed(front_end, "p", ["sh", "-c", "sleep 1000 & sleep 1000"])
+        row = await front_end.end(answer.pod)
+        assert row is not None
+        assert row.phase == "Failed"
+        await eventually(lambda: asyncio.to_thread(processes_of, answer.pod), ())
+        assert here.decider.ledger.booking(answer.pod) is None
+
+
+async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """A front end that is told to end leaves no process and no registration."""
+    async with world(tmp_path, valkey, "n1") as here:
+        async with here.front_end() as front_end:
+            answer = await placed(front_end, "p", SLEEP)
+            assert await asyncio.to_thread(processes_of, answer.pod)
+        assert not await asyncio.to_thread(processes_of, answer.pod)
+        await eventually(lambda: registered(here), set())
+
+
+async def test_same_manifest_again_is_the_same_pod(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """Handing a manifest in twice, as a client that lost the answer does, makes one pod; another one is refused."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        first = front_end.enqueue(pod("p", SLEEP))
+        await eventually(lambda: phase(front_end, first.uid), "Running")
+        assert front_end.enqueue(pod("p", SLEEP)).uid == first.uid
+        answer = await front_end.submit(pod("p", SLEEP, "2Gi"))
+        assert isinstance(answer, Refused)
+        assert "is taken by a pod that is Running" in answer.message
+        assert len(front_end.pods.rows()) == 1
+
+
+async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """With its broker dead a node takes no pod that was not registered; with the broker back it does."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        root = here.nodes[0].broker_root
+        await placed(front_end, "before", SLEEP)
+        async with BrokerClient(root) as client:
+            pid = await broker_pid(client, root)
+        os.kill(pid, signal.SIGKILL)
+        row = front_end.enqueue(pod("p", SLEEP))
+        await asyncio.sleep(0.3)
+        assert await phase(front_end, row.uid) == "Pending"
+        async with broker(root):
+            await eventually(lambda: phase(front_end, row.uid), "Running")
+            await front_end.end(row.uid)
+
+
+async def broker_pid(client: BrokerClient, root: Path) -> int:
+    """The process that holds the broker's lock."""
+    await client.describe()
+
+    def find() -> int:
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if f"PLIMSOLL_BROKER_ROOT={root}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    return int(entry.name)
+        raise AssertionError("no broker runs")
+
+    return await asyncio.to_thread(find)
+
+
+async def test_redis_away_delays_and_loses_nothing(tmp_path: Path, own_valkey: EmbeddedServer) -> None:
+    """A pod that arrives while Valkey is dead runs once the list is there again."""
+    async with world(tmp_path, own_valkey, "n1") as here, here.front_end() as front_end:
+        await own_valkey.kill()
+        row = front_end.enqueue(pod("p", SLEEP))
+        await asyncio.sleep(0.2)
+        assert await phase(front_end, row.uid) == "Pending"
+        await own_valkey.restart()
+        await here.decider.scores.fill(here.decider.reports.values())
+        await eventually(lambda: phase(front_end, row.uid), "Running")
+
+
+KILLED_PLACER = """
+import asyncio, json, sys
+from pathlib import Path
+from placer.core.ledger import Ledger
+from placer.local.node import LocalNode
+from tests.placer.local.world import *
+
+async def main():
+    told = json.loads(sys.argv[1])
+    scores = ScoreList(told["redis"])
+    reports = ReportView()
+    node = LocalNode("n1", Path(told["socket"]), told["environment"])
+    here = World((node,), Decider(scores, reports, Ledger(), Metrics()), Path(told["output"]))
+    await here.tell(idle_report("n1"))
+    async with here.front_end() as front_end:
+        answer = await front_end.submit(pod("survivor", ["sleep", "1000"], "20Gi"))
+        print(answer.pod, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """After SIGKILL of the placer the next one counts what runs, gives that room to nobody, and sees its end."""
+    async with world(tmp_path, valkey, "n1") as here:
+        node = here.nodes[0]
+        told = {
+            "redis": valkey.url,
+            "socket": str(node.broker_socket),
+            "environment": dict(node.environment),
+            "output": str(here.output),
+        }
+        first = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", KILLED_PLACER, json.dumps(told), stdout=asyncio.subprocess.PIPE
+        )
+        assert first.stdout is not None
+        uid = PodUid((await first.stdout.readline()).decode().strip())
+        first.kill()
+        await first.communicate()
+        async with here.front_end() as front_end:
+            await eventually(lambda: phase(front_end, uid), "Running")
+            booking = here.decider.ledger.booking(uid)
+            assert booking is not None
+            assert [grant.memory_bytes for grant in booking.grants] == [20 * GIB]
+            row = front_end.enqueue(pod("late", SLEEP, "20Gi"))
+            await eventually(lambda: has_message(front_end, row.uid), expected=True)
+            for pid in await asyncio.to_thread(processes_of, uid):
+                os.kill(pid, signal.SIGKILL)
+            await ended(front_end, uid, "Failed")
+            await eventually(lambda: phase(front_end, row.uid), "Running")

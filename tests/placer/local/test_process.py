@@ -1,0 +1,42 @@
+"""From a container to a process."""
+
+from pathlib import Path
+
+from placer.local.process import Enforcement, command_of
+from plimsoll.brokerwire import Directories
+from plimsoll.kube.models import Container, EnvVar
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+
+ENFORCEMENT = Enforcement(
+    Path("/lib/libplimsoll.so"),
+    Directories(name=ContainerName("main"), limits_dir="/limits", counts_dir="/counts"),
+    (GpuUuid("GPU-a"), GpuUuid("GPU-b")),
+)
+
+
+def container(*words: str, **env: str) -> Container:
+    """A container with a command and an environment."""
+    variables = [EnvVar(name=name, value=value) for name, value in env.items()]
+    return Container(name="main", command=[*words], args=["$(A)"], env=variables)
+
+
+def test_references_are_replaced_as_in_kubernetes() -> None:
+    """`$(NAME)` of an earlier variable becomes its value, an unknown one stays, and `$$` escapes."""
+    given = container("x", "$(B)-$(NOPE)-$$(A)-$A", A="1", B="$(A)2")
+    command = command_of(PodUid("u"), given, {}, None)
+    assert command.arguments == ("x", "12-$(NOPE)-$(A)-$A", "1")
+
+
+def test_manifest_cannot_point_the_hook_elsewhere() -> None:
+    """What enforces comes last: a manifest's own values for it are overruled, its own preload is kept behind."""
+    hostile = container("x", PLIMSOLL_LIMITS_DIR="/mine", CUDA_VISIBLE_DEVICES="all", LD_PRELOAD="/its.so")
+    environment = command_of(PodUid("u"), hostile, {"PATH": "/bin"}, ENFORCEMENT).environment
+    assert environment == {
+        "PATH": "/bin",
+        "LD_PRELOAD": "/lib/libplimsoll.so:/its.so",
+        "PLIMSOLL_LIMITS_DIR": "/limits",
+        "PLIMSOLL_COUNTS_DIR": "/counts",
+        "PLIMSOLL_POD_UID": "u",
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+    }

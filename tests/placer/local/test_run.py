@@ -1,0 +1,142 @@
+"""`plimsoll run` as a process, on an emulated machine, with a private broker."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.local.survivors import processes_of
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.names import PodUid
+from tests.placer.arrivals import PATIENCE_S, eventually
+from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of
+
+
+class Machine:
+    """An emulated machine with one GPU, and no broker yet."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "broker"
+        self._config = directory / "node.conf"
+        self._config.write_text(
+            f"[gpu 0]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of('here')}\n"
+        )
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start `plimsoll run` with these arguments."""
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "placer.local",
+            "--broker-root",
+            str(self.root),
+            *arguments,
+            env={
+                **os.environ,
+                "PLIMSOLL_EMULATOR": str(self._config),
+                "LD_LIBRARY_PATH": str(BUILD / "emulator"),
+                "PYTHONPATH": str(REPOSITORY),
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str) -> tuple[int | None, str, str]:
+        """Exit code, output and error output of `plimsoll run`."""
+        process = await self.start(*arguments)
+        async with asyncio.timeout(PATIENCE_S):
+            output, errors = await process.communicate()
+        return process.returncode, output.decode(), errors.decode()
+
+    async def registered(self) -> set[PodUid]:
+        """Commands that the broker counts; none if there is no broker."""
+        if not await asyncio.to_thread((self.root / "broker.sock").exists):
+            return set()
+        async with BrokerClient(self.root) as client:
+            return {use.pod for use in (await client.describe()).containers}
+
+    async def has_no_broker(self) -> bool:
+        """Whether the private broker ended in good order."""
+        return not await asyncio.to_thread((self.root / "broker.sock").exists)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """An emulated machine of this test's own."""
+    return Machine(tmp_path)
+
+
+async def test_command_runs_within_its_line_and_the_broker_ends_with_it(machine: Machine) -> None:
+    """A command gets the memory that it declared, its exit code comes back, and no broker is left."""
+    code, output, errors = await machine.run(
+        "--gpu-memory", "2Gi", "--gpu-share", "30", "--", BUSY, "--memory", "1Gi"
+    )
+    assert (code, errors) == (0, "")
+    assert '"phase": "done"' in output
+    await eventually(machine.has_no_broker, expected=True)
+
+
+async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) -> None:
+    """The command gets CUDA's out-of-memory error, and its own exit code is the result."""
+    code, output, _ = await machine.run("--gpu-memory", "1Gi", "--", BUSY, "--memory", "2Gi")
+    assert code == 2
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--gpu-memory", "100Gi", "--", "true"], 75, "Insufficient plimsoll.dev/gpu-memory on one GPU"),
+        (["--gpu-memory=-1", "--", "true"], 2, "'-1' is negative; give 0 or more bytes"),
+        (["--gpu-share", "101", "--", "true"], 2, "'101' is more than 1 GPU(s) have; give at most 100"),
+        (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
+        (["--gpu-memory", "1Gi", "--policy", "best", "--", "true"], 2, "'best' is no placement policy"),
+    ],
+)
+async def test_what_cannot_work_is_named_and_leaves_nothing(
+    machine: Machine, arguments: list[str], code: int, message: str
+) -> None:
+    """Bad input ends with code 2, no room with 75; the message says what and why, and no broker is left."""
+    found, _, errors = await machine.run(*arguments)
+    assert (found, message in errors) == (code, True), errors
+    await eventually(machine.has_no_broker, expected=True)
+
+
+async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
+    """The command's code is ours, and a SIGTERM for us is the command's."""
+    assert (await machine.run("--gpu-memory", "1Gi", "--", "sh", "-c", "exit 7"))[0] == 7
+    script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+    process = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    process.terminate()
+    await process.communicate()
+    assert process.returncode == 9
+
+
+async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
+    """Three commands of 10 GiB at once on one card of 24: two run, one is told that there is no room."""
+    ran = await asyncio.gather(*(machine.run("--gpu-memory", "10Gi", "--", "sleep", "3") for _ in range(3)))
+    assert sorted(code or 0 for code, _, _ in ran) == [0, 0, 75]
+    await eventually(machine.has_no_broker, expected=True)
+
+
+async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: Machine) -> None:
+    """SIGKILL of `plimsoll run` leaves its command's promise in force; the next run clears it once it ended."""
+    first = await machine.start(
+        "--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; exec >&- 2>&-; sleep 1000"
+    )
+    assert first.stdout is not None
+    await first.stdout.readline()
+    first.kill()
+    await first.wait()
+    [pod] = await machine.registered()
+    assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 75
+    for pid in await asyncio.to_thread(processes_of, pod):
+        os.kill(pid, signal.SIGKILL)
+    await first.communicate()
+    assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
+    await eventually(machine.has_no_broker, expected=True)

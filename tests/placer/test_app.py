@@ -1,0 +1,277 @@
+"""The placer as a process: settings, HTTP, control socket, signals, and SIGKILL of NATS and Valkey under it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from plimsoll.api import PODS_PATH, STATE_PATH, PodRow, State
+from plimsoll.embedded import EmbeddedServer
+from tests.placer.arrivals import PATIENCE_S, bus, eventually, publish, report
+from tests.placer.local.world import BUILD, REPOSITORY, emulated_node, idle_report
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod, pod_manifest
+
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  containers:
+    - name: main
+      command: [sh, -c, "env; sleep {seconds}"]
+      resources: {{limits: {{plimsoll.dev/gpu-memory: 1Gi}}}}
+"""
+
+
+class PlacerProcess:
+    """A placer, its log, and a client on its control socket."""
+
+    def __init__(self, process: asyncio.subprocess.Process, client: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.client = client
+
+    async def state(self) -> State:
+        """`GET /v1/state`."""
+        async with self.client.get("http://placer" + STATE_PATH) as response:
+            return msgspec.json.decode(await response.read(), type=State)
+
+    async def orders(self) -> dict[str, tuple[int, int]]:
+        """Node → order of its report."""
+        return {row.node: (row.epoch, row.seq) for row in (await self.state()).nodes}
+
+    async def submit(self, text: str) -> tuple[int, bytes]:
+        """`POST /v1/pods`: status and body."""
+        async with self.client.post("http://placer" + PODS_PATH, data=text.encode()) as response:
+            return response.status, await response.read()
+
+
+@contextlib.asynccontextmanager
+async def placer(
+    directory: Path, nats: EmbeddedServer, valkey: EmbeddedServer, **settings: str
+) -> AsyncIterator[PlacerProcess]:
+    """A placer that is ready, with a control socket; ended by SIGTERM, with exit code 0."""
+    path = directory / "placer.sock"
+    given = {
+        "NATS_URL": nats.url,
+        "REDIS_URL": valkey.url,
+        "CONTROL_SOCKET": str(path),
+        "CHECK_S": "0.2",
+        "KUBERNETES": "off",
+        **{name.upper(): value for name, value in settings.items()},
+    }
+    environment = {f"PLIMSOLL_{name}": value for name, value in given.items()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "placer",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while b'"placer ready"' not in (line := await process.stderr.readline()):
+                assert line, "the placer ended instead of getting ready"
+        drain = asyncio.create_task(process.stderr.read())
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client:
+            yield PlacerProcess(process, client)
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await drain
+            assert await process.wait() == 0
+        assert not await asyncio.to_thread(path.exists)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def local_settings(directory: Path, name: str, stack: contextlib.AsyncExitStack) -> dict[str, str]:
+    """Settings of a placer with one emulated node."""
+    node = await stack.enter_async_context(emulated_node(directory / name, name))
+    described = [
+        {"name": node.name, "broker_socket": str(node.broker_socket), "environment": dict(node.environment)}
+    ]
+    path = directory / "nodes.json"
+    await asyncio.to_thread(path.write_text, json.dumps(described))
+    return {
+        "local_nodes": str(path),
+        "hook_library": str(BUILD / "hook" / "libplimsoll.so"),
+        "local_output": str(directory / "output"),
+    }
+
+
+async def test_pods_go_in_over_the_control_socket_and_run(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A manifest becomes a running pod that the state shows; a bad one is answered by field, value and remedy."""
+    async with contextlib.AsyncExitStack() as stack:
+        settings = await local_settings(tmp_path, "n1", stack)
+        jetstream = await stack.enter_async_context(bus(nats))
+        await publish(jetstream, idle_report("n1"))
+        part = await stack.enter_async_context(placer(tmp_path, nats, valkey, **settings))
+        status, body = await part.submit(MANIFEST.format(name="p", seconds=0))
+        [row] = msgspec.json.decode(body, type=list[PodRow])
+        assert (status, row.phase) == (201, "Pending")
+
+        async def seen() -> list[tuple[str, str | None]]:
+            return [(pod.phase, pod.node) for pod in (await part.state()).pods]
+
+        await eventually(seen, [("Succeeded", "n1")])
+        output = tmp_path / "output" / f"default_p_{row.uid}" / "main.log"
+        text = await asyncio.to_thread(output.read_text)
+        assert "PLIMSOLL_NATS_URL" not in text
+        bad = MANIFEST.format(name="bad", seconds=0).replace("1Gi", "-1")
+        status, body = await part.submit(MANIFEST.format(name="good", seconds=0) + "---" + bad)
+        assert status == 400
+        assert b"-1 is negative; give 0 or more bytes" in body
+        assert len((await part.state()).pods) == 1
+
+
+async def test_control_socket_is_its_owners_alone(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """Nobody else can open the control socket, and what TCP serves takes no pods."""
+    async with contextlib.AsyncExitStack() as stack:
+        settings = await local_settings(tmp_path, "n1", stack)
+        port = 20_000 + os.getpid() % 10_000
+        part = await stack.enter_async_context(
+            placer(tmp_path, nats, valkey, http_port=str(port), **settings)
+        )
+        mode = (await asyncio.to_thread((tmp_path / "placer.sock").stat)).st_mode
+        assert stat.S_IMODE(mode) == 0o600
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as tcp:
+            for path in (STATE_PATH, "/healthz", "/readyz", "/metrics"):
+                async with tcp.get(path) as response:
+                    assert response.status == 200
+            async with tcp.post(PODS_PATH, data=MANIFEST.format(name="p", seconds=0)) as response:
+                assert response.status == 404
+        assert (await part.state()).pods == ()
+
+
+async def test_kill_9_of_nats_and_valkey_loses_nothing(
+    tmp_path: Path, own_nats: EmbeddedServer, own_valkey: EmbeddedServer
+) -> None:
+    """With both servers killed and back, reports from before and after are there, and pods still run."""
+    async with contextlib.AsyncExitStack() as stack:
+        settings = await local_settings(tmp_path, "n1", stack)
+        jetstream = await stack.enter_async_context(bus(own_nats))
+        await publish(jetstream, idle_report("n1"), report("n2", 1))
+        part = await stack.enter_async_context(placer(tmp_path, own_nats, own_valkey, **settings))
+        await eventually(part.orders, {"n1": (1, 1), "n2": (1, 1)})
+        await own_nats.kill()
+        await own_valkey.kill()
+        await part.submit(MANIFEST.format(name="meanwhile", seconds=1000))
+        await own_valkey.restart()
+        await own_nats.restart()
+        async with bus(own_nats) as again:
+            await publish(again, report("n2", 2))
+        await eventually(part.orders, {"n1": (1, 1), "n2": (1, 2)})
+
+        async def phases() -> list[str]:
+            return [pod.phase for pod in (await part.state()).pods]
+
+        await eventually(phases, ["Running"])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("CHECK_S", "soon", "PLIMSOLL_CHECK_S: 'soon' is refused"),
+        ("POLICY", "best", "PLIMSOLL_POLICY: 'best' is no placement policy; choose one of headroom"),
+        ("REDIS_URL", "localhost", "PLIMSOLL_REDIS_URL: 'localhost' is no URL of such a server"),
+        ("FORMULA", "poem", "PLIMSOLL_FORMULA: 'poem' is refused"),
+        ("HTTP_PORT", "70000", "PLIMSOLL_HTTP_PORT: '70000' is refused"),
+        ("LOCAL_NODES", "/no/such.json", "PLIMSOLL_LOCAL_NODES: '/no/such.json' cannot be read"),
+        ("CONTROL_SOCKET", "/no/such/dir/s", "PLIMSOLL_CONTROL_SOCKET: '/no/such/dir/s' cannot be used"),
+    ],
+)
+async def test_settings_that_cannot_work_end_it_with_code_2(variable: str, value: str, message: str) -> None:
+    """A bad setting is named with variable, value and remedy, and the exit code is 2."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "placer",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), f"PLIMSOLL_{variable}": value},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert message in json.loads(errors.splitlines()[-1])["problem"]
+
+
+async def test_placer_ends_while_its_servers_are_absent() -> None:
+    """SIGTERM ends a placer that has never reached NATS."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "placer",
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "PLIMSOLL_NATS_URL": "nats://127.0.0.1:1",
+            "PLIMSOLL_HTTP_PORT": "0",
+        },
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_S):
+        while b"out of reach" not in await process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert process.returncode == 0
+
+
+async def readiness(part: PlacerProcess) -> int:
+    """Status of `/readyz`."""
+    async with part.client.get("http://placer/readyz") as response:
+        return response.status
+
+
+NOBODY = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: u, user: {}}]
+"""
+
+
+async def test_placer_is_not_ready_before_it_saw_the_cluster(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """While the API server is out of reach nothing can be scheduled, and `/readyz` says so."""
+    path = tmp_path / "kubeconfig"
+    await asyncio.to_thread(path.write_text, NOBODY)
+    async with placer(tmp_path, nats, valkey, kubernetes="auto", kubeconfig=str(path)) as part:
+        assert await readiness(part) == 503
+        assert (await part.state()).nodes == ()
+
+
+async def test_placer_is_ready_and_signs_with_its_name_in_a_cluster(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer, namespace: str
+) -> None:
+    """Once pods and nodes were seen `/readyz` answers 200; what pods are told names the instance."""
+    settings = {"kubernetes": "on", "kubeconfig": str(apiserver.kubeconfig()), "instance": "left-hand"}
+    async with placer(tmp_path, nats, valkey, **settings) as part:
+        await eventually(lambda: readiness(part), 200)
+        await create_pod(apiserver, namespace, pod_manifest("p", {"plimsoll.dev/gpu-memory": "1Gi"}))
+
+        async def signatures() -> set[str]:
+            events = await apiserver.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+            return {event["reportingInstance"] for event in events["items"]}
+
+        await eventually(signatures, {"left-hand"})

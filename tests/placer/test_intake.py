@@ -1,0 +1,344 @@
+"""From the bus into view and list, on real NATS and Valkey: nothing lost, nothing doubled, nobody held up."""
+
+import asyncio
+import random
+
+import nats.errors
+import pytest
+import redis.asyncio as redis
+from nats.js import JetStreamContext
+from structlog.testing import capture_logs
+
+from placer import intake
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import NodeState, Report, encode, fact_id
+from plimsoll.names import NodeName
+from plimsoll.subjects import STREAM, state_subject
+from tests.placer.arrivals import PATIENCE_S, Running, bus, eventually, publish, report, taking_in
+from tests.placer.core.worlds import gpu
+
+
+async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
+    """Messages of a consumer that are delivered and not acknowledged, and that are still to come."""
+    info = await jetstream.consumer_info(STREAM, durable)
+    return info.num_ack_pending or 0, info.num_pending or 0
+
+
+def orders(*states: NodeState) -> dict[NodeName, tuple[int, int]]:
+    """What the list should hold of these."""
+    return {state.node: state.order for state in states}
+
+
+async def outcomes(running: Running) -> dict[str, int]:
+    """How many reports were applied, stale and damaged."""
+    return {
+        name: int(running.metrics.reports.labels(name)._value.get())
+        for name in ("applied", "stale", "damaged")
+    }
+
+
+async def test_reports_reach_view_and_list_and_are_acknowledged(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """Events of all report subjects arrive in view and list, and JetStream is told so."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        newest = report("a.example", 3), report("b", 2)
+        await publish(jetstream, report("a.example", 1), what="started")
+        await publish(jetstream, report("b", 1), what="loaded")
+        await publish(jetstream, newest[0], what="exited")
+        await publish(jetstream, newest[1])
+        await eventually(running.listed, orders(*newest))
+        assert dict(running.reports) == {state.node: state for state in newest}
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+
+
+async def test_a_report_alone_is_taken_at_once(
+    nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single event is not held back until others came or the request for them ran out."""
+    monkeypatch.setattr(intake, "IDLE_S", 10 * PATIENCE_S)
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        for seq in (1, 2):
+            await publish(jetstream, report("a", seq))
+            await eventually(running.listed, orders(report("a", seq)))
+
+
+async def test_late_and_doubled_events_change_nothing(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """However the bus delivers a node's reports, the newest by epoch and seq is what stays."""
+    states = [
+        report(node, seq, epoch=epoch) for node in ("a", "b") for epoch in (1, 2) for seq in range(1, 11)
+    ]
+    arrived = states + [state for state in states if state.seq % 3]
+    random.Random(7).shuffle(arrived)  # noqa: S311 - repeatable
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        for what in ("started", "exited"):
+            await publish(jetstream, *arrived, what=what)
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        assert await running.listed() == {"a": (2, 10), "b": (2, 10)}
+        assert {node: state.order for node, state in running.reports.items()} == await running.listed()
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"\xff\x00 no json", "event"),
+        (b'{"id":"1"}', "event"),
+        (
+            encode(
+                "node.state",
+                "1",
+                "/nodes/a",
+                "t",
+                Report(state=report("a", gpus=(gpu("GPU-a", idle_pct=500),))),
+            ),
+            "state.gpus[GPU-a].idle_pct",
+        ),
+        (
+            encode("node.state", "2", "/nodes/a", "t", Report(state=report("impostor"))),
+            "data.state.node",
+        ),
+    ],
+    ids=["no-json", "no-event", "impossible-number", "another-nodes-subject"],
+)
+async def test_damaged_event_is_named_dropped_and_passed_over(
+    nats: EmbeddedServer, valkey: EmbeddedServer, body: bytes, field: str
+) -> None:
+    """A damaged event is logged with field, value and remedy, never delivered again, and the next one is taken."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        with capture_logs() as logs:
+            await jetstream.publish(state_subject(NodeName("a")), body)
+            await publish(jetstream, report("a", 2))
+            await eventually(running.listed, {NodeName("a"): (1, 2)})
+        [told] = [entry for entry in logs if entry["event"] == "a damaged event is dropped"]
+        assert told["field"] == field
+        assert told["remedy"]
+        assert told["value"]
+        assert await outcomes(running) == {"applied": 1, "stale": 0, "damaged": 1}
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+
+
+async def test_damaged_last_event_does_not_hold_up_the_start(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer starts, and knows the other nodes, though one node's last message is damaged."""
+    async with bus(nats) as jetstream:
+        await publish(jetstream, report("b"))
+        await jetstream.publish(state_subject(NodeName("a")), b"{")
+        async with taking_in(nats, valkey) as running:
+            assert await running.listed() == {"b": (1, 1)}
+
+
+async def test_start_rebuilds_the_list_from_the_last_messages(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer that finds Redis empty has the whole list when ready, though every event was acknowledged before."""
+    nodes = [report(f"n{i}", 2) for i in range(300)]
+    async with bus(nats) as jetstream:
+        await publish(jetstream, *(report(f"n{i}", 1) for i in range(300)), what="started")
+        await publish(jetstream, *nodes)
+        async with taking_in(nats, valkey) as running:
+            await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+            await client.flushall()
+        async with taking_in(nats, valkey) as running:
+            assert await running.listed() == orders(*nodes)
+            assert dict(running.reports) == {state.node: state for state in nodes}
+
+
+async def test_killed_redis_is_filled_again_without_any_event(
+    nats: EmbeddedServer, own_valkey: EmbeddedServer
+) -> None:
+    """After SIGKILL and an empty restart of Valkey the list is complete again, though no node says anything."""
+    nodes = [report(f"n{i}") for i in range(20)]
+    async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
+        await publish(jetstream, *nodes)
+        await eventually(running.listed, orders(*nodes))
+        await own_valkey.kill()
+        await own_valkey.restart()
+        await eventually(running.listed, orders(*nodes))
+        names = [name async for page in running.scores.candidates() for name in page]
+        assert sorted(names) == sorted(state.node for state in nodes)
+
+
+async def test_flushed_list_is_filled_before_the_next_event_is_taken(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """After FLUSHALL an event finds the list lost; it is filled first, so nobody ever reads it half."""
+    nodes = [report(f"n{i}") for i in range(20)]
+    async with bus(nats) as jetstream, taking_in(nats, valkey, check_s=3600) as running:
+        await publish(jetstream, *nodes)
+        await eventually(running.listed, orders(*nodes))
+        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+            await client.flushall()
+        await publish(jetstream, report("n0", 2))
+        await eventually(running.listed, orders(*nodes) | {NodeName("n0"): (1, 2)})
+
+
+async def test_list_that_went_back_in_time_is_brought_forward(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A list restored from an old snapshot, complete but stale, is noticed and mended without any event."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, report("a", 1), report("b", 1))
+        await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
+        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+            snapshot = {key: await client.dump(key) for key in await client.keys("*")}
+            await publish(jetstream, report("a", 2), report("b", 2))
+            await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
+            await client.flushall()
+            for key, value in snapshot.items():
+                assert value is not None
+                await client.restore(key, 0, value)
+        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
+
+
+async def test_events_wait_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
+    """What is published while Valkey is dead is not acknowledged, and arrives when it is back."""
+    async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
+        await publish(jetstream, report("a", 1))
+        await eventually(running.listed, {NodeName("a"): (1, 1)})
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        await own_valkey.kill()
+        await publish(jetstream, report("a", 2), report("b", 1))
+
+        async def seen() -> bool:
+            return running.reports[NodeName("a")].seq == 2
+
+        await eventually(seen, expected=True)
+        assert (await unacknowledged(jetstream)) != (0, 0)
+        await own_valkey.restart()
+        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+
+
+async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """Of a stream of events with SIGKILL of NATS in its middle, every acknowledged one arrives."""
+    async with bus(own_nats) as jetstream, taking_in(own_nats, valkey) as running:
+        for seq in range(1, 41):
+            if seq == 20:
+                await own_nats.kill()
+                await own_nats.restart()
+            await publish_until_stored(jetstream, report(f"n{seq % 5}", seq))
+        await eventually(running.listed, {NodeName(f"n{seq % 5}"): (1, seq) for seq in range(36, 41)})
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        state = (await jetstream.stream_info(STREAM)).state
+        assert state.messages == 40
+
+
+async def publish_until_stored(jetstream: JetStreamContext, state: NodeState) -> None:
+    """Publish as a monitor does: the same id until it is acknowledged."""
+    event_id = fact_id("state", state.node, state.epoch, state.seq)
+    body = encode("node.state", event_id, f"/nodes/{state.node}", state.time, Report(state=state))
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await jetstream.publish(
+                    state_subject(state.node), body, timeout=1, headers={"Nats-Msg-Id": event_id}
+                )
+            except (nats.errors.Error, TimeoutError):
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def test_deleted_consumer_is_made_again(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """An operator who deletes the consumer costs a pause, not the reports."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, report("a", 1))
+        await eventually(running.listed, {NodeName("a"): (1, 1)})
+        await jetstream.delete_consumer(STREAM, "placer-test")
+        await publish(jetstream, report("a", 2))
+        await eventually(running.listed, {NodeName("a"): (1, 2)})
+
+
+async def test_start_waits_for_absent_servers(own_nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
+    """A placer that starts while Valkey is dead gets ready once it is back."""
+    async with bus(own_nats) as jetstream:
+        await publish(jetstream, report("a"))
+    await own_valkey.kill()
+
+    async def revive() -> None:
+        await asyncio.sleep(0.3)
+        await own_valkey.restart()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(revive())
+        async with taking_in(own_nats, own_valkey) as running:
+            assert await running.listed() == {"a": (1, 1)}
+
+
+async def test_intake_ends_when_it_is_told_to(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """Cancelled in the middle of a flood of events, again and again, it ends each time."""
+    async with bus(nats) as jetstream:
+        for attempt in range(1, 16):
+            async with taking_in(nats, valkey):
+                await publish(jetstream, *(report(f"n{i}", attempt) for i in range(20)))
+                for _ in range(attempt):
+                    await asyncio.sleep(0)
+
+
+async def test_two_placers_both_see_every_report(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """Placers of different names do not take events from each other."""
+    async with (
+        bus(nats) as jetstream,
+        taking_in(nats, valkey, durable="placer-one") as one,
+        taking_in(nats, valkey, durable="placer-two") as two,
+    ):
+        states = [report(f"n{i}") for i in range(10)]
+        await publish(jetstream, *states)
+        for running in (one, two):
+
+            async def seen(running: Running = running) -> dict[NodeName, tuple[int, int]]:
+                return orders(*running.reports.values())
+
+            await eventually(seen, orders(*states))
+
+
+async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A node that left is in neither view nor list, stays out, and comes back with its next report."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, report("a"), report("b"))
+        await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
+        await running.intake.forget(NodeName("a"))
+        assert set(running.reports) == {"b"}
+        assert await running.listed() == {"b": (1, 1)}
+        await publish(jetstream, report("a", 2))
+        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
+
+
+async def test_silent_node_is_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A node that says nothing any more leaves view and list by itself, and comes back when it speaks."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
+        await publish(jetstream, report("a"))
+        await eventually(running.listed, {NodeName("a"): (1, 1)})
+        await eventually(running.listed, {})
+        assert not running.reports
+        await publish(jetstream, report("a", 2))
+        await eventually(running.listed, {NodeName("a"): (1, 2)})
+
+
+async def test_speaking_node_is_not_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """While one node falls silent, another that goes on reporting stays in list and view."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
+        await publish(jetstream, report("silent"), report("a"))
+        await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 1)})
+        for seq in range(2, 10_000):
+            await publish(jetstream, report("a", seq))
+            await asyncio.sleep(0.1)
+            assert "a" in running.reports
+            if "silent" not in await running.listed():
+                break
+        assert set(await running.listed()) == set(running.reports) == {"a"}
+
+
+async def test_node_that_left_while_no_placer_ran_is_dropped(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """What Redis still lists and the stream has long forgotten is gone once the next placer is ready."""
+    async with bus(nats) as jetstream:
+        await publish(jetstream, report("a"), report("left"))
+        async with taking_in(nats, valkey) as running:
+            assert set(await running.listed()) == {"a", "left"}
+        await jetstream.purge_stream(STREAM, subject=state_subject(NodeName("left")))
+        async with taking_in(nats, valkey) as running:
+            assert set(await running.listed()) == set(running.reports) == {"a"}

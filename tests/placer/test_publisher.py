@@ -1,0 +1,113 @@
+"""Placement events on a real NATS: all of them, each once."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from placer.bus import connect
+from placer.metrics import Metrics
+from placer.publisher import Publisher
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import Placement, decode_event
+from plimsoll.names import NodeName, PodUid
+from plimsoll.subjects import STREAM
+from tests.placer.arrivals import bus, eventually
+
+
+def placement(pod: str, node: str | None = "n1", reason: str = "") -> Placement:
+    """What was decided of a pod."""
+    where = NodeName(node) if node else None
+    return Placement(namespace="default", name=pod, pod=PodUid(pod), node=where, reason=reason)
+
+
+@contextlib.asynccontextmanager
+async def publishing(
+    server: EmbeddedServer, queue_events: int = 100
+) -> AsyncIterator[tuple[Publisher, Metrics]]:
+    """A publisher at work over a connection of the placer's own kind."""
+    client = Client()
+    publisher = Publisher(client.jetstream(), metrics := Metrics(), queue_events=queue_events)
+    await connect(client, server.url, "test")
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher, metrics
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await client.close()
+    assert task.cancelled(), task.exception()
+
+
+async def stored(jetstream: JetStreamContext) -> list[tuple[str, Placement]]:
+    """Type and data of every event in the stream."""
+    state = (await jetstream.stream_info(STREAM)).state
+    bodies = [(await jetstream.get_msg(STREAM, seq)).data or b"" for seq in range(1, state.messages + 1)]
+    events = [decode_event(body) for body in bodies]
+    return [(event.type, msgspec.json.decode(event.data, type=Placement)) for event in events]
+
+
+async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
+    """What is told arrives with its type and data, in the order in which it was told."""
+    async with bus(nats) as jetstream, publishing(nats) as (publisher, _):
+        publisher.unplaceable(placement("p", None, "0/1 nodes are available."))
+        publisher.placed(placement("p"))
+        await eventually(
+            lambda: stored(jetstream),
+            [
+                ("dev.plimsoll.pod.unplaceable.v1", placement("p", None, "0/1 nodes are available.")),
+                ("dev.plimsoll.pod.placed.v1", placement("p")),
+            ],
+        )
+
+
+async def test_same_fact_is_stored_once(nats: EmbeddedServer) -> None:
+    """A placement told twice, also by a placer that was restarted, is one event; another reason is another."""
+    async with bus(nats) as jetstream:
+        for _ in range(2):
+            async with publishing(nats) as (publisher, _):
+                publisher.placed(placement("p"))
+                publisher.unplaceable(placement("q", None, "why"))
+                publisher.unplaceable(placement("q", None, "another"))
+                publisher.placed(placement("last"))
+
+                async def has_last() -> bool:
+                    return ("dev.plimsoll.pod.placed.v1", placement("last")) in await stored(jetstream)
+
+                await eventually(has_last, expected=True)
+        assert len(await stored(jetstream)) == 4
+
+
+async def test_events_wait_for_a_killed_bus(own_nats: EmbeddedServer) -> None:
+    """What was told while NATS was dead is in the stream once it is back, each event once."""
+    async with bus(own_nats), publishing(own_nats) as (publisher, _):
+        publisher.placed(placement("before"))
+        await own_nats.kill()
+        for index in range(20):
+            publisher.placed(placement(f"p{index}"))
+        await own_nats.restart()
+        async with bus(own_nats) as jetstream:
+
+            async def pods() -> list[str]:
+                return [data.name for _, data in await stored(jetstream)]
+
+            await eventually(pods, ["before", *(f"p{index}" for index in range(20))])
+
+
+async def test_full_queue_drops_the_oldest_and_counts_it(own_nats: EmbeddedServer) -> None:
+    """While the bus is dead a full queue keeps the newest events, and the loss is counted."""
+    async with bus(own_nats), publishing(own_nats, queue_events=3) as (publisher, metrics):
+        await own_nats.kill()
+        for index in range(10):
+            publisher.placed(placement(f"p{index}"))
+        assert metrics.unpublished._value.get() == 7
+        await own_nats.restart()
+        async with bus(own_nats) as jetstream:
+
+            async def newest_are_there() -> bool:
+                return [data.name for _, data in await stored(jetstream)][-3:] == ["p7", "p8", "p9"]
+
+            await eventually(newest_are_there, expected=True)

@@ -1,0 +1,54 @@
+"""The view of the latest reports."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placer.reports import ReportView, newest_of_each
+from plimsoll.events import NodeState
+from plimsoll.names import NodeName
+from tests.placer.arrivals import report
+
+states = st.builds(report, st.sampled_from(["n1", "n2", "n3"]), st.integers(1, 9), epoch=st.integers(1, 3))
+
+
+@given(st.lists(states, max_size=30), st.randoms(use_true_random=False))
+def test_view_ends_with_the_newest_whatever_the_order(
+    arrived: list[NodeState], chance: random.Random
+) -> None:
+    """Shuffled and doubled reports leave each node at its newest, and listeners hear only of what was newer."""
+    view, heard = ReportView(), list[NodeState]()
+    view.on_report(heard.append)
+    doubled = arrived * 2
+    chance.shuffle(doubled)
+    kept = [state for state in doubled if view.apply(state)]
+    assert heard == kept
+    assert dict(view) == {state.node: state for state in newest_of_each(arrived)}
+    for node in {state.node for state in kept}:
+        orders = [state.order for state in kept if state.node == node]
+        assert orders == sorted(set(orders))
+
+
+def test_view_of_a_node_follows_its_report() -> None:
+    """What decisions read is made anew from a newer report, and gone with the node."""
+    view = ReportView()
+    assert view.view(NodeName("n1")) is None
+    for seq in (1, 2):
+        view.apply(report("n1", seq))
+        read = view.view(NodeName("n1"))
+        assert read is not None
+        assert read.order == (1, seq)
+    view.forget(NodeName("n1"))
+    assert view.view(NodeName("n1")) is None
+    assert len(view) == 0
+
+
+def test_ended_listener_hears_nothing() -> None:
+    """Who stopped listening is not called again; others are."""
+    view, heard = ReportView(), list[str]()
+    stop = view.on_report(lambda _: heard.append("first"))
+    view.on_report(lambda _: heard.append("second"))
+    stop()
+    view.apply(report("n1"))
+    assert heard == ["second"]

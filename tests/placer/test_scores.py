@@ -1,0 +1,258 @@
+"""The sorted list on a real Valkey: order, newer-only, and what is known to be lost."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import redis.asyncio as redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from placer.core.score import Formula
+from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
+from plimsoll import keys
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import NodeState
+from plimsoll.names import NodeName
+from tests.placer.arrivals import report
+from tests.placer.core.worlds import gpu
+
+
+@pytest.fixture
+async def scores(valkey: EmbeddedServer) -> AsyncIterator[ScoreList]:
+    """A complete and empty list."""
+    made = ScoreList(valkey.url)
+    await made.fill([])
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def pages(scores: ScoreList, page: int = 64) -> list[tuple[NodeName, ...]]:
+    """Every page of candidates."""
+    return [names async for names in scores.candidates(page)]
+
+
+async def best_first(scores: ScoreList) -> list[NodeName]:
+    """Every candidate."""
+    return [name for names in await pages(scores) for name in names]
+
+
+async def test_candidates_come_best_first(scores: ScoreList) -> None:
+    """The node whose best GPU has most free memory and idle time is first."""
+    await scores.apply(
+        [
+            report("busy", gpus=(gpu("GPU-a", idle_pct=5),)),
+            report("idle", gpus=(gpu("GPU-b", idle_pct=90),)),
+            report("full", gpus=(gpu("GPU-c", other_bytes=23 * 2**30), gpu("GPU-d", idle_pct=50))),
+        ]
+    )
+    assert await best_first(scores) == ["idle", "full", "busy"]
+
+
+async def test_nodes_that_were_busy_all_minute_are_ordered_by_memory(scores: ScoreList) -> None:
+    """Where idle time is zero for all, free memory breaks the tie instead of the nodes' names."""
+    await scores.apply(
+        [
+            report("z-full", gpus=(gpu("GPU-a", idle_pct=0, other_bytes=20 * 2**30),)),
+            report("a-free", gpus=(gpu("GPU-b", idle_pct=0, other_bytes=1 * 2**30),)),
+            report("m-half", gpus=(gpu("GPU-c", idle_pct=0, other_bytes=12 * 2**30),)),
+        ]
+    )
+    assert await best_first(scores) == ["a-free", "m-half", "z-full"]
+
+
+async def test_literal_formula_prefers_busy_gpus(valkey: EmbeddedServer) -> None:
+    """The paper's formula as printed, where it was asked for, turns the order of idle time round."""
+    scores = ScoreList(valkey.url, formula=Formula.LITERAL)
+    try:
+        await scores.fill([])
+        await scores.apply(
+            [
+                report("idle", gpus=(gpu("GPU-a", idle_pct=90),)),
+                report("busy", gpus=(gpu("GPU-b", idle_pct=10),)),
+            ]
+        )
+        assert await best_first(scores) == ["busy", "idle"]
+    finally:
+        await scores.close()
+
+
+async def test_pages_hold_every_node_once(scores: ScoreList) -> None:
+    """Reading by small pages gives the same nodes in the same order as one large page."""
+    await scores.apply([report(f"n{i:02}", gpus=(gpu(f"GPU-{i}", idle_pct=i),)) for i in range(25)])
+    assert [len(names) for names in await pages(scores, page=10)] == [10, 10, 5]
+    assert [n for names in await pages(scores, 10) for n in names] == [
+        f"n{i:02}" for i in reversed(range(25))
+    ]
+
+
+async def test_node_that_moves_between_pages_comes_once(scores: ScoreList) -> None:
+    """A node that sinks while the list is being read is not offered a second time."""
+    await scores.apply([report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=10 * i),)) for i in range(6)])
+    seen: list[NodeName] = []
+    async for names in scores.candidates(page=2):
+        if not seen:
+            await scores.apply([report("n5", seq=2, gpus=(gpu("GPU-5", idle_pct=1),))])
+        seen += names
+    assert sorted(seen) == sorted(set(seen))
+
+
+async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:
+    """A newer report without a GPU takes that GPU out, and leaves other nodes' GPUs alone."""
+    await scores.apply([report("n1", gpus=(gpu("GPU-a"), gpu("GPU-b"))), report("n2", gpus=(gpu("GPU-a"),))])
+    await scores.apply([report("n1", seq=2, gpus=(gpu("GPU-b"),))])
+    _, by_gpu = await scores.scores()
+    assert set(by_gpu) == {("n1", "GPU-b"), ("n2", "GPU-a")}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ((1, 9), (1, 10)),
+        ((9, 1), (10, 1)),
+        ((1, 500), (2, 1)),
+        ((2**53, 1), (2**53 + 1, 1)),
+        ((1, 1), (1, 2**63)),
+    ],
+)
+async def test_order_is_numeric_and_exact(
+    scores: ScoreList, older: tuple[int, int], newer: tuple[int, int]
+) -> None:
+    """Ten comes after nine, an epoch outweighs every seq, and no number is too large to compare."""
+    old, new = (report("n1", epoch=epoch, seq=seq, gpus=()) for epoch, seq in (older, newer))
+    assert await scores.apply([old]) == [Outcome.APPLIED]
+    assert await scores.apply([new]) == [Outcome.APPLIED]
+    assert await scores.apply([old]) == [Outcome.STALE]
+    assert await scores.orders() == {"n1": newer}
+
+
+orders = st.tuples(st.integers(1, 3), st.integers(1, 12))
+arrivals = st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), orders), min_size=1, max_size=40)
+
+
+@given(arrivals, st.randoms(use_true_random=False))
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+async def test_newest_report_wins_in_any_order(
+    scores: ScoreList, arrived: list[tuple[str, tuple[int, int]]], chance: random.Random
+) -> None:
+    """However reports are shuffled, doubled and applied at once, the list ends with each node's newest, whole."""
+    for node in ("n1", "n2", "n3"):
+        await scores.forget(NodeName(node))
+    states = [report(node, epoch=epoch, seq=seq) for node, (epoch, seq) in arrived]
+    doubled = states + chance.choices(states, k=len(states))
+    chance.shuffle(doubled)
+    async with asyncio.TaskGroup() as tasks:
+        for start in range(0, len(doubled), 5):
+            tasks.create_task(scores.apply(doubled[start : start + 5]))
+    newest = {
+        state.node: max((s for s in states if s.node == state.node), key=lambda s: s.order)
+        for state in states
+    }
+    assert await scores.orders() == {node: state.order for node, state in newest.items()}
+    assert await scores.reports(list(newest)) == newest
+    by_node, by_gpu = await scores.scores()
+    assert set(by_node) == set(newest)
+    assert set(by_gpu) == {(node, f"GPU-{node}") for node in newest}
+
+
+async def test_replays_change_nothing(scores: ScoreList) -> None:
+    """The same reports again are stale, every one."""
+    states = [report("n1", seq=seq) for seq in (1, 2, 3)]
+    assert await scores.apply(states) == [Outcome.APPLIED] * 3
+    before = await scores.scores()
+    assert await scores.apply(states) == [Outcome.STALE] * 3
+    assert await scores.scores() == before
+
+
+async def test_lost_list_is_an_error_and_not_an_empty_cluster(
+    scores: ScoreList, valkey: EmbeddedServer
+) -> None:
+    """After FLUSHALL neither candidates are given nor reports taken in, until the list is filled."""
+    states = [report("n1"), report("n2")]
+    await scores.apply(states)
+    async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+        await client.flushall()
+    with pytest.raises(ScoresLostError):
+        await best_first(scores)
+    with pytest.raises(ScoresLostError):
+        await scores.apply([report("n1", seq=2)])
+    assert await scores.orders() is None
+    await scores.fill(states)
+    assert await scores.orders() == {"n1": (1, 1), "n2": (1, 1)}
+    assert sorted(await best_first(scores)) == ["n1", "n2"]
+
+
+async def test_filling_does_not_undo_newer_reports(scores: ScoreList) -> None:
+    """A fill that lags behind changes nothing of what is newer."""
+    await scores.apply([report("n1", seq=5)])
+    await scores.fill([report("n1", seq=2), report("n2")])
+    assert await scores.orders() == {"n1": (1, 5), "n2": (1, 1)}
+
+
+async def test_script_is_loaded_again_after_it_was_flushed(scores: ScoreList, valkey: EmbeddedServer) -> None:
+    """A server that forgot the script is given it again, unnoticed."""
+    await scores.apply([report("n1")])
+    async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+        await client.script_flush()
+    assert await scores.apply([report("n1", seq=2)]) == [Outcome.APPLIED]
+
+
+async def test_forgotten_node_leaves_no_trace(scores: ScoreList, valkey: EmbeddedServer) -> None:
+    """Node, GPUs, report and order all go; a later report, even an older one, brings the node back."""
+    await scores.apply([report("n1", seq=7)])
+    await scores.forget(NodeName("n1"))
+    async with redis.Redis.from_url(valkey.url, protocol=2, decode_responses=True) as client:
+        assert await client.keys("*") == [keys.GENERATION]
+    assert await scores.apply([report("n1", seq=1)]) == [Outcome.APPLIED]
+
+
+async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: EmbeddedServer) -> None:
+    """A report and an order that somebody overwrote hold up no newer one, and are named when read."""
+    await scores.apply([report("n1")])
+    async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+        await client.hset(keys.REPORTS, "n1", "{not json")
+        await client.hset(keys.ORDER, "n1", "soon")
+    with pytest.raises(ScoresAwayError, match="damaged"):
+        await scores.reports([NodeName("n1")])
+    assert await scores.apply([report("n1", seq=2)]) == [Outcome.APPLIED]
+    assert await scores.reports([NodeName("n1")]) == {NodeName("n1"): report("n1", seq=2)}
+
+
+async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) -> None:
+    """While Redis is dead every method fails with the error to retry on; once it is back, all go on."""
+    scores = ScoreList(own_valkey.url, timeout_s=2)
+    try:
+        await scores.fill([report("n1")])
+        await own_valkey.kill()
+        for attempt in (
+            scores.apply([report("n1", seq=2)]),
+            scores.fill([]),
+            scores.orders(),
+            scores.reports([NodeName("n1")]),
+            scores.forget(NodeName("n1")),
+            pages(scores),
+        ):
+            with pytest.raises(ScoresAwayError, match="Redis did not"):
+                await attempt
+        await own_valkey.restart()
+        assert await scores.orders() is None
+        await scores.fill([report("n1", seq=2)])
+        assert await best_first(scores) == ["n1"]
+    finally:
+        await scores.close()
+
+
+async def test_report_comes_back_as_it_was(scores: ScoreList) -> None:
+    """What is read back equals what was applied, and nodes without a report are left out."""
+    state: NodeState = report("n1", gpus=(gpu("GPU-ä", idle_pct=33.3),))
+    await scores.apply([state])
+    assert await scores.reports([NodeName("n1"), NodeName("nowhere")]) == {"n1": state}
+    assert msgspec.json.encode(state)

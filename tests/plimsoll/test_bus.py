@@ -1,0 +1,68 @@
+"""The one stream, on a real NATS, and cancellations that somebody swallowed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import nats as nats_client
+import pytest
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream, heed_cancellation
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.subjects import EVENTS, STREAM
+
+
+@contextlib.asynccontextmanager
+async def connected(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
+    """JetStream on this server."""
+    client = await nats_client.connect(server.url)
+    try:
+        yield client.jetstream()
+    finally:
+        await client.close()
+
+
+async def test_whoever_comes_first_makes_the_stream(nats: EmbeddedServer) -> None:
+    """Parts that start together, each over its own connection, find one stream as the defaults say."""
+    async with connected(nats) as one, connected(nats) as other:
+        windows = await asyncio.gather(*(Stream().ensure(each) for each in (one, other, one, other)))
+        config = (await one.stream_info(STREAM)).config
+    assert set(windows) == {DUPLICATE_WINDOW_S}
+    made = (config.subjects, config.max_bytes, config.max_age, config.duplicate_window)
+    assert made == ([EVENTS], MAX_BYTES, MAX_AGE_S, DUPLICATE_WINDOW_S)
+
+
+async def test_a_stream_that_is_there_is_left_alone(nats: EmbeddedServer) -> None:
+    """What an operator chose stays, and everybody learns its duplicate window."""
+    async with connected(nats) as jetstream:
+        await Stream(5_000_000, 120).ensure(jetstream)
+        assert await Stream().ensure(jetstream) == 120
+        config = (await jetstream.stream_info(STREAM)).config
+    assert (config.max_bytes, config.max_age) == (5_000_000, 120)
+
+
+async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) -> None:
+    """A subject that another stream has already is no reason to believe that ours is there."""
+    async with connected(nats) as jetstream:
+        await jetstream.add_stream(name="OTHER", subjects=[EVENTS])
+        with pytest.raises(NotFoundError):
+            await Stream().ensure(jetstream)
+
+
+async def test_a_swallowed_cancellation_is_heeded() -> None:
+    """A task whose cancellation a library dropped ends at the next turn of its loop."""
+
+    async def work() -> None:
+        while True:
+            heed_cancellation()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait([task])
+    assert task.cancelled()

@@ -1,0 +1,152 @@
+"""What a pod may say, and how it is told what it may not."""
+
+import pytest
+
+from plimsoll.contract import ContainerDemand, PodDemand, assigned_gpus, decision_of, parse_pod
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.quantity import GIB
+
+Amount = str | int
+
+
+def pod(annotations: dict[str, str] | None = None, **containers: dict[str, Amount]) -> Pod:
+    """A pod whose containers have these limits, in Plimsoll's domain."""
+    made = [
+        Container(
+            name=name,
+            resources=ResourceRequirements(limits={f"plimsoll.dev/{k}": v for k, v in asked.items()}),
+        )
+        for name, asked in containers.items()
+    ]
+    prefixed = {
+        name if "/" in name else f"plimsoll.dev/{name}": value for name, value in (annotations or {}).items()
+    }
+    return Pod(metadata=ObjectMeta(name="p", annotations=prefixed), spec=PodSpec(containers=made))
+
+
+def only(demand: PodDemand) -> ContainerDemand:
+    """The single container's demand."""
+    assert len(demand.containers) == 1
+    return demand.containers[0]
+
+
+def test_memory_alone_is_one_shared_gpu() -> None:
+    """The count is filled in as 1 and the share as 0."""
+    assert only(parse_pod(pod(main={"gpu-memory": "4Gi"}))) == ContainerDemand(
+        container="main",  # type: ignore[arg-type]
+        gpus=1,
+        memory_bytes=4 * GIB,
+        share_pct=0,
+        limit_pct=100,
+        whole=False,
+    )
+
+
+def test_totals_are_split_evenly_over_the_gpus() -> None:
+    """60 percent and 8Gi over two GPUs are 30 percent and 4Gi on each."""
+    demand = only(parse_pod(pod(main={"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2})))
+    assert (demand.memory_bytes, demand.share_pct, demand.gpus) == (4 * GIB, 30, 2)
+
+
+def test_a_count_alone_asks_for_whole_gpus() -> None:
+    """Without memory and share, the GPUs are the container's own."""
+    assert only(parse_pod(pod(main={"gpu": 2}))).whole
+
+
+def test_a_share_without_memory_is_best_effort() -> None:
+    """It declares no memory, so it is placed by measured headroom."""
+    demand = only(parse_pod(pod(main={"gpu-share": 30})))
+    assert demand.best_effort
+    assert demand.memory_bytes is None
+
+
+def test_best_effort_shares_its_gpu() -> None:
+    """The annotation turns a bare count into a shared GPU."""
+    assert only(parse_pod(pod({"best-effort": "true"}, main={"gpu": 1}))).best_effort
+
+
+def test_containers_without_gpu_demand_nothing() -> None:
+    """A sidecar that asks for no GPU is not in the demand."""
+    assert [c.container for c in parse_pod(pod(main={"gpu-memory": "1Gi"}, sidecar={})).containers] == [
+        "main"
+    ]
+
+
+def test_wishes_are_read() -> None:
+    """GPU identity, models and policy come from annotations."""
+    asked = {
+        "gpu-id": "GPU-1",
+        "gpu-model": "NVIDIA L4, NVIDIA T4",
+        "policy": "headroom",
+        "gpu-share-limit": "50",
+    }
+    demand = parse_pod(pod(asked, main={"gpu-memory": "1Gi", "gpu-share": 20}))
+    assert (demand.gpu_id, demand.gpu_models, demand.policy) == (
+        "GPU-1",
+        ("NVIDIA L4", "NVIDIA T4"),
+        "headroom",
+    )
+    assert only(demand).limit_pct == 50
+
+
+@pytest.mark.parametrize(
+    ("annotations", "resources", "field", "remedy"),
+    [
+        ({}, {"gpu-memory": "-1"}, "gpu-memory", "give 0 or more bytes"),
+        ({}, {"gpu-memory": "4Gb"}, "gpu-memory", "write a number"),
+        ({}, {"gpu-memory": "1.5"}, "gpu-memory", "give whole bytes"),
+        ({}, {"gpu-share": 101}, "gpu-share", "give at most 100"),
+        ({}, {"gpu-share": 61, "gpu": 2}, "gpu-share", "give a multiple of 2"),
+        ({}, {"gpu-memory": "1Gi", "gpu": 3}, "gpu-memory", "give a multiple of 3"),
+        ({}, {"gpu": 0}, "gpu]", "give 1 or more"),
+        ({}, {"gpu-memory": 0}, "gpu-memory", "give 1 or more"),
+        ({}, {"gpu-mem": "1Gi"}, "gpu-mem", "did you mean plimsoll.dev/gpu-memory?"),
+        ({"gpu-share-limit": "0"}, {"gpu": 1}, "gpu-share-limit", "give 1 to 100"),
+        ({"gpu-share-limit": "20"}, {"gpu-share": 30}, "gpu-share", "lower it to 20"),
+        ({"best-effort": "yes"}, {"gpu": 1}, "best-effort", 'write "true" or "false"'),
+        ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, "gpu-memory", "leave out"),
+        ({"gpumodel": "L4"}, {"gpu": 1}, "gpumodel", "did you mean plimsoll.dev/gpu-model?"),
+        ({"gpu-id": " "}, {"gpu": 1}, "gpu-id", "give a value"),
+        ({"policy": "headroom"}, {}, "policy", "request plimsoll.dev/gpu"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_field_and_remedy(
+    annotations: dict[str, str], resources: dict[str, Amount], field: str, remedy: str
+) -> None:
+    """Every refusal names the field, shows the value, and says what to write instead."""
+    with pytest.raises(InputError) as refused:
+        parse_pod(pod(annotations, main=resources))
+    assert field in refused.value.field
+    assert remedy in refused.value.remedy
+    assert repr(refused.value.value) in str(refused.value)
+
+
+def test_a_request_unlike_its_limit_is_refused() -> None:
+    """Extended resources cannot be overcommitted within a container."""
+    resources = ResourceRequirements(requests={"plimsoll.dev/gpu": 1}, limits={"plimsoll.dev/gpu": 2})
+    with pytest.raises(InputError, match="differs from the limit 2"):
+        parse_pod(Pod(spec=PodSpec(containers=[Container(name="main", resources=resources)])))
+
+
+def test_an_init_container_with_a_gpu_is_refused_by_name() -> None:
+    """What is not handled is never placed as if it were absent."""
+    container = Container(name="warm", resources=ResourceRequirements(limits={"plimsoll.dev/gpu": 1}))
+    with pytest.raises(InputError, match=r"spec.initContainers\[warm\]"):
+        parse_pod(Pod(spec=PodSpec(initContainers=[container])))
+
+
+def test_the_placers_answer_is_read_back() -> None:
+    """GPUs per container stand in one annotation each."""
+    answered = pod({"gpus.plimsoll.dev/main": "GPU-1,GPU-2", "gpus.plimsoll.dev/other": "GPU-3"})
+    assert assigned_gpus(answered) == {"main": ("GPU-1", "GPU-2"), "other": ("GPU-3",)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"score":1,"policy":"p","time":"t","x":' + "[" * 100_000 + "]" * 100_000 + "}"]
+)
+def test_a_damaged_decision_is_refused(text: str) -> None:
+    """A pod's author may write anything there: it costs an error of one pod, and a short one."""
+    with pytest.raises(InputError, match=r"plimsoll\.dev/decision.* is damaged .*; recreate") as refused:
+        decision_of(pod({"decision": text}, main={"gpu": 1}))
+    assert len(str(refused.value)) < 500

@@ -1,0 +1,124 @@
+"""Events on the wire."""
+
+import contextlib
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.errors import InputError
+from plimsoll.events import Report, decode_event, decode_report, encode, fact_id
+from plimsoll.names import NodeName
+from plimsoll.subjects import node_token, task_subject
+from tests.placer.core.worlds import gpu, state, task
+
+
+def message() -> bytes:
+    """A whole report as published."""
+    loaded = task("p", "g", 5)
+    report = Report(state=state("n1", gpu("g", loaded)), task=loaded)
+    return encode("task.loaded", "id-1", "/nodes/n1", "2026-01-01T00:00:00Z", report)
+
+
+def test_a_report_reads_back_as_it_was() -> None:
+    """What one part encodes another decodes, whole."""
+    report = decode_report(message())
+    assert report.state.gpus[0].tasks == (report.task,)
+
+
+def test_the_envelope_is_cloudevents() -> None:
+    """Any CloudEvents consumer can read it: the required attributes are there, in structured JSON."""
+    event = json.loads(message())
+    assert {name: event[name] for name in ("specversion", "id", "source", "type", "subject")} == {
+        "specversion": "1.0",
+        "id": "id-1",
+        "source": "/nodes/n1",
+        "type": "dev.plimsoll.task.loaded.v1",
+        "subject": "g",
+    }
+
+
+@given(st.integers(0, 600), st.binary(max_size=4))
+def test_a_damaged_event_is_refused_and_never_crashes(position: int, junk: bytes) -> None:
+    """Whatever was done to the bytes, the reader gets a report or an `InputError`, nothing else."""
+    good = message()
+    damaged = good[:position] + junk + good[position + len(junk) + 1 :]
+    with contextlib.suppress(InputError):
+        assert decode_report(damaged).state.epoch >= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"used_bytes": -1}, "used_bytes"),
+        ({"idle_pct": 101.0}, "idle_pct"),
+        ({"usable_bytes": 0}, "usable_bytes"),
+        ({"usable_bytes": 10**400}, "usable_bytes"),
+        ({"used_bytes": 10**400}, "used_bytes"),
+    ],
+)
+def test_impossible_reports_are_refused_by_field(change: dict[str, float], field: str) -> None:
+    """A report that cannot be of a real GPU names what is wrong."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"][0] |= change
+    with pytest.raises(InputError, match=field):
+        decode_report(json.dumps(event).encode())
+
+
+@pytest.mark.parametrize("field", ["used_bytes", "peak_bytes"])
+@pytest.mark.parametrize("value", [-1, 10**400])
+def test_impossible_tasks_are_refused_by_field(field: str, value: int) -> None:
+    """What a task is said to hold goes into the same sums, and is refused likewise."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"][0]["tasks"][0][field] = value
+    with pytest.raises(InputError, match=rf"tasks\[\d+\]\.{field}"):
+        decode_report(json.dumps(event).encode())
+
+
+def test_a_gpu_that_stands_twice_is_refused() -> None:
+    """Counted twice, one GPU could be given to a container that asked for two."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"] *= 2
+    with pytest.raises(InputError, match="stands twice"):
+        decode_report(json.dumps(event).encode())
+
+
+@pytest.mark.parametrize("place", [("later",), ("data", "later"), ("data", "state", "later")])
+def test_brackets_without_end_are_refused(place: tuple[str, ...]) -> None:
+    """An event nested deeper than any stack is damaged like any other, and ends nobody."""
+    event = json.loads(message())
+    inner = event
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = "deep"
+    deep = json.dumps(event).replace('"deep"', "[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InputError, match="damaged"):
+        decode_report(deep.encode())
+
+
+def test_another_specification_is_refused() -> None:
+    """Only CloudEvents 1.0 is read."""
+    with pytest.raises(InputError, match="specversion"):
+        decode_event(message().replace(b'"1.0"', b'"0.3"'))
+
+
+def test_unknown_fields_are_tolerated() -> None:
+    """A newer publisher may say more."""
+    event = json.loads(message())
+    event["data"]["state"]["later"] = 1
+    assert decode_report(msgspec.json.encode(event)).state.node == "n1"
+
+
+def test_the_same_fact_has_the_same_id_and_another_fact_another() -> None:
+    """Parts are kept apart, so that ("ab", "c") is not ("a", "bc")."""
+    assert fact_id("boot", 12, "loaded", 1) == fact_id("boot", 12, "loaded", 1)
+    assert fact_id("ab", "c") != fact_id("a", "bc")
+    assert fact_id("boot", 12, "loaded", 1) != fact_id("boot", 12, "loaded", 2)
+
+
+def test_a_node_name_is_one_subject_token() -> None:
+    """Dots in node names do not make subject levels."""
+    assert node_token(NodeName("gpu-1.rack.example")) == "gpu-1_rack_example"
+    assert task_subject("started", NodeName("a.b")) == "plimsoll.v1.task.started.a_b"

@@ -1,0 +1,86 @@
+"""Processes of this machine: what `/proc` says, handles, and deaths, of real ones."""
+
+import asyncio
+import os
+import resource
+import sys
+
+import pytest
+
+from plimsoll.processes import DeathWatch, Stat, open_process, parse_stat, read_stat
+from tests.servers.waiting import until
+
+
+def stat(name: str, state: str = "S", ticks: str = "12345") -> str:
+    """A line of /proc/<pid>/stat."""
+    return f"77 ({name}) {state} " + " ".join(["1"] * 18) + f" {ticks} 1 1\n"
+
+
+@pytest.mark.parametrize("name", ["python", "a b", "evil) S 1", "()"])
+def test_the_start_time_is_found_whatever_the_command_is_called(name: str) -> None:
+    """A command's name may hold spaces and parentheses."""
+    assert parse_stat(stat(name)) == Stat(12345, has_ended=False)
+
+
+@pytest.mark.parametrize("text", ["", "77 (x) S 1", stat("x", ticks="?")])
+def test_what_is_no_stat_is_none(text: str) -> None:
+    """A damaged line is no process."""
+    assert parse_stat(text) is None
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_a_zombie_has_ended(state: str) -> None:
+    """It has a start time and is dead."""
+    assert parse_stat(stat("x", state)) == Stat(12345, has_ended=True)
+
+
+def test_a_handle_is_of_exactly_one_process() -> None:
+    """We can be opened; somebody earlier of our pid, and a pid that nobody has, cannot."""
+    ours = read_stat(os.getpid())
+    assert ours is not None
+    handle = open_process(os.getpid(), ours.start_ticks)
+    assert handle is not None
+    os.close(handle)
+    assert open_process(os.getpid(), ours.start_ticks - 1) is None
+    assert open_process(2**22 + 1, ours.start_ticks) is None
+
+
+def test_nobody_is_taken_for_gone_for_want_of_descriptors() -> None:
+    """Where no file can be opened any more, that is said, and no process is declared dead."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            read_stat(os.getpid())
+        with pytest.raises(OSError, match="Too many open files"):
+            open_process(os.getpid(), 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_deaths_are_told_once() -> None:
+    """A process that is watched twice and one that is gone already are each told once; closing tells nobody."""
+    dead: list[str] = []
+    watch = DeathWatch(dead.append)
+    watch.watch("gone", None)
+    assert dead == ["gone"]
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE
+    )
+    try:
+        for name in ("child", "child", "other"):
+            watch.watch(name, os.pidfd_open(child.pid))
+        assert "child" in watch
+    finally:
+        child.kill()
+        await child.wait()
+
+    async def have_died() -> bool:
+        return len(dead) == 3
+
+    await until(have_died)
+    assert sorted(dead) == ["child", "gone", "other"]
+    assert "child" not in watch
+    watch.watch("ourselves", os.pidfd_open(os.getpid()))
+    watch.close()
+    assert "ourselves" not in watch

@@ -1,0 +1,54 @@
+"""Kubernetes quantities."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.errors import InputError
+from plimsoll.quantity import format_bytes, parse_milli, parse_whole
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4Gi", 4 * 1024**3),
+        ("0.5Gi", 512 * 1024**2),
+        ("1e3", 1000),
+        ("2k", 2000),
+        (7, 7),
+        ("1000m", 1),
+        (".5k", 500),
+    ],
+)
+def test_quantities_mean_what_kubernetes_means(text: str | int, value: int) -> None:
+    """Binary, decimal and exponent forms come out exact."""
+    assert parse_whole(text, "f", "bytes") == value
+
+
+@pytest.mark.parametrize("text", ["", "4GiB", "one", "0x10", "1e999", "--1", "1 Gi", "NaN", True])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    """The message names the field and the value."""
+    with pytest.raises(InputError, match=r"^f: "):
+        parse_whole(text, "f", "bytes")
+
+
+def test_cpu_rounds_up_as_kubernetes_does() -> None:
+    """Half a thousandth of a CPU is a thousandth."""
+    assert (parse_milli("100u", "f"), parse_milli("250m", "f"), parse_milli(2, "f")) == (1, 250, 2000)
+
+
+@given(st.integers(0, 2**60))
+def test_every_whole_number_reads_back(number: int) -> None:
+    """Plain digits are exact at any size."""
+    assert parse_whole(str(number), "f", "bytes") == number
+
+
+def test_bytes_for_people() -> None:
+    """Three significant digits and a unit."""
+    assert [format_bytes(n) for n in (0, 1023, 1024, 1536 * 1024**2, 1000 * 1024**2)] == [
+        "0",
+        "1023",
+        "1Ki",
+        "1.5Gi",
+        "1000Mi",
+    ]

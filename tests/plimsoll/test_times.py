@@ -1,0 +1,16 @@
+"""Times as text."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from plimsoll.times import rfc3339
+
+
+def test_times_have_six_digits() -> None:
+    """A time on the full second still has its fraction: the API server refuses it otherwise."""
+    assert rfc3339(datetime(2026, 1, 2, 3, 4, 5, 0, UTC)) == "2026-01-02T03:04:05.000000Z"
+
+
+def test_times_are_told_in_utc() -> None:
+    """Whatever zone a clock is in, the text compares with every other."""
+    there = datetime(2026, 1, 2, 3, 4, 5, 6, timezone(timedelta(hours=2)))
+    assert rfc3339(there) == "2026-01-02T01:04:05.000006Z"

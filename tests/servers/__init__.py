@@ -1,0 +1,1 @@
+"""Fixtures that start the real servers: NATS, Valkey, and a Kubernetes API server; none is ever faked."""

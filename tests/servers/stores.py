@@ -1,0 +1,65 @@
+"""NATS and Valkey for tests: one pair for the whole run, emptied before each test, or a pair of one's own.
+
+Take `nats` and `valkey` where the server only has to be there. Take `own_nats` and `own_valkey` to kill it
+and bring it back; they cost about 0.1 s each.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats as nats_client
+import pytest
+import redis.asyncio as redis
+
+from plimsoll.embedded import EmbeddedServer, nats_server, valkey_server
+
+
+@pytest.fixture(scope="session")
+async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    """The NATS server of the whole run; tests take `nats`."""
+    async with nats_server(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture
+async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
+    """A NATS server with JetStream that holds no stream. Not to be killed."""
+    client = await nats_client.connect(session_nats.url)
+    try:
+        context = client.jetstream()
+        for stream in await context.streams_info():
+            assert stream.config.name is not None
+            await context.delete_stream(stream.config.name)
+    finally:
+        await client.close()
+    return session_nats
+
+
+@pytest.fixture
+async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A NATS server for this test alone, to be killed and restarted; what it acknowledged comes back."""
+    async with nats_server(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def session_valkey(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    """The Valkey server of the whole run; tests take `valkey`."""
+    async with valkey_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+async def valkey(session_valkey: EmbeddedServer) -> EmbeddedServer:
+    """An empty Valkey server. Not to be killed."""
+    async with redis.Redis.from_url(session_valkey.url, protocol=2) as client:
+        await client.flushall()
+        await client.script_flush()
+    return session_valkey
+
+
+@pytest.fixture
+async def own_valkey(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A Valkey server for this test alone, to be killed and restarted; it comes back empty."""
+    async with valkey_server(tmp_path / "valkey") as server:
+        yield server

@@ -1,0 +1,36 @@
+"""The watch over blocking calls catches a part that blocks, and nothing else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockingError
+
+from plimsoll import embedded
+from plimsoll.embedded import EmbeddedServer
+
+
+async def test_part_that_blocks_the_loop_fails(tmp_path: Path) -> None:
+    """A file system call made by a part on the event loop raises; on a thread it passes."""
+    program = tmp_path / "program"
+    program.touch(mode=0o755)
+    with pytest.raises(BlockingError, match=r"os\.access"):
+        embedded._installed("package", program, "program")
+    assert await asyncio.to_thread(embedded._installed, "package", program, "program") == program
+
+
+async def test_part_may_read_what_the_kernel_keeps_in_memory(tmp_path: Path) -> None:
+    """Reading /proc passes on the event loop; reading a disk file by the same code raises."""
+    (tmp_path / "server.log").write_text("words")
+    kind = embedded.ServerKind("any", "any", "ready", lambda: tmp_path, lambda _port, _folder: ())
+    server = EmbeddedServer(kind, tmp_path, port=1)
+    with pytest.raises(BlockingError, match="read"):
+        server._read_log()
+    server._log_path = Path("/proc/self/stat")
+    assert "python" in server._read_log()
+
+
+async def test_test_itself_may_block(tmp_path: Path) -> None:
+    """A test that reads and writes its own files needs no thread for it."""
+    (tmp_path / "file").write_text("text")
+    assert (tmp_path / "file").read_text() == "text"

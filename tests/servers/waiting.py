@@ -1,0 +1,31 @@
+"""Waits for a state that another process brings about; how long that takes is never asserted."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+# Far above what a loaded machine needs: only a state that never comes gets here.
+TIMEOUT_S = 60.0
+LOOK_S = 0.05
+
+T = TypeVar("T")
+
+
+async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = TIMEOUT_S) -> T:
+    """Call `look` again and again until what it returns is true, and return that.
+
+    Args:
+        look: Looks at the state without changing it. What it raises ends the wait.
+        timeout_s: When to give up.
+
+    Raises:
+        AssertionError: The time is up; the message holds what `look` returned last.
+    """
+    seen: object = "nothing: the first look did not return"
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not (seen := await look()):  # noqa: ASYNC110 - another process cannot set an Event
+                await asyncio.sleep(LOOK_S)
+            return seen
+    except TimeoutError:
+        raise AssertionError(f"after {timeout_s} s of waiting, last seen: {seen!r}") from None
