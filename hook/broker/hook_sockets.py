@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +33,12 @@ sent again with the next message, or found by the audit."""
 SOCKET_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
-LAST_WORDS_S: Final = 0.25
-"""How long a dead process's connections may take to be read to their ends. They have ended already, so this
-is waited for only where a child holds them."""
+LAST_WORDS_S: Final = 10.0
+"""How long a dead process's words may take to be heard. They lie in the kernel already, so only a program that
+keeps on connecting, or a child that keeps on talking over its parent's connection, can use this up."""
 
 GLANCE_S: Final = 0.001
-"""Between two looks at whether a connection is still to be accepted."""
+"""Between two looks at whether anything is still to be heard."""
 
 ACCEPT_PAUSE_S: Final = 0.5
 """After an accept that failed for want of file descriptors or memory."""
@@ -53,6 +54,15 @@ def bind_hook_socket(directory: Path) -> socket.socket:
         OSError: the directory is gone, or the disk is full.
     """
     return bind_unix(directory, SOCKET_NAME, socket.SOCK_SEQPACKET, mode=SOCKET_MODE, backlog=BACKLOG)
+
+
+@dataclass(eq=False, slots=True)
+class _Speaker:
+    """One connection of a process."""
+
+    pid: int
+    connection: socket.socket
+    is_being_heard: bool = False
 
 
 class HookSockets:
@@ -73,7 +83,7 @@ class HookSockets:
         self._connections_max = connections_max
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
-        self._speakers: dict[int, set[asyncio.Task[None]]] = {}
+        self._speakers: dict[int, set[_Speaker]] = {}
 
     def listens_for(self, container: ContainerKey) -> bool:
         """Whether a container's socket is open."""
@@ -98,20 +108,28 @@ class HookSockets:
         """Wait until everything that a dead process had sent was heard, within reason.
 
         A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
-        may lie in a connection that is not even accepted.
+        may lie in a connection that is not even accepted. A connection that a child holds open is waited for
+        only as long as there is something in it.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                while self._is_anybody_waiting():  # noqa: ASYNC110 - the kernel tells of it by readiness only
+                # Twice: what the loop has taken from the kernel reaches its task in the loop's next round.
+                quiet_count = 0
+                while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
-                if speakers := self._speakers.get(pid):
-                    await asyncio.wait(set(speakers))
+                    quiet_count = quiet_count + 1 if self._is_quiet(pid) else 0
 
-    def _is_anybody_waiting(self) -> bool:
+    def _is_quiet(self, pid: int) -> bool:
+        """Whether nobody is still to be accepted, and nothing that this process sent is still to be read."""
+        speakers = self._speakers.get(pid, set())
+        if any(speaker.is_being_heard for speaker in speakers):
+            return False
         poll = select.poll()
         for listener, _ in self._listeners.values():
             poll.register(listener, select.POLLIN)
-        return bool(poll.poll(0))
+        for speaker in speakers:
+            poll.register(speaker.connection, select.POLLIN)
+        return not poll.poll(0)
 
     async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -135,30 +153,34 @@ class HookSockets:
             _log.warning("too_many_connections", **_named(container), pid=pid, most=self._connections_max)
             connection.close()
             return
-        task = self._start_task(self._serve(container, connection, pid), f"hook of {pid}")
-        for tasks in (connections, self._speakers.setdefault(pid, set())):
-            tasks.add(task)
-        task.add_done_callback(lambda done: self._forget(container, pid, done))
+        speaker = _Speaker(pid, connection)
+        task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
+        connections.add(task)
+        self._speakers.setdefault(pid, set()).add(speaker)
+        task.add_done_callback(partial(self._forget, container, speaker))
 
-    def _forget(self, container: ContainerKey, pid: int, task: asyncio.Task[None]) -> None:
+    def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
+        speaker.connection.close()
         self._connections.get(container, set()).discard(task)
-        self._speakers[pid].discard(task)
-        if not self._speakers[pid]:
-            del self._speakers[pid]
+        self._speakers[speaker.pid].discard(speaker)
+        if not self._speakers[speaker.pid]:
+            del self._speakers[speaker.pid]
 
-    async def _serve(self, container: ContainerKey, connection: socket.socket, pid: int) -> None:
+    async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
         loop = asyncio.get_running_loop()
+        pid = speaker.pid
         damaged_count = 0
-        with connection:
-            while data := await _received(loop, connection):
-                problem = await self._listened(container, pid, data)
-                if problem is None:
-                    continue
-                damaged_count += 1
-                # The first, second, fourth, eighth …: a hostile program must not fill the log.
-                if damaged_count.bit_count() == 1:
-                    details = _named(container) | {"problem": problem}
-                    _log.warning("datagram_damaged", **details, pid=pid, count=damaged_count)
+        while data := await _received(loop, speaker.connection):
+            speaker.is_being_heard = True
+            problem = await self._listened(container, pid, data)
+            speaker.is_being_heard = False
+            if problem is None:
+                continue
+            damaged_count += 1
+            # The first, second, fourth, eighth …: a hostile program must not fill the log.
+            if damaged_count.bit_count() == 1:
+                details = _named(container) | {"problem": problem}
+                _log.warning("datagram_damaged", **details, pid=pid, count=damaged_count)
 
     async def _listened(self, container: ContainerKey, pid: int, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""
