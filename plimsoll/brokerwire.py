@@ -69,6 +69,43 @@ class Describe(Struct, frozen=True, kw_only=True, tag="describe"):
     """Tell what is registered and what each container's processes hold."""
 
 
+class MeasuredGpu(Struct, frozen=True, kw_only=True):
+    """One GPU as NVML shows it.
+
+    Attributes:
+        usable_bytes: the total less what the driver reserves for itself.
+        used_bytes: held by all processes together.
+    """
+
+    gpu: GpuUuid
+    usable_bytes: int
+    used_bytes: int
+
+
+class MeasuredProcess(Struct, frozen=True, kw_only=True):
+    """One process on one GPU as NVML shows it.
+
+    Attributes:
+        pid, start_ticks: as the host sees it.
+        used_bytes: its context, modules and everything else included.
+        pod, container: whose it is by its cgroup; None where that tells nothing.
+    """
+
+    pid: int
+    start_ticks: int
+    gpu: GpuUuid
+    used_bytes: int
+    pod: PodUid | None = None
+    container: ContainerName | None = None
+
+
+class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
+    """What NVML shows at one moment, whole: a GPU or process that is not listed is not there."""
+
+    gpus: tuple[MeasuredGpu, ...]
+    processes: tuple[MeasuredProcess, ...]
+
+
 class Directories(Struct, frozen=True, kw_only=True):
     """Where a container's two directories lie on the node."""
 
@@ -123,8 +160,11 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     Attributes:
         seq: counts up over the broker's whole life, restarts included; acknowledged by it.
         what: `hello` (the process runs under its limits), `context` (NVML lists it on `gpu` from now on),
-            `denied`, `unknown`, or `exited`.
-        pid, start_ticks: the process, as the host sees it.
+            `denied`, `unknown`, or `exited`; `paused` and `resumed` (it waits for memory that others hold;
+            `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line),
+            `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes` is
+            the new line).
+        pid, start_ticks: the process, as the host sees it; 0 where it is about a container as a whole.
         time: RFC 3339 in UTC.
     """
 
@@ -140,7 +180,8 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     used_bytes: int = 0
     line_bytes: int = 0
     text: str = ""
+    waited_s: float = 0.0
 
 
-Request = Register | Unregister | Subscribe | Acknowledge | Describe
+Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
 Answer = Registered | Done | Refused | Description | Announcement

@@ -104,18 +104,30 @@ class Report(Struct, frozen=True, kw_only=True):
     task: Task | None = None
 
 
-class Denied(Struct, frozen=True, kw_only=True):
-    """Data of `limit.denied`: an allocation past the line was refused."""
+class Limit(Struct, frozen=True, kw_only=True):
+    """Data of every `limit.<what>` event.
+
+    Attributes:
+        pid: as the host sees it; 0 where the event is about the container as a whole.
+        requested_bytes: of the allocation that was refused or waits; 0 where there is none.
+        used_bytes: what the container holds on the GPU; by NVML for `violated`, by its counts otherwise.
+        line_bytes: its line there; the new one for `resized`.
+        call: the driver's function, where one is known.
+        reason: in words, for people.
+        waited_s: for `resumed`, how long.
+    """
 
     node: NodeName
-    gpu: GpuUuid
+    gpu: GpuUuid | None
     pod: PodUid
     container: ContainerName
-    pid: int
-    requested_bytes: int
-    used_bytes: int
-    line_bytes: int
+    pid: int = 0
+    requested_bytes: int = 0
+    used_bytes: int = 0
+    line_bytes: int = 0
     call: str = ""
+    reason: str = ""
+    waited_s: float = 0.0
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -145,7 +157,7 @@ class CloudEvent(Struct, frozen=True, kw_only=True):
     sequence: str | None = field(default=None)
 
 
-Data = Report | Denied | Placement
+Data = Report | Limit | Placement
 
 
 def event_type(what: str) -> str:

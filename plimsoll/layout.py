@@ -62,6 +62,20 @@ KIND_DENIED: Final = 3
 KIND_UNKNOWN: Final = 4
 """The program asked the driver for function `text`, which this library does not know. It passed through."""
 
+KIND_WAIT: Final = 5
+"""`requested_bytes` on `gpu_uuid` are within the line but past `granted_bytes`. The sender keeps this connection open
+and waits on it for one answer, `KIND_GRANTED` or `KIND_REFUSED`; closing it gives the place up."""
+
+KIND_GRANTED: Final = 6
+"""Answer: `granted_bytes` was raised; try again. Somebody of the same container may have been faster: then wait
+again."""
+
+KIND_REFUSED: Final = 7
+"""Answer: this wait would never end, for the reason in `text`. The allocation fails as one past the line."""
+
+KIND_FREED: Final = 8
+"""A process gave memory back on `gpu_uuid`, where `is_wanted` said that somebody waits for it."""
+
 
 class GpuLimit(ctypes.LittleEndianStructure):
     """What one container may use of one GPU."""
@@ -74,10 +88,17 @@ class GpuLimit(ctypes.LittleEndianStructure):
             "granted_bytes",
             ctypes.c_uint64,
         ),  # up to here without asking the broker; = line unless overcommitted
-        ("context_bytes", ctypes.c_uint64),  # what one context of a process costs here; 0 = not yet measured
+        (
+            "context_bytes",
+            ctypes.c_uint64,
+        ),  # what a new context of a process costs here; 0 = not yet measured
         ("share_pct", ctypes.c_uint32),  # compute time guaranteed
         ("limit_pct", ctypes.c_uint32),  # compute time at most
-        ("reserved", ctypes.c_uint64 * 6),
+        # What NVML shows of this container's processes past their own words (modules, contexts older than
+        # `context_bytes`, what pools keep), as last measured: it counts against line and grant.
+        ("excess_bytes", ctypes.c_uint64),
+        ("is_wanted", ctypes.c_uint64),  # not 0: somebody waits for memory here, say what is given back
+        ("reserved", ctypes.c_uint64 * 4),
     )
 
 

@@ -25,6 +25,7 @@ from plimsoll.brokerwire import (
     Answer,
     Describe,
     Done,
+    Measured,
     Refused,
     Register,
     Registered,
@@ -128,7 +129,7 @@ class _Peer:
                 await self._engine.take(request)
                 keys = [ContainerKey(request.pod, container.name) for container in request.containers]
                 return Registered(containers=tuple(map(self._engine.files.directories, keys)))
-            case Unregister() | Acknowledge():
+            case Unregister() | Acknowledge() | Measured():
                 await self._engine.take(request)
                 return Done()
             case Describe():

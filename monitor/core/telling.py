@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from monitor.core.lifecycle import Fact
 from plimsoll import events
 from plimsoll.brokerwire import Announcement
-from plimsoll.events import Denied, Gpu, NodeState, Report
+from plimsoll.events import Gpu, Limit, NodeState, Report
 from plimsoll.names import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
@@ -75,7 +75,7 @@ def denied_entry(moment: Moment, denial: Announcement) -> Entry:
     assert denial.gpu is not None
     parts = (denial.pid, denial.start_ticks, denial.gpu, "denied", denial.seq, denial.time)
     event_id = events.fact_id(moment.boot_id, *parts)
-    data = Denied(
+    data = Limit(
         node=moment.node,
         gpu=denial.gpu,
         pod=denial.pod,

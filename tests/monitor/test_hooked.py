@@ -12,7 +12,7 @@ import msgspec
 from plimsoll.brokerclient import BrokerClient
 from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.embedded import EmbeddedServer
-from plimsoll.events import Denied
+from plimsoll.events import Limit
 from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import ContainerName, GpuUuid, PodUid
 from tests.monitor.emulated import GIB, GPU_0, MIB, program, write_node
@@ -103,7 +103,7 @@ async def test_a_hooked_program_is_told_with_its_pod_and_its_denial(
             assert task.used_bytes == (256 + 300) * MIB
             await one.do("refused 1024")
             messages = await until(context, lambda all_: all_[-1].what == "limit.denied")
-            denied = msgspec.json.decode(messages[-1].event.data, type=Denied)
+            denied = msgspec.json.decode(messages[-1].event.data, type=Limit)
             assert (denied.pod, denied.gpu, denied.pid) == (POD, GPU_0, one.process.pid)
             assert (denied.requested_bytes, denied.line_bytes) == (1024 * MIB, GIB)
         messages = await until(

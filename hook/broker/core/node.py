@@ -30,6 +30,7 @@ from plimsoll.brokerwire import (
     ContainerLines,
     ContainerUse,
     Description,
+    Measured,
     ProcessUse,
     Register,
     Unregister,
@@ -87,6 +88,8 @@ class Node:
                 return self._unregister(event.pod)
             case Acknowledge():
                 return self._acknowledge(event)
+            case Measured():
+                return []
             case Heard():
                 return self._heard(event, now_s)
             case Died():

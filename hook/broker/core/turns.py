@@ -13,7 +13,7 @@ from msgspec import Struct
 from hook.broker.core.datagram import Datagram
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
-from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Register, Unregister
+from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
 from plimsoll.names import PodUid
 
 
@@ -50,7 +50,7 @@ class Surveyed:
     dead: frozenset[ProcessKey] = frozenset()
 
 
-Event = Register | Unregister | Acknowledge | Heard | Died | Surveyed
+Event = Register | Unregister | Acknowledge | Measured | Heard | Died | Surveyed
 
 
 class Record(Struct, frozen=True, kw_only=True):
