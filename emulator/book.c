@@ -140,6 +140,17 @@ static struct book_share *own_share(struct book *book, int gpu) {
     return &book->state->slots[book->slot].gpus[gpu];
 }
 
+/* The dead hold nothing any more, whether swept or not: only what still passes the peak without them is one. */
+static void note_peak_locked(struct book *book, int gpu) {
+    uint64_t *peak_bytes = &book->state->gpus[gpu].peak_bytes;
+    if (book_used_locked(book, gpu) <= *peak_bytes)
+        return;
+    book_sweep_locked(book);
+    uint64_t used_bytes = book_used_locked(book, gpu);
+    if (used_bytes > *peak_bytes)
+        *peak_bytes = used_bytes;
+}
+
 bool book_charge(struct book *book, int gpu, uint64_t bytes) {
     book_lock(book);
     if (bytes > free_locked(book, gpu))
@@ -150,6 +161,7 @@ bool book_charge(struct book *book, int gpu, uint64_t bytes) {
         share->used_bytes += bytes;
         if (share->peak_bytes < share->used_bytes)
             share->peak_bytes = share->used_bytes;
+        note_peak_locked(book, gpu);
     }
     book_unlock(book);
     return fits;

@@ -73,6 +73,7 @@ struct book_sample {
 };
 
 struct book_gpu {
+    uint64_t peak_bytes; /* lock; the most that living processes ever held at once, contexts included */
     pthread_mutex_t clock_lock;
     /* All below: clock_lock. */
     uint64_t clock_ns; /* up to here the timeline has been worked out */
@@ -131,6 +132,7 @@ struct book_process {
 struct book_snapshot {
     uint64_t time_ns;    /* CLOCK_MONOTONIC */
     uint64_t used_bytes; /* by processes; the driver's reserved bytes come on top */
+    uint64_t peak_bytes; /* the most of used_bytes since the book was made */
     uint64_t busy_ns;
     uint32_t lost;
     uint32_t process_count;

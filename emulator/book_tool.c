@@ -28,9 +28,11 @@ static void print_gpu(struct book *book, int gpu) {
     book_look(book, gpu, &snapshot);
     printf("{\"index\": %d, \"uuid\": \"%s\", \"memory_bytes\": %llu, \"reserved_bytes\": %llu, ", gpu,
            card->uuid, (unsigned long long)card->memory_bytes, (unsigned long long)card->reserved_bytes);
-    printf("\"time_ns\": %llu, \"used_bytes\": %llu, \"busy_ns\": %llu, \"lost\": %s, \"processes\": [",
+    printf("\"time_ns\": %llu, \"used_bytes\": %llu, \"peak_bytes\": %llu, ",
            (unsigned long long)snapshot.time_ns, (unsigned long long)snapshot.used_bytes,
-           (unsigned long long)snapshot.busy_ns, snapshot.lost ? "true" : "false");
+           (unsigned long long)snapshot.peak_bytes);
+    printf("\"busy_ns\": %llu, \"lost\": %s, \"processes\": [", (unsigned long long)snapshot.busy_ns,
+           snapshot.lost ? "true" : "false");
     for (uint32_t i = 0; i < snapshot.process_count; i++) {
         fputs(i ? ", " : "", stdout);
         print_process(&snapshot.processes[i]);

@@ -40,6 +40,7 @@ void book_look(struct book *book, int gpu, struct book_snapshot *snapshot) {
     snapshot->time_ns = book_now_ns();
     timeline_advance(book, gpu, snapshot->time_ns);
     snapshot->used_bytes = book_used_locked(book, gpu);
+    snapshot->peak_bytes = book->state->gpus[gpu].peak_bytes;
     snapshot->busy_ns = book->state->gpus[gpu].busy_ns;
     snapshot->lost = book_is_lost(book, gpu);
     snapshot->process_count = 0;

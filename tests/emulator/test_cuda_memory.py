@@ -54,6 +54,22 @@ def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
     assert "CUDA_SUCCESS" in out
 
 
+def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> None:
+    """The peak of a card is of what stood at one moment: freed memory and the dead do not add to it."""
+    hold = "cuda.context(); here = cuda.alloc({0} * GIB); cuda.cuMemFree_v2(here); cuda.alloc(GIB); show(1); input()"
+    victim = node.background(hold.format(3))
+    assert node.book()[0]["peak_bytes"] == 3 * GIB + CONTEXT_BYTES
+    victim.kill()
+    victim.communicate()
+    first = node.background(hold.format(2))
+    assert node.book()[0]["peak_bytes"] == 3 * GIB + CONTEXT_BYTES
+    second = node.background(hold.format(2))
+    for holder in (first, second):
+        holder.communicate("\n")
+    book = node.book()[0]
+    assert (book["peak_bytes"], book["used_bytes"]) == (3 * GIB + 2 * CONTEXT_BYTES, 0)
+
+
 def test_a_context_costs_memory(node: Node) -> None:
     """Retaining a primary context or creating one takes its bytes; releasing and destroying gives them back."""
     free = node.python("""
