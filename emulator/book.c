@@ -140,7 +140,7 @@ static struct book_share *own_share(struct book *book, int gpu) {
     return &book->state->slots[book->slot].gpus[gpu];
 }
 
-/* The dead hold nothing any more, whether swept or not: only what still passes the peak without them is one. */
+/* The dead hold nothing any more, swept or not: only what passes the peak without them is one. */
 static void note_peak_locked(struct book *book, int gpu) {
     uint64_t *peak_bytes = &book->state->gpus[gpu].peak_bytes;
     if (book_used_locked(book, gpu) <= *peak_bytes)

@@ -56,18 +56,27 @@ def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
 
 def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> None:
     """The peak of a card is of what stood at one moment: freed memory and the dead do not add to it."""
-    hold = "cuda.context(); here = cuda.alloc({0} * GIB); cuda.cuMemFree_v2(here); cuda.alloc(GIB); show(1); input()"
-    victim = node.background(hold.format(3))
-    assert node.book()[0]["peak_bytes"] == 3 * GIB + CONTEXT_BYTES
+    program = """
+        cuda.context(); cuda.cuMemFree_v2(cuda.alloc(3 * GIB)); cuda.alloc(GIB); show(1)
+        input(); cuda.alloc(GIB); show(2); input()
+    """
+    victim, heir = node.background(program), node.background(program)
+    assert node.book()[0]["peak_bytes"] == (1 + 3) * GIB + 2 * CONTEXT_BYTES
     victim.kill()
     victim.communicate()
-    first = node.background(hold.format(2))
-    assert node.book()[0]["peak_bytes"] == 3 * GIB + CONTEXT_BYTES
-    second = node.background(hold.format(2))
-    for holder in (first, second):
-        holder.communicate("\n")
+    heir.communicate("\n\n")
     book = node.book()[0]
-    assert (book["peak_bytes"], book["used_bytes"]) == (3 * GIB + 2 * CONTEXT_BYTES, 0)
+    assert (book["peak_bytes"], book["used_bytes"]) == (4 * GIB + 2 * CONTEXT_BYTES, 0)
+
+
+def test_the_dead_do_not_raise_the_peak(node: Node) -> None:
+    """What a process takes right after another's death is not added to what that one held."""
+    victim = node.background("cuda.context(); cuda.alloc(2 * GIB); show(1); input()")
+    heir = node.background("cuda.context(); show(1); input(); cuda.alloc(2 * GIB)")
+    victim.kill()
+    victim.communicate()
+    heir.communicate("\n")
+    assert node.book()[0]["peak_bytes"] == 2 * GIB + 2 * CONTEXT_BYTES
 
 
 def test_a_context_costs_memory(node: Node) -> None:
