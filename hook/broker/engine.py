@@ -31,6 +31,7 @@ from hook.broker.core.turns import (
     Report,
     Rewrite,
     SaveRecord,
+    SetLimits,
     Survey,
     Surveyed,
     Watch,
@@ -210,22 +211,10 @@ class Engine:
 
     def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
         match instruction:
-            case LayOut():
-                self._files.lay_out(
-                    instruction.container, instruction.lines, clear_counts=instruction.clear_counts
-                )
-            case SaveRecord(record):
-                content = msgspec.json.encode(record)
-                write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
-            case ClearSlots(container, owner):
-                given_back_bytes = self._files.clear_slots(container, owner)
-                _log.info(
-                    "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
-                )
+            case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | RemovePod():
+                self._write(instruction)
             case Survey():
                 outcome.surveys.append(self._surveyed(instruction))
-            case RemovePod():
-                self._files.remove(instruction.pod, instruction.containers)
             case Append(line):
                 self._journal_file.append([line])
             case Rewrite(lines):
@@ -234,6 +223,26 @@ class Engine:
                 outcome.watches.append((key, open_process(key.pid, key.start_ticks)))
             case Report():
                 pass
+            case _:
+                assert_never(instruction)
+
+    def _write(self, instruction: LayOut | SetLimits | SaveRecord | ClearSlots | RemovePod) -> None:
+        """What changes the directories of pods and containers."""
+        match instruction:
+            case LayOut(container, lines, numbers):
+                self._files.lay_out(container, lines, numbers, clear_counts=instruction.clear_counts)
+            case SetLimits(container, lines, numbers):
+                self._files.set_limits(container, lines, numbers)
+            case SaveRecord(record):
+                content = msgspec.json.encode(record)
+                write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
+            case ClearSlots(container, owner):
+                given_back_bytes = self._files.clear_slots(container, owner)
+                _log.info(
+                    "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
+                )
+            case RemovePod():
+                self._files.remove(instruction.pod, instruction.containers)
             case _:
                 assert_never(instruction)
 

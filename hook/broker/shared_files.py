@@ -26,6 +26,7 @@ from hook.broker.core.pages import (
     LIMITS_BYTES,
     USES_BYTES,
     WORD,
+    Numbers,
     claimed_slots,
     counts_head,
     limits_body,
@@ -73,7 +74,9 @@ class SharedFiles:
         """Where a pod's record lies."""
         return self._root / "limits" / pod / RECORD_NAME
 
-    def lay_out(self, container: ContainerKey, lines: ContainerLines, *, clear_counts: bool) -> None:
+    def lay_out(
+        self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
+    ) -> None:
         """Make what is missing, mend what is damaged, and bring the lines up to date in place.
 
         Raises:
@@ -83,8 +86,16 @@ class SharedFiles:
         for directory in (limits_dir, counts_dir):
             for level in (directory.parent.parent, directory.parent, directory):
                 _make_directory(level)
-        _lay_out_limits(limits_dir, lines)
+        _lay_out_limits(limits_dir, lines, numbers)
         _lay_out_counts(counts_dir, clear=clear_counts)
+
+    def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
+        """Bring the `limits` of a container that was laid out up to date, in place.
+
+        Raises:
+            OSError: its directory is gone, or the disk is full or read-only.
+        """
+        _lay_out_limits(self.limits_dir(container), lines, numbers)
 
     def slots(self, container: ContainerKey, gpu_count: int = MAX_GPUS) -> tuple[SlotUse, ...]:
         """A container's claimed slots; none if the file is gone or no file of ours any more.
@@ -181,15 +192,15 @@ def _make_directory(path: Path) -> None:
     path.chmod(DIRECTORY_MODE)
 
 
-def _lay_out_limits(directory: Path, lines: ContainerLines) -> None:
-    path, new = directory / LIMITS_NAME, new_limits(lines)
+def _lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) -> None:
+    path, new = directory / LIMITS_NAME, new_limits(lines, numbers)
     if not path.exists():
         write_whole(path, new, LIMITS_MODE)
         return
     with _opened(path, os.O_RDWR) as file:
         old = os.pread(file, LIMITS_BYTES + 1, 0)
         if len(old) == LIMITS_BYTES and old[:GENERATION_OFFSET] == new[:GENERATION_OFFSET]:
-            _rewrite_limits(file, old, limits_body(lines))
+            _rewrite_limits(file, old, limits_body(lines, numbers))
             return
     write_whole(path, new, LIMITS_MODE)
 

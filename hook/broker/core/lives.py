@@ -6,16 +6,14 @@ slots are cleared only for processes that are dead.
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
+from hook.broker.core.announcer import Announcer, Told
 from hook.broker.core.datagram import Datagram, Kind
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.journal import Announced, Journal
-from hook.broker.core.turns import Append, ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Watch
-from plimsoll.brokerwire import Announcement
+from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Watch
 from plimsoll.names import GpuUuid
-from plimsoll.times import rfc3339
 
 DENIED_PAUSE_S: Final = 1.0
 """A program that retries a refused allocation in a loop is announced once in this time, per GPU; every denial
@@ -45,14 +43,18 @@ class Life:
 
 
 class Lives:
-    """Every process that runs under a hook on this node, by container."""
+    """Every process that runs under a hook on this node, by container.
+
+    Attributes:
+        announcer: writes the journal, for everybody who has something to announce.
+    """
 
     def __init__(self, journal: Journal, boot_id: str) -> None:
         self._journal = journal
         self._boot_id = boot_id
         self._lives: dict[ContainerKey, dict[ProcessKey, Life]] = {}
         self._buried: deque[tuple[ContainerKey, ProcessKey]] = deque(maxlen=REMEMBERED_DEATHS)
-        self._shed_count = 0
+        self.announcer = Announcer(journal, self.rewrite)
         for known in journal.processes.values():
             container = ContainerKey(known.pod, known.container)
             life = Life(owner=0, contexts=set(known.contexts))
@@ -147,7 +149,7 @@ class Lives:
             if any(other.owner == process.owner != 0 for other in lives.values()):
                 return [_impostor(container, process)], None
             life = lives[process.key] = Life(owner=process.owner)
-            instructions += self._announce(container, process.key, "hello", now_s)
+            instructions += self.announcer.announce(container, process.key, "hello", now_s)
         life.owner = life.owner or process.owner
         if not life.watched:
             life.watched = True
@@ -161,14 +163,14 @@ class Lives:
         if life is None or gpu in life.contexts:
             return []
         life.contexts.add(gpu)
-        return self._announce(container, key, "context", now_s, Datagram(Kind.CONTEXT, 0, 0, gpu=gpu))
+        return self.announcer.announce(container, key, "context", now_s, Told(gpu=gpu))
 
     def _bury(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
         life = self._lives[container].pop(key)
         if not self._lives[container]:
             del self._lives[container]
         self._buried.append((container, key))
-        instructions = self._announce(container, key, "exited", now_s)
+        instructions = self.announcer.announce(container, key, "exited", now_s)
         if life.owner:
             instructions.append(ClearSlots(container, life.owner))
         return instructions
@@ -182,43 +184,14 @@ class Lives:
     def _tell(
         self, container: ContainerKey, key: ProcessKey, datagram: Datagram, now_s: float
     ) -> list[Instruction]:
-        what = datagram.kind.value
-        if self._journal.admits(what):
-            return self._announce(container, key, what, now_s, datagram)
-        return self._shed(1)
-
-    def _announce(
-        self,
-        container: ContainerKey,
-        key: ProcessKey,
-        what: str,
-        now_s: float,
-        datagram: Datagram = Datagram(Kind.HELLO, 0, 0),  # noqa: B008 - frozen
-    ) -> list[Instruction]:
-        announcement = Announcement(
-            seq=self._journal.next_seq,
-            what=what,
-            pod=container.pod,
-            container=container.container,
-            pid=key.pid,
-            start_ticks=key.start_ticks,
-            time=rfc3339(datetime.fromtimestamp(now_s, UTC)),
+        told = Told(
             gpu=datagram.gpu,
             requested_bytes=datagram.requested_bytes,
             used_bytes=datagram.used_bytes,
             line_bytes=datagram.line_bytes,
             text=datagram.text,
         )
-        shed = self._journal.append(announcement)
-        return [*self._shed(shed), self.rewrite()] if shed else [Append(announcement)]
-
-    def _shed(self, count: int) -> list[Instruction]:
-        """Say so at once, and then each time the number of lost announcements has doubled."""
-        before, self._shed_count = self._shed_count, self._shed_count + count
-        if self._shed_count.bit_length() == before.bit_length():
-            return []
-        remedy = "let a subscriber acknowledge"
-        return [Report("journal_is_full", {"lost_so_far": self._shed_count, "remedy": remedy})]
+        return self.announcer.announce_if_room(container, key, datagram.kind.value, now_s, told)
 
 
 def _has_passed(before_s: float | None, now_s: float) -> bool:

@@ -11,6 +11,7 @@ from hook.broker.core.checks import check, check_change
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
+from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.turns import (
     Append,
     Died,
@@ -21,6 +22,7 @@ from hook.broker.core.turns import (
     Record,
     RemovePod,
     SaveRecord,
+    SetLimits,
     Survey,
     Surveyed,
 )
@@ -82,14 +84,8 @@ class Node:
             InputError: a request cannot be fulfilled; nothing has changed.
         """
         match event:
-            case Register():
-                return self._register(event)
-            case Unregister():
-                return self._unregister(event.pod)
-            case Acknowledge():
-                return self._acknowledge(event)
-            case Measured():
-                return []
+            case Register() | Unregister() | Acknowledge() | Measured():
+                return self._asked(event)
             case Heard():
                 return self._heard(event, now_s)
             case Died():
@@ -98,6 +94,19 @@ class Node:
                 return self._surveyed(event, now_s)
             case _:
                 assert_never(event)
+
+    def _asked(self, request: Register | Unregister | Acknowledge | Measured) -> list[Instruction]:
+        match request:
+            case Register():
+                return self._register(request)
+            case Unregister():
+                return self._unregister(request.pod)
+            case Acknowledge():
+                return self._acknowledge(request)
+            case Measured():
+                return []
+            case _:
+                assert_never(request)
 
     def rewrite(self) -> Instruction:
         """The whole journal file anew, after one that could not be written."""
@@ -221,7 +230,16 @@ class Node:
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [LayOut(key, lines, clear_counts) for key, lines in pairs]
+        return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in pairs]
+
+    def _set_limits(self, containers: Iterable[ContainerKey]) -> list[Instruction]:
+        """Show these containers' processes the numbers as they now are; who is not registered has none."""
+        pairs = [(key, self.lines(key)) for key in sorted(containers)]
+        return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in pairs if lines is not None]
+
+    def _numbers(self, _container: ContainerKey, lines: ContainerLines) -> Numbers:
+        """What stands beside each of a container's lines, put together from who computes it."""
+        return tuple(PageNumbers(granted_bytes=line.line_bytes) for line in lines.lines)
 
     def _survey(self, container: ContainerKey) -> Survey:
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))

@@ -5,6 +5,7 @@
 
 import ctypes
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.facts import SlotUse
@@ -38,14 +39,35 @@ COUNTS_HEAD: Final = struct.Struct("<QII")
 _OWNER: Final = struct.Struct(f"<{SLOT_BYTES // 8}Q")
 
 
-def new_limits(container: ContainerLines) -> bytes:
+@dataclass(frozen=True, slots=True)
+class PageNumbers:
+    """What stands beside the line of one container on one GPU, and changes while its processes run.
+
+    Attributes:
+        granted_bytes: up to here without asking the broker; the line, unless the node overcommits.
+        context_bytes: what a new context costs there; 0 = not measured yet.
+        excess_bytes: what NVML shows of the container past its words.
+        is_wanted: somebody waits for memory there.
+    """
+
+    granted_bytes: int
+    context_bytes: int = 0
+    excess_bytes: int = 0
+    is_wanted: bool = False
+
+
+Numbers = tuple[PageNumbers, ...]
+"""One per line of a container, in their order."""
+
+
+def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:
     """A whole `limits` file, in its first consistent generation."""
-    return _limits(container, generation=2)
+    return _limits(container, numbers, generation=2)
 
 
-def limits_body(container: ContainerLines) -> bytes:
+def limits_body(container: ContainerLines, numbers: Numbers) -> bytes:
     """What follows the generation in `limits`."""
-    return _limits(container, generation=0)[BODY_OFFSET:]
+    return _limits(container, numbers, generation=0)[BODY_OFFSET:]
 
 
 def counts_head(slots_touched: int = 0) -> bytes:
@@ -89,7 +111,7 @@ def _claimed(counts: bytes) -> list[int]:
     return [n for n in range(min(whole, MAX_SLOTS)) if WORD.unpack_from(counts, owner_offset(n)) != (0,)]
 
 
-def _limits(container: ContainerLines, generation: int) -> bytes:
+def _limits(container: ContainerLines, numbers: Numbers, generation: int) -> bytes:
     flags = FLAG_WHOLE_GPUS * container.whole | FLAG_BEST_EFFORT * container.best_effort
     limits = Limits(
         magic=LIMITS_MAGIC,
@@ -99,16 +121,19 @@ def _limits(container: ContainerLines, generation: int) -> bytes:
         gpu_count=len(container.lines),
         flags=flags,
     )
-    for place, line in enumerate(container.lines):
-        limits.gpus[place] = _gpu_limit(line)
+    for place, (line, changing) in enumerate(zip(container.lines, numbers, strict=True)):
+        limits.gpus[place] = _gpu_limit(line, changing)
     return bytes(limits)
 
 
-def _gpu_limit(line: Line) -> GpuLimit:
+def _gpu_limit(line: Line, changing: PageNumbers) -> GpuLimit:
     return GpuLimit(
         uuid=line.gpu.encode("ascii"),
         line_bytes=line.line_bytes,
-        granted_bytes=line.line_bytes,
+        granted_bytes=changing.granted_bytes,
+        context_bytes=changing.context_bytes,
         share_pct=line.share_pct,
         limit_pct=line.limit_pct,
+        excess_bytes=changing.excess_bytes,
+        is_wanted=int(changing.is_wanted),
     )

@@ -13,6 +13,7 @@ from msgspec import Struct
 from hook.broker.core.datagram import Datagram
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
+from hook.broker.core.pages import Numbers
 from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
 from plimsoll.names import PodUid
 
@@ -69,12 +70,23 @@ class LayOut:
     """Make a container's directories, `limits`, `counts` and socket where missing; bring `limits` up to date.
 
     Attributes:
+        numbers: what stands beside each line.
         clear_counts: nothing in `counts` can be true any more (the machine was booted since).
     """
 
     container: ContainerKey
     lines: ContainerLines
+    numbers: Numbers
     clear_counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """Bring the `limits` of a container that was laid out up to date."""
+
+    container: ContainerKey
+    lines: ContainerLines
+    numbers: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +149,6 @@ class Report:
     details: Mapping[str, str | int] = field(default_factory=dict)
 
 
-Instruction = LayOut | SaveRecord | ClearSlots | Survey | RemovePod | Append | Rewrite | Watch | Report
+Instruction = (
+    LayOut | SetLimits | SaveRecord | ClearSlots | Survey | RemovePod | Append | Rewrite | Watch | Report
+)

@@ -14,7 +14,7 @@ from hook.broker.core.facts import (
     owner_word,
 )
 from hook.broker.core.journal import Journal
-from hook.broker.core.pages import claimed_slots, counts_head, new_limits
+from hook.broker.core.pages import PageNumbers, claimed_slots, counts_head, new_limits
 from plimsoll.brokerwire import Announcement, ContainerLines, Line, Register
 from plimsoll.errors import InputError
 from plimsoll.layout import MAX_SLOTS, Counts, Limits
@@ -101,12 +101,15 @@ def test_claimed_slots_are_read_whatever_the_files_length(owners: dict[int, int]
 
 def test_a_limits_page_is_what_the_layout_says() -> None:
     """Every declared number stands in its field, and the page begins even."""
-    page = Limits.from_buffer_copy(new_limits(pod(PODS[0], line_bytes=77).containers[0]))
+    numbers = tuple(
+        PageNumbers(granted_bytes=70, context_bytes=3, excess_bytes=5, is_wanted=True) for _ in GPUS
+    )
+    page = Limits.from_buffer_copy(new_limits(pod(PODS[0], line_bytes=77).containers[0], numbers))
     assert page.generation % 2 == 0
-    assert [(page.gpus[n].uuid.decode(), page.gpus[n].line_bytes) for n in range(page.gpu_count)] == [
-        (GPUS[0], 77),
-        (GPUS[1], 77),
-    ]
+    assert [page.gpus[n].uuid.decode() for n in range(page.gpu_count)] == list(GPUS)
+    first = page.gpus[0]
+    assert (first.line_bytes, first.granted_bytes, first.context_bytes) == (77, 70, 3)
+    assert (first.excess_bytes, first.is_wanted) == (5, 1)
 
 
 @pytest.mark.parametrize(
