@@ -141,6 +141,17 @@ bool plimsoll_resolve(enum plimsoll_library library) {
     return plimsoll_resolve_loader() && resolve_from(library, sonames[library]);
 }
 
+bool plimsoll_driver_has(enum plimsoll_library library, const char *name) {
+    if (!plimsoll_resolve(library))
+        return false;
+    int saved = errno;
+    void *handle = plimsoll.loader.dlopen(sonames[library], RTLD_LAZY | RTLD_NOLOAD);
+    bool is_there = handle && plimsoll.loader.dlsym(handle, name);
+    (void)plimsoll.loader.dlerror();
+    errno = saved;
+    return is_there;
+}
+
 /* `libcuda.so.1` in any folder and under any version: the soname without its last ".1" begins the name. */
 static const char *driver_file_of(enum plimsoll_library library, const void *function) {
     Dl_info object;

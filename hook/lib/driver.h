@@ -23,6 +23,9 @@ bool plimsoll_resolve_around(enum plimsoll_library library, const void *function
 /* Whether a function lies in a file named like the driver's, if perhaps another than the one resolved. */
 bool plimsoll_is_in_driver_file(enum plimsoll_library library, const void *function);
 
+/* Whether the loaded library itself defines this name, hooked or not. */
+bool plimsoll_driver_has(enum plimsoll_library library, const char *name);
+
 /* Finds glibc's look-ups; false only without any. */
 bool plimsoll_resolve_loader(void);
 

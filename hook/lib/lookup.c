@@ -16,6 +16,7 @@
 
 #include "attach.h"
 #include "driver.h"
+#include "known.h"
 #include "messages.h"
 
 static void *as_object(plimsoll_function function) {
@@ -62,8 +63,8 @@ static void *found_by(enum plimsoll_index hook, void *handle) {
 
 static enum plimsoll_index hook_asked_for(const char *name) {
     enum plimsoll_index hook = name ? plimsoll_hook_named(name) : HOOK_END;
-    if (name && hook == HOOK_END)
-        plimsoll_report_unknown(name);
+    if (name && hook == HOOK_END && plimsoll_is_unclassified(name) && plimsoll_driver_has(LIBRARY_CUDA, name))
+        plimsoll_tell_unknown(name);
     return hook;
 }
 
@@ -159,17 +160,16 @@ ENTRY(dlvsym)
 
 /* The driver chose the variant by cudaVersion and flags: the hook that stands for exactly that pointer is
  * the right one, `_ptsz` and all. A pointer of no hook goes out as it came; if it answers to the name of a
- * hooked function it is a variant newer than this library, whose arguments are unknown here: reported. */
+ * hooked function it is a variant newer than this library, whose arguments are unknown here: reported, like a
+ * function that nobody has looked at. */
 static void substitute(const char *symbol, void **function) {
     if (!symbol || !function || !*function)
         return;
     plimsoll_function wrapper = plimsoll_wrapper_of(as_function(*function));
     if (wrapper)
         *function = as_object(wrapper);
-    else if (plimsoll_hook_named(symbol) != HOOK_END)
+    else if (plimsoll_hook_named(symbol) != HOOK_END || plimsoll_is_unclassified(symbol))
         plimsoll_tell_unknown(symbol);
-    else
-        plimsoll_report_unknown(symbol);
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {

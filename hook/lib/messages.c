@@ -133,10 +133,3 @@ void plimsoll_tell_unknown(const char *function) {
     else if (__atomic_fetch_add(&plimsoll.unknown_count, 1, __ATOMIC_RELAXED) < UNKNOWN_LIMIT)
         send_unknown(function);
 }
-
-void plimsoll_report_unknown(const char *function) {
-    bool is_allocation =
-        strncmp(function, "cuMemAlloc", 10) == 0 || strncmp(function, "cuMemCreate", 11) == 0;
-    if (is_allocation && strncmp(function, "cuMemAllocHost", 14) != 0)
-        plimsoll_tell_unknown(function);
-}

@@ -17,8 +17,4 @@ void plimsoll_tell_unknown(const char *function);
 /* What plimsoll_tell_unknown kept while there was no slot. */
 void plimsoll_tell_kept(void);
 
-/* Like plimsoll_tell_unknown, if the name looks like a function that allocates GPU memory and is not known
- * here. */
-void plimsoll_report_unknown(const char *function);
-
 #endif
