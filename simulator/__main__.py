@@ -1,0 +1,97 @@
+"""`python -m simulator`: replays an experiment, prints its tables and, last, one line of JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from plimsoll.errors import InputError
+from plimsoll.quantity import parse_whole
+from simulator.convgpu import experiment, paper, report
+from simulator.convgpu.workload import DURATIONS, USABLE_BYTES
+
+BAD_INPUT: Final = 2
+TABLE_WIDTH: Final = 110
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay what the words ask for; 0, or 2 for options that cannot work."""
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    experiments = parser.add_subparsers(required=True, metavar="EXPERIMENT")
+    convgpu = experiments.add_parser(
+        "convgpu", help="ConVGPU, Tables IV and V: 4 to 38 containers on one 5 GB GPU"
+    )
+    convgpu.add_argument(
+        "--containers", default="", help="how many, as in 4,16,38; all of the paper's unless given"
+    )
+    convgpu.add_argument(
+        "--draws", type=int, default=100, help="draws per number of containers (%(default)s)"
+    )
+    convgpu.add_argument("--seed", type=int, default=0, help="the first draw (%(default)s)")
+    convgpu.add_argument(
+        "--rule", choices=list(experiment.RULES), default="convgpu", help="who gives memory when"
+    )
+    convgpu.add_argument(
+        "--durations", choices=list(DURATIONS), default="by-type", help="how long each type runs"
+    )
+    convgpu.add_argument("--memory", default=str(USABLE_BYTES), help="what the card has, as in 4800Mi")
+    convgpu.add_argument("--charts", type=Path, help="a folder for two SVG pictures")
+    try:
+        return _convgpu(parser.parse_args(words))
+    except InputError as error:
+        sys.stderr.write(f"simulator: {error}\n")
+        return BAD_INPUT
+
+
+def _convgpu(given: argparse.Namespace) -> int:
+    plan = experiment.Plan(
+        counts=_counts(given.containers),
+        seeds=tuple(range(given.seed, given.seed + _draws(given.draws))),
+        durations=given.durations,
+        usable_bytes=_memory(given.memory),
+    )
+    cells = experiment.run(experiment.RULES[given.rule], plan)
+    console = Console(width=TABLE_WIDTH)
+    for what in (report.FINISHED, report.SUSPENDED):
+        console.print(report.table(what, given.rule, cells))
+    if given.charts is not None:
+        for path in report.write_charts(given.charts, cells):
+            console.print(f"wrote {path}")
+    result = {f"{what}_s": report.as_json(what, cells) for what in (report.FINISHED, report.SUSPENDED)}
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 0
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    if not text:
+        return paper.COUNTS
+    try:
+        counts = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        counts = ()
+    if not counts or min(counts) < 1:
+        raise InputError(
+            "--containers", text, "is not a list of numbers above 0", "write for example 4,16,38"
+        )
+    return counts
+
+
+def _draws(count: int) -> int:
+    if count < 1:
+        raise InputError("--draws", count, "is below 1", "ask for one draw or more")
+    return count
+
+
+def _memory(text: str) -> int:
+    usable_bytes = parse_whole(text, "--memory", "bytes")
+    if usable_bytes < (largest := experiment.LARGEST_BYTES):
+        raise InputError("--memory", text, "cannot hold the largest type", f"give {largest} bytes or more")
+    return usable_bytes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The experiment as a whole: every count and policy over many draws, in numbers beside the paper's."""
+
+import random
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from plimsoll.quantity import MIB
+from simulator.convgpu import paper
+from simulator.convgpu.workload import DURATIONS, MEMORY_MIB, USABLE_BYTES, draw
+from simulator.core.at_creation import AtCreation, choices
+from simulator.core.replay import Giver, Replay, replay
+
+LARGEST_BYTES: Final = max(MEMORY_MIB.values()) * MIB
+
+GiverFor = Callable[[str, int, int], Giver]
+"""A fresh giver for a policy, the card's usable bytes, and a seed for what it draws at random."""
+
+
+def at_creation(policy: str, usable_bytes: int, seed: int) -> Giver:
+    """ConVGPU's own rule."""
+    return AtCreation(usable_bytes, choices(random.Random(seed).randrange)[policy])
+
+
+RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"convgpu": at_creation})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to replay.
+
+    Attributes:
+        counts: numbers of containers.
+        policies: by our names.
+        seeds: each is one draw per count, the same under every policy and rule.
+        durations: a key of `workload.DURATIONS`.
+        usable_bytes: of the card.
+        context_bytes: what each program asks for first and separately.
+    """
+
+    counts: tuple[int, ...] = paper.COUNTS
+    policies: tuple[str, ...] = paper.POLICIES
+    seeds: tuple[int, ...] = tuple(range(100))
+    durations: str = "by-type"
+    usable_bytes: int = USABLE_BYTES
+    context_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One count under one policy.
+
+    Attributes:
+        finished_s, suspended_s: one figure a draw; empty if in any draw a container never ran, as the rest would be
+            the easier ones.
+        stuck_ratio: the share of draws in which somebody never ran, 0 to 1.
+    """
+
+    policy: str
+    count: int
+    finished_s: tuple[float, ...]
+    suspended_s: tuple[float, ...]
+    stuck_ratio: float
+
+    @property
+    def paper_finished_s(self) -> float | None:
+        """Table IV; None for a count that the paper has not."""
+        return paper.FINISHED_S[self.policy].get(self.count)
+
+    @property
+    def paper_suspended_s(self) -> float | None:
+        """Table V; likewise."""
+        return paper.SUSPENDED_S[self.policy].get(self.count)
+
+
+def run_cell(rule: GiverFor, policy: str, count: int, plan: Plan) -> Cell:
+    """Replay every draw of one count under one policy."""
+    replays = tuple(run_draw(rule, policy, count, seed, plan) for seed in plan.seeds)
+    stuck_count = sum(bool(one.stuck or one.refused) for one in replays)
+    told = () if stuck_count else replays
+    return Cell(
+        policy,
+        count,
+        tuple(one.finished_s for one in told),
+        tuple(one.suspended_s for one in told),
+        stuck_count / len(replays),
+    )
+
+
+def run_draw(rule: GiverFor, policy: str, count: int, seed: int, plan: Plan) -> Replay:
+    """Replay one draw under one policy."""
+    containers = draw(count, seed, DURATIONS[plan.durations], plan.context_bytes)
+    return replay(containers, rule(policy, plan.usable_bytes, seed))
+
+
+def run(rule: GiverFor, plan: Plan) -> list[Cell]:
+    """Replay everything under one rule."""
+    return [run_cell(rule, policy, count, plan) for count in plan.counts for policy in plan.policies]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Figures over draws, in seconds; `paper_pct` is the share of draws at or below the paper's figure."""
+
+    mean: float
+    deviation: float
+    paper: float | None
+    paper_pct: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the paper's."""
+        return self.mean / self.paper if self.paper else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the line of JSON."""
+        found = {"mean": self.mean, "sd": self.deviation, "paper": self.paper, "ratio": self.ratio}
+        return {name: None if value is None else round(value, 2) for name, value in found.items()} | {
+            "paper_pct": None if self.paper_pct is None else round(self.paper_pct)
+        }
+
+
+def spread(figures: Sequence[float], papers: float | None) -> Spread | None:
+    """Mean and standard deviation; None where there is no figure."""
+    if not figures:
+        return None
+    below = sum(figure <= papers for figure in figures) if papers is not None else None
+    return Spread(
+        statistics.fmean(figures),
+        statistics.pstdev(figures),
+        papers,
+        None if below is None else 100 * below / len(figures),
+    )
+
+
+def level(cells: Iterable[Cell], policy: str) -> tuple[float, float] | None:
+    """Finished and suspended time over the paper's, each summed over the counts; None if a count has no figure."""
+    own = [cell for cell in cells if cell.policy == policy and cell.paper_finished_s]
+    if not own or not all(cell.finished_s for cell in own):
+        return None
+    finished = sum(statistics.fmean(cell.finished_s) for cell in own)
+    suspended = sum(statistics.fmean(cell.suspended_s) for cell in own)
+    return (
+        finished / sum(cell.paper_finished_s or 0.0 for cell in own),
+        suspended / sum(cell.paper_suspended_s or 0.0 for cell in own),
+    )

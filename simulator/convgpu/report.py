@@ -1,0 +1,82 @@
+"""The experiment's figures for people (tables, charts) and for programs (one JSON object)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from simulator.charts import Line, line_chart
+from simulator.convgpu.experiment import Cell, Spread, level, spread
+
+COLOURS: Final = {"fifo": "#1b6ca8", "best-fit": "#c0392b", "recent-use": "#2e8b57", "random": "#8e5ea2"}
+
+FINISHED: Final = "finished"
+SUSPENDED: Final = "suspended"
+
+_FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
+    FINISHED: lambda cell: spread(cell.finished_s, cell.paper_finished_s),
+    SUSPENDED: lambda cell: spread(cell.suspended_s, cell.paper_suspended_s),
+}
+_TITLES: Final = {
+    FINISHED: "all containers finished (Table IV)",
+    SUSPENDED: "average suspended time (Table V)",
+}
+
+
+def table(what: str, rule: str, cells: Sequence[Cell]) -> Table:
+    """One row a count, per policy mean ± standard deviation over draws and the paper's figure, in seconds."""
+    policies = list(dict.fromkeys(cell.policy for cell in cells))
+    shown = Table(title=f"{rule}: {_TITLES[what]}, s", caption="ours ± over draws | paper | ours / paper")
+    shown.add_column("containers", justify="right")
+    for policy in policies:
+        shown.add_column(policy, justify="right")
+    for count in dict.fromkeys(cell.count for cell in cells):
+        row = {cell.policy: _words(what, cell) for cell in cells if cell.count == count}
+        shown.add_row(str(count), *(row[policy] for policy in policies))
+    levels = [level(cells, policy) for policy in policies]
+    shown.add_section()
+    index = 0 if what == FINISHED else 1
+    shown.add_row("all", *("–" if found is None else f"× {found[index]:.2f}" for found in levels))
+    return shown
+
+
+def _words(what: str, cell: Cell) -> str:
+    figures = _FIGURES[what](cell)
+    if figures is None:
+        return f"{cell.stuck_ratio:.0%} of draws stuck"
+    papers = "" if figures.paper is None else f" | {figures.paper:.0f} | {figures.ratio:.2f}"
+    return f"{figures.mean:.0f} ± {figures.deviation:.0f}{papers}"
+
+
+def as_json(what: str, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+    """By policy and count: mean, standard deviation, the paper's figure, ratio, its percentile among the draws."""
+    found: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        figures = _FIGURES[what](cell)
+        stuck = {"stuck_ratio": round(cell.stuck_ratio, 2)} if cell.stuck_ratio else {}
+        found.setdefault(cell.policy, {})[str(cell.count)] = (figures.as_json() if figures else {}) | stuck
+    return found
+
+
+def chart(what: str, cells: Sequence[Cell]) -> str:
+    """Four lines of ours, solid, and the paper's, dashed, over the number of containers."""
+    lines = []
+    for policy, colour in COLOURS.items():
+        figures = [(cell.count, _FIGURES[what](cell)) for cell in cells if cell.policy == policy]
+        known = [(float(count), found) for count, found in figures if found is not None]
+        ours = tuple((count, found.mean) for count, found in known)
+        papers = tuple((count, found.paper) for count, found in known if found.paper is not None)
+        lines += [Line(policy, colour, ours)] if ours else []
+        lines += [Line(f"{policy}, paper", colour, papers, dashed=True)] if papers else []
+    return line_chart(_TITLES[what].capitalize(), "containers", "s", lines)
+
+
+def write_charts(folder: Path, cells: Sequence[Cell]) -> list[Path]:
+    """Write both charts into a folder, which is made if it is not there; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for what in (FINISHED, SUSPENDED):
+        paths.append(folder / f"convgpu-{what}.svg")
+        paths[-1].write_text(chart(what, cells))
+    return paths

@@ -1,0 +1,71 @@
+"""The experiment's containers: Table III's types, drawn at random, one every five seconds.
+
+What the paper leaves open, and what is taken here:
+
+* How long each type runs. It says "varies by the size, from 5 seconds to 45 seconds". `BY_TYPE` climbs evenly, 8 s
+  a type; `BY_MEMORY` climbs with the bytes, so that only the largest runs long. Taken is `BY_TYPE`, because its
+  finished times lie nearer to the paper's over all counts; their level is thus fitted and proves nothing. What can
+  be compared is how they grow with the count, and how the policies differ.
+* What the card has. A K20m is "5GB"; its error correction (ECC, on as delivered) takes a sixteenth: 4800 MiB.
+* Whether the process's own 66 MiB (§III.D) lie within a type's memory. Here they do.
+"""
+
+import random
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from plimsoll.quantity import MIB
+from simulator.core.replay import Container
+
+INTERVAL_S: Final = 5.0
+USABLE_BYTES: Final = 4800 * MIB
+
+MEMORY_MIB: Final[Mapping[str, int]] = MappingProxyType(
+    {"nano": 128, "micro": 256, "small": 512, "medium": 1024, "large": 2048, "xlarge": 4096}
+)
+"""Table III: GPU memory by type."""
+
+SHORTEST_S: Final = 5.0
+LONGEST_S: Final = 45.0
+
+BY_TYPE: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        name: SHORTEST_S + (LONGEST_S - SHORTEST_S) * index / (len(MEMORY_MIB) - 1)
+        for index, name in enumerate(MEMORY_MIB)
+    }
+)
+"""Seconds by type: 5, 13, 21, 29, 37, 45."""
+
+BY_MEMORY: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        name: SHORTEST_S + (LONGEST_S - SHORTEST_S) * (mib - 128) / (4096 - 128)
+        for name, mib in MEMORY_MIB.items()
+    }
+)
+"""Seconds by type: 5, 6.3, 8.9, 14, 24.4, 45."""
+
+DURATIONS: Final = MappingProxyType({"by-type": BY_TYPE, "by-memory": BY_MEMORY})
+
+
+def draw(
+    count: int, seed: int, durations: Mapping[str, float] = BY_TYPE, context_bytes: int = 0
+) -> tuple[Container, ...]:
+    """So many containers of types drawn with equal chance; the same for the same count and seed, always.
+
+    Args:
+        count: how many, 1 or more.
+        seed: which draw.
+        durations: seconds by type.
+        context_bytes: asked for first and separately, out of the type's memory; 0 for everything in one piece.
+    """
+    chance = random.Random(f"{count}/{seed}")
+    types = list(MEMORY_MIB)
+    return tuple(container(index, chance.choice(types), durations, context_bytes) for index in range(count))
+
+
+def container(index: int, kind: str, durations: Mapping[str, float], context_bytes: int) -> Container:
+    """The container of this type that comes as number `index`, counted from 0."""
+    line_bytes = MEMORY_MIB[kind] * MIB
+    asks_bytes = (context_bytes, line_bytes - context_bytes) if context_bytes else (line_bytes,)
+    return Container(f"{index:02}-{kind}", index * INTERVAL_S, asks_bytes, durations[kind])

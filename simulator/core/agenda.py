@@ -1,0 +1,26 @@
+"""What happens next: events in the order of their time, and of their rank where times are equal."""
+
+import heapq
+from typing import Generic, TypeVar
+
+E = TypeVar("E")
+
+
+class Agenda(Generic[E]):
+    """A queue of events. Equal time and rank: first come, first out, so that a replay is deterministic."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int, E]] = []
+        self._added = 0
+
+    def add(self, time_s: float, rank: int, event: E) -> None:
+        """Have an event happen at `time_s` seconds, before events of a higher rank at that time."""
+        heapq.heappush(self._heap, (time_s, rank, self._added, event))
+        self._added += 1
+
+    def next(self) -> tuple[float, E] | None:
+        """Take out the next event and its time; None when nothing is left to happen."""
+        if not self._heap:
+            return None
+        time_s, _, _, event = heapq.heappop(self._heap)
+        return time_s, event
