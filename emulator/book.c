@@ -173,6 +173,11 @@ void book_refund(struct book *book, int gpu, uint64_t bytes) {
     book_unlock(book);
 }
 
+void book_note(struct book *book, int gpu, enum book_purpose purpose, int64_t change_bytes) {
+    __atomic_add_fetch(&own_share(book, gpu)->purpose_bytes[purpose], (uint64_t)change_bytes,
+                       __ATOMIC_RELAXED);
+}
+
 void book_count_context(struct book *book, int gpu, int change) {
     book_lock(book);
     own_share(book, gpu)->contexts += (uint32_t)change;

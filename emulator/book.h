@@ -22,12 +22,22 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 1,
+    BOOK_VERSION = 2,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 32,  /* turns remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
     BOOK_MAX_EVENTS = 64,
     BOOK_NAME_BYTES = 16,
+};
+
+/* What part of a process's memory is for: told beside the total, never counted in it. */
+enum book_purpose {
+    BOOK_CONTEXTS,
+    BOOK_POOLED, /* reserved by pools; BOOK_POOLED_FREE of it unused */
+    BOOK_POOLED_FREE,
+    BOOK_GRAPHS, /* reserved by the pool for graphs */
+    BOOK_MODULES,
+    BOOK_PURPOSES,
 };
 
 /* A stretch of time in which one process ran without interruption. */
@@ -39,10 +49,11 @@ struct book_span {
 
 /* What one process has and does on one GPU. */
 struct book_share {
-    uint64_t used_bytes; /* lock; contexts included */
-    uint64_t peak_bytes; /* lock */
-    uint32_t contexts;   /* lock; NVML lists the process while this is above zero */
-    uint32_t working;    /* clock_lock; 1 from the arrival of work until all of it is done */
+    uint64_t used_bytes;                   /* lock; contexts included */
+    uint64_t peak_bytes;                   /* lock */
+    uint32_t contexts;                     /* lock; NVML lists the process while this is above zero */
+    uint64_t purpose_bytes[BOOK_PURPOSES]; /* atomic; parts of used_bytes */
+    uint32_t working; /* clock_lock; 1 from the arrival of work until all of it is done */
     /* All below: clock_lock. */
     uint64_t issued_ns;     /* device time of all work handed over so far; only grows */
     uint64_t busy_ns;       /* of it, what has run; only grows, never past issued_ns */
@@ -124,6 +135,7 @@ struct book_process {
     uint32_t contexts;
     uint32_t reserved;
     uint64_t used_bytes, peak_bytes;
+    uint64_t purpose_bytes[BOOK_PURPOSES];
     uint64_t busy_ns, unfinished_ns, launches;
     uint64_t claimed_ns;
     char name[BOOK_NAME_BYTES];
@@ -150,6 +162,8 @@ void book_leave(struct book *book);
 /* Charges `bytes` on a GPU to this process; false if the card has no room, after clearing away the dead. */
 bool book_charge(struct book *book, int gpu, uint64_t bytes);
 void book_refund(struct book *book, int gpu, uint64_t bytes);
+/* Says what a part of this process's charge is for. */
+void book_note(struct book *book, int gpu, enum book_purpose purpose, int64_t change_bytes);
 /* Counts contexts of this process on a GPU: NVML lists it while there is one. */
 void book_count_context(struct book *book, int gpu, int change);
 /* Bytes that no living process and not the driver has. */

@@ -11,12 +11,20 @@
 
 enum { XID_EVENT = 8 }; /* nvmlEventTypeXidCriticalError */
 
+static const char *const purposes[BOOK_PURPOSES] = {
+    [BOOK_CONTEXTS] = "context_bytes",        [BOOK_POOLED] = "pooled_bytes",
+    [BOOK_POOLED_FREE] = "pooled_free_bytes", [BOOK_GRAPHS] = "graph_bytes",
+    [BOOK_MODULES] = "module_bytes",
+};
+
 static void print_process(const struct book_process *process) {
     printf("{\"pid\": %u, \"slot\": %u, \"name\": \"", process->pid, process->slot);
     for (const char *c = process->name; *c; c++)
         printf(*c == '"' || *c == '\\' || (unsigned char)*c < ' ' ? "\\u%04x" : "%c", (unsigned char)*c);
     printf("\", \"contexts\": %u, \"used_bytes\": %llu, \"peak_bytes\": %llu, ", process->contexts,
            (unsigned long long)process->used_bytes, (unsigned long long)process->peak_bytes);
+    for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
+        printf("\"%s\": %llu, ", purposes[purpose], (unsigned long long)process->purpose_bytes[purpose]);
     printf("\"busy_ns\": %llu, \"unfinished_ns\": %llu, \"launches\": %llu}",
            (unsigned long long)process->busy_ns, (unsigned long long)process->unfinished_ns,
            (unsigned long long)process->launches);

@@ -23,6 +23,8 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
     process->reserved = 0;
     process->used_bytes = share->used_bytes;
     process->peak_bytes = share->peak_bytes;
+    for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
+        process->purpose_bytes[purpose] = __atomic_load_n(&share->purpose_bytes[purpose], __ATOMIC_RELAXED);
     process->busy_ns = share->busy_ns;
     process->unfinished_ns = share->unfinished_ns;
     if (share->working)

@@ -4,8 +4,7 @@
 
 #include "context.h"
 #include "event.h"
-#include "graph.h"
-#include "memory.h"
+#include "graph_memory.h"
 #include "pool.h"
 #include "stream.h"
 #include "submit.h"
@@ -140,6 +139,8 @@ static CUresult record(CUstream stream, CUevent event) {
 }
 
 static CUresult add(CUstream stream, const struct work *work, CUgraphNode *result) {
+    if (work->type == CU_GRAPH_NODE_TYPE_GRAPH && graph_memory_in((CUgraph)(uintptr_t)work->params))
+        return CUDA_ERROR_NOT_SUPPORTED;
     CUgraphNode node = graph_add(stream->capture->graph, work->type, stream->tips, stream->tip_count);
     if (!node || !capture_set_tips(stream, &node, 1))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,20 +167,22 @@ CUresult capture_allocation(CUstream stream, CUmemoryPool pool, CUdeviceptr *add
     struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    uint64_t base = pool_take(pool, stream->context, bytes);
-    CUresult result = base ? add(stream, &work, &node) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pool->device}},
+        .bytesize = bytes};
+    struct graph_allocation *allocation;
+    CUresult result = graph_memory_new(&params, &allocation);
     if (result)
         return result;
-    *address = node->address = node->allocation.dptr = base;
-    node->allocation.bytesize = bytes;
+    result = add(stream, &work, &node);
+    if (result) {
+        graph_memory_drop(allocation);
+        return result;
+    }
+    node->allocation = allocation;
+    *address = node->address = allocation->base;
     return CUDA_SUCCESS;
-}
-
-bool capture_owns(CUstream stream, CUdeviceptr address) {
-    for (CUgraphNode node = stream->capture->graph->first; node; node = node->next)
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->address == address)
-            return true;
-    return false;
 }
 
 CUresult capture_free(CUstream stream, CUdeviceptr address) {
@@ -187,6 +190,8 @@ CUresult capture_free(CUstream stream, CUdeviceptr address) {
     struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_MEM_FREE};
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (graph_memory_frees(stream->capture->graph, address))
+        return CUDA_ERROR_INVALID_VALUE;
     CUresult result = add(stream, &work, &node);
     if (result == CUDA_SUCCESS)
         node->address = address;

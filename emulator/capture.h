@@ -11,9 +11,8 @@ struct capture;
 bool capture_permits(void);
 /* Adds work to the graph being captured on this stream. */
 CUresult capture_work(CUstream stream, const struct work *work);
-/* Stream-ordered memory within a capture: its graph owns what it allocates. */
+/* Stream-ordered memory within a capture becomes nodes. Only what a graph allocated can be freed there. */
 CUresult capture_allocation(CUstream stream, CUmemoryPool pool, CUdeviceptr *address, size_t bytes);
-bool capture_owns(CUstream stream, CUdeviceptr address);
 CUresult capture_free(CUstream stream, CUdeviceptr address);
 void capture_invalidate(struct capture *capture);
 /* Would work on this stream implicitly depend on a stream that captures? (The legacy default stream and

@@ -3,6 +3,7 @@
 
 #include "capture.h"
 #include "event.h"
+#include "graph_memory.h"
 #include "memory.h"
 #include "module.h"
 #include "pool.h"
@@ -31,6 +32,8 @@ static bool activate(CUcontext context) {
     if (!book_charge(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes))
         return false;
     book_count_context(&driver.book, context->gpu, 1);
+    book_note(&driver.book, context->gpu, BOOK_CONTEXTS,
+              (int64_t)driver.book.node.gpus[context->gpu].context_bytes);
     context->charged = true;
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
     context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
@@ -40,6 +43,13 @@ static bool activate(CUcontext context) {
     context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     context->legacy = stream_new(context, 0, 0);
     return context->legacy != NULL;
+}
+
+static bool is_in_use(CUdevice device) {
+    for (CUcontext context = first; context; context = context->next)
+        if (context->device == device && context->charged)
+            return true;
+    return false;
 }
 
 /* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
@@ -52,9 +62,13 @@ static void deactivate(CUcontext context) {
     if (context->charged) {
         book_refund(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes);
         book_count_context(&driver.book, context->gpu, -1);
+        book_note(&driver.book, context->gpu, BOOK_CONTEXTS,
+                  -(int64_t)driver.book.node.gpus[context->gpu].context_bytes);
     }
     context->charged = false;
     context->uses = 0;
+    if (!is_in_use(context->device))
+        graph_memory_leave(context->device);
 }
 
 static CUcontext make(CUdevice device, unsigned flags) {

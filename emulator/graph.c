@@ -2,11 +2,15 @@
 
 #include <string.h>
 
-#include "memory.h"
+#include "graph_memory.h"
 #include "module.h"
 
 CUgraph graph_new(void) {
-    return object_new(OBJECT_GRAPH, sizeof(struct CUgraph_st));
+    static unsigned long long last_id; /* lock */
+    CUgraph graph = object_new(OBJECT_GRAPH, sizeof *graph);
+    if (graph)
+        graph->id = ++last_id;
+    return graph;
 }
 
 bool graph_owns_all(CUgraph graph, const CUgraphNode *nodes, size_t count) {
@@ -80,11 +84,8 @@ CUresult graph_set_work(CUgraphNode node, const struct work *work) {
 }
 
 static void free_node(CUgraphNode node) {
-    struct allocation *owned = NULL;
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->origin)
-        owned = memory_find(node->address);
-    if (owned && owned->base == node->address)
-        memory_release(owned);
+    if (node->allocation)
+        graph_memory_drop(node->allocation);
     if (node->child)
         graph_free(node->child);
     free(node->dependencies);
@@ -146,6 +147,8 @@ static bool copy_contents(CUgraphNode copy, CUgraphNode origin) {
     copy->fill = origin->fill;
     copy->address = origin->address;
     copy->allocation = origin->allocation;
+    if (copy->allocation)
+        graph_memory_use(copy->allocation);
     copy->child = origin->child ? graph_clone(origin->child) : NULL;
     if (copy->child)
         copy->child->is_child = true;
@@ -183,5 +186,6 @@ CUgraph graph_clone(CUgraph graph) {
         return NULL;
     }
     clone->source = graph;
+    clone->source_id = graph->id;
     return clone;
 }

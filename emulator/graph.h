@@ -21,9 +21,9 @@ struct CUgraphNode_st {
     void *parameters[1];
     CUDA_MEMCPY3D copy;
     CUDA_MEMSET_NODE_PARAMS fill;
-    CUgraph child;       /* owned */
-    CUdeviceptr address; /* of memory nodes */
-    CUDA_MEM_ALLOC_NODE_PARAMS allocation;
+    CUgraph child;                       /* owned */
+    CUdeviceptr address;                 /* of memory nodes */
+    struct graph_allocation *allocation; /* of a node that allocates; graph_memory.h */
 };
 
 struct CUgraph_st {
@@ -31,6 +31,8 @@ struct CUgraph_st {
     CUgraphNode first, last;
     size_t node_count;
     CUgraph source; /* of a clone */
+    unsigned long long id, source_id;
+    unsigned instances; /* executable graphs made of it that live */
     bool is_child;
 };
 

@@ -2,10 +2,8 @@
 #include "capture.h"
 #include "context.h"
 #include "copy.h"
-#include "graph.h"
+#include "graph_memory.h"
 #include "launch.h"
-#include "memory.h"
-#include "pool.h"
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     CUresult entered = driver_enter();
@@ -33,6 +31,8 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
         return entered;
     if (!clone || !object_is(graph, OBJECT_GRAPH))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph_memory_in(graph))
+        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     *clone = graph_clone(graph);
     return driver_leave(*clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -155,7 +155,9 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
     CUresult result = enter(graph, node, dependencies, count, child, &context);
     if (result)
         return result;
-    result = object_is(child, OBJECT_GRAPH) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    result = !object_is(child, OBJECT_GRAPH) ? CUDA_ERROR_INVALID_VALUE
+             : graph_memory_in(child)        ? CUDA_ERROR_NOT_SUPPORTED
+                                             : CUDA_SUCCESS;
     result = add(node, graph, dependencies, count, result, &work);
     if (result == CUDA_SUCCESS) {
         (*node)->child = graph_clone(child);
@@ -183,37 +185,4 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgra
 CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                  size_t count, CUevent event) {
     return add_event(node, graph, dependencies, count, event, WORK_WAIT, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-}
-
-CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    CUcontext context;
-    struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
-    CUresult result = enter(graph, node, dependencies, count, params, &context);
-    if (result)
-        return result;
-    if (!params->bytesize || !driver_has_device(params->poolProps.location.id))
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    CUmemoryPool pool = pool_current(params->poolProps.location.id);
-    uint64_t base = pool ? pool_take(pool, context, params->bytesize) : 0;
-    result = add(node, graph, dependencies, count, base ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY, &work);
-    if (result == CUDA_SUCCESS) {
-        params->dptr = (*node)->address = base;
-        (*node)->allocation = *params;
-    }
-    return driver_leave(result);
-}
-
-CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                               size_t count, CUdeviceptr address) {
-    CUcontext context;
-    struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_MEM_FREE};
-    CUresult result = enter(graph, node, dependencies, count, &work, &context);
-    if (result)
-        return result;
-    result = memory_find(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    result = add(node, graph, dependencies, count, result, &work);
-    if (result == CUDA_SUCCESS)
-        (*node)->address = address;
-    return driver_leave(result);
 }

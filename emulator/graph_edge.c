@@ -1,5 +1,5 @@
 /* The nodes and edges of a graph. */
-#include "graph.h"
+#include "graph_memory.h"
 
 static CUresult enter(CUgraph graph) {
     CUresult entered = driver_enter();
@@ -125,6 +125,8 @@ CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const
         return entered;
     if (!graph_owns_all(graph, from, count) || !graph_owns_all(graph, to, count))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph_memory_in(graph))
+        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     for (size_t i = 0; i < count; i++)
         if (!forget(to[i], from[i]))
             return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -137,6 +139,8 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
         return entered;
     if (!object_is(node, OBJECT_NODE))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph_memory_in(node->graph))
+        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     graph_remove(node);
     return driver_leave(CUDA_SUCCESS);
 }

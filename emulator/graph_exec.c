@@ -1,7 +1,8 @@
 /* Executable graphs: instantiated, updated, launched. */
 #include "capture.h"
+#include "context.h"
 #include "event.h"
-#include "graph.h"
+#include "graph_memory.h"
 #include "launch.h"
 #include "submit.h"
 
@@ -47,12 +48,15 @@ static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long lo
         return CUDA_ERROR_INVALID_VALUE;
     if (!object_is(graph, OBJECT_GRAPH))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (graph_memory_in(graph) && graph->instances)
+        return CUDA_ERROR_INVALID_VALUE; /* its addresses can be in use once only */
     CUgraphExec exec = object_new(OBJECT_GRAPH_EXEC, sizeof *exec);
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec->graph = graph_clone(graph);
     exec->flags = flags;
     if (exec->graph && sort(exec->graph)) {
+        graph->instances++;
         *result = exec;
         return CUDA_SUCCESS;
     }
@@ -63,10 +67,26 @@ static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long lo
     return failure;
 }
 
+static void discard(CUgraphExec exec) {
+    graph_memory_destroyed(exec);
+    CUgraph source = exec->graph->source; /* may be gone, and its address used again */
+    if (object_is(source, OBJECT_GRAPH) && source->id == exec->graph->source_id)
+        source->instances--;
+    graph_free(exec->graph);
+    object_free(exec);
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     CUcontext context;
     CUresult entered = driver_enter_context(&context);
-    return entered ? entered : driver_leave(instantiate(exec, graph, flags));
+    if (entered)
+        return entered;
+    CUresult result = instantiate(exec, graph, flags);
+    if (result == CUDA_SUCCESS && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
+        result = graph_memory_upload(*exec, context->legacy);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && object_is(*exec, OBJECT_GRAPH_EXEC))
+        discard(*exec);
+    return driver_leave(result);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
@@ -125,8 +145,14 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
         return entered;
     if (!object_is(exec, OBJECT_GRAPH_EXEC))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    return driver_leave(capture_of(stream) ? capture_launch(exec, stream)
-                                           : launch_nodes(exec->graph, stream));
+    if (capture_of(stream))
+        return driver_leave(capture_launch(exec, stream));
+    CUresult result = graph_memory_launch(exec, stream);
+    if (result == CUDA_SUCCESS) {
+        result = launch_nodes(exec->graph, stream);
+        graph_memory_launched(exec, stream);
+    }
+    return driver_leave(result);
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {
@@ -134,7 +160,9 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
         return entered;
-    return driver_leave(object_is(exec, OBJECT_GRAPH_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+    if (!object_is(exec, OBJECT_GRAPH_EXEC))
+        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    return driver_leave(graph_memory_upload(exec, stream));
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
@@ -143,8 +171,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
         return entered;
     if (!object_is(exec, OBJECT_GRAPH_EXEC))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    graph_free(exec->graph);
-    object_free(exec);
+    discard(exec);
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -165,6 +192,9 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
     *failed = NULL;
     if (graph->node_count != exec->graph->node_count)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    *reason = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    if (graph_memory_in(graph) || graph_memory_in(exec->graph))
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     CUresult result = instantiate(&fresh, graph, 0);
     if (result)
         return result;
@@ -182,8 +212,7 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
         exec->graph = fresh->graph;
         fresh->graph = old;
     }
-    graph_free(fresh->graph);
-    object_free(fresh);
+    discard(fresh);
     return *reason == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 

@@ -75,22 +75,6 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *param
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params);
-    if (entered)
-        return entered;
-    *params = node->allocation;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_MEM_FREE, address);
-    if (entered)
-        return entered;
-    *address = node->address;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_GRAPH, graph);
     if (entered)

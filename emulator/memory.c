@@ -44,6 +44,14 @@ struct allocation *memory_find(uint64_t address) {
     return address - row->base < row->size ? row : NULL;
 }
 
+struct allocation *memory_search(bool (*wanted)(const struct allocation *allocation, const void *closure),
+                                 const void *closure) {
+    for (size_t i = 0; i < table.count; i++)
+        if (wanted(&table.rows[i], closure))
+            return &table.rows[i];
+    return NULL;
+}
+
 bool memory_holds(uint64_t address, size_t bytes) {
     const struct allocation *row = memory_find(address);
     return row && bytes <= row->size - (address - row->base);

@@ -18,6 +18,7 @@ enum memory_kind {
     MEMORY_HOST,       /* page-locked; never charged */
     MEMORY_REGISTERED, /* the program's own, page-locked */
     MEMORY_IMPORTED,   /* another process's; charged there */
+    MEMORY_GRAPH,      /* charged through the device's pool for graphs */
 };
 
 struct block;
@@ -32,6 +33,7 @@ struct allocation {
     size_t charged_bytes;
     struct block *block; /* of a small allocation */
     CUmemoryPool pool;
+    struct graph_allocation *graph;
     unsigned flags; /* of host memory */
     unsigned long long id;
 };
@@ -42,6 +44,9 @@ static inline size_t memory_round_up(size_t bytes, size_t granule) {
 
 /* The allocation that holds an address; NULL = none. Valid until the next add or remove. */
 struct allocation *memory_find(uint64_t address);
+/* The first allocation that is wanted; NULL = none. */
+struct allocation *memory_search(bool (*wanted)(const struct allocation *allocation, const void *closure),
+                                 const void *closure);
 /* Does one allocation hold all of [address, address + bytes)? */
 bool memory_holds(uint64_t address, size_t bytes);
 /* False without host memory. Gives the allocation its id. */

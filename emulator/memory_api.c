@@ -1,6 +1,7 @@
 /* Allocation as the API has it: linear, pitched, managed, page-locked; and what is free. */
 #include "capture.h"
 #include "context.h"
+#include "graph_memory.h"
 #include "memory.h"
 #include "work.h"
 
@@ -63,8 +64,14 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     if (!address)
         return driver_leave(CUDA_SUCCESS);
     struct allocation *allocation = memory_find(address);
+    if (graph_memory_at(address)) {
+        work_finish_context(context);
+        struct graph_allocation *graph = graph_memory_at(address);
+        return driver_leave(graph ? graph_memory_free(graph) : CUDA_ERROR_INVALID_VALUE);
+    }
     if (!allocation || allocation->base != address || allocation->kind == MEMORY_MAPPED ||
-        allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED)
+        allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
+        allocation->kind == MEMORY_GRAPH)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     work_finish_context(allocation->context); /* freeing waits for all work, which may still use the memory */
     allocation = memory_find(address);

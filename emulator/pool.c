@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "context.h"
+#include "graph_memory.h"
 #include "memory.h"
 #include "stream.h"
 #include "submit.h"
@@ -157,8 +158,11 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     if (entered)
         return entered;
     struct allocation *allocation = memory_find(address);
-    if (stream->capture && capture_owns(stream, address))
-        return driver_leave(capture_free(stream, address));
+    struct graph_allocation *graph = graph_memory_at(address);
+    if (stream->capture)
+        return driver_leave(graph ? capture_free(stream, address) : CUDA_ERROR_INVALID_VALUE);
+    if (graph)
+        return driver_leave(graph_memory_free(graph));
     if (!allocation || allocation->base != address ||
         (allocation->kind != MEMORY_POOLED && allocation->kind != MEMORY_DEVICE))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);

@@ -161,27 +161,6 @@ show(seen + [status.value])
     ]
 
 
-def test_a_capture_may_allocate_in_stream_order(node: Node) -> None:
-    """Memory from a captured `cuMemAllocAsync` belongs to the graph and goes with it."""
-    seen = node.python(
-        CAPTURE
-        + """
-full, address = cuda.info()[0], U64()
-cuda.cuStreamBeginCapture_v2(one, 0)
-cuda.cuMemAllocAsync(byref(address), SIZE(64 * MIB), one)
-cuda.cuMemsetD8Async(address, 1, SIZE(64 * MIB), one)
-cuda.cuMemFreeAsync(address, one)
-result, graph = end(one)
-executable = cuda.make("cuGraphInstantiateWithFlags", graph, U64(0))
-cuda.cuGraphLaunch(executable, one); cuda.cuStreamSynchronize(one)
-held = full - cuda.info()[0]
-cuda.cuGraphExecDestroy(executable); cuda.cuGraphDestroy(graph); cuda.cuCtxSynchronize()
-show([result, held, full - cuda.info()[0]])
-"""
-    )
-    assert seen == ["CUDA_SUCCESS", 64 << 20, 0]
-
-
 def test_generic_nodes_are_the_same_nodes(node: Node) -> None:
     """`cuGraphAddNode` adds what the call of the node's own type adds, and edges can be read back."""
     seen = node.python("""
