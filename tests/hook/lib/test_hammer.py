@@ -1,0 +1,58 @@
+"""Whatever eight processes do to their lines at once, and wherever they die, not one byte passes."""
+
+import os
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.hook.lib import sanitized
+from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.hammer import LINES_MIB, PATHS, Outcome, Plan, hammering
+from tests.hook.lib.program import EMULATOR, MIB
+
+SOURCES: Final = [PROGRAMS / "hammer.c", PROGRAMS / "hammer_paths.c"]
+SEED_VARIABLE: Final = "PLIMSOLL_HAMMER_SEED"
+"""Set it to a failed run's seed to draw the same programs, deaths and pauses again."""
+
+SECONDS: Final = 8.0
+SANITIZED_SECONDS: Final = 5.0
+
+
+@pytest.fixture(name="seed")
+def _seed() -> int:
+    given = os.environ.get(SEED_VARIABLE)
+    return int(given) if given else random.SystemRandom().randrange(1 << 20)
+
+
+def _check(outcome: Outcome, plan: Plan) -> None:
+    again = f"; again with {SEED_VARIABLE}={plan.seed}: {outcome}"
+    assert not outcome.errors, outcome.errors[0] + again
+    assert outcome.over_line_bytes == 0, "a line was passed" + again
+    assert outcome.left_bytes == 0, "memory was left in words or book" + again
+    # That the hammer struck at all: lines full to the last byte, and every path granted and refused.
+    assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], "a line was never full" + again
+    assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), "a path was never tried" + again
+
+
+async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
+    """Every path, forks, execs, kill -9: the book never shows more than the lines, and 0 in the end."""
+    program = tmp_path / "hammer"
+    compile_c(SOURCES, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    plan = Plan(seed, SECONDS)
+    async with hammering(tmp_path, program) as container:
+        _check(await container.run(plan), plan)
+
+
+@pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
+async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str) -> None:
+    """The same with library and program under AddressSanitizer and UBSan, and threads alone under ThreadSanitizer."""
+    built = sanitized.build(sanitizer, SOURCES, tmp_path)
+    is_for_threads = sanitizer == "thread"
+    plan = Plan(
+        seed, SANITIZED_SECONDS, paths=PATHS, processes=2 if is_for_threads else 8,
+        threads=6 if is_for_threads else 3, deaths_per_s=1.0, may_fork=not is_for_threads,
+    )  # fmt: skip
+    async with hammering(tmp_path, built.program, built.preload, sanitized.ENVIRONMENT) as container:
+        _check(await container.run(plan), plan)
