@@ -69,8 +69,8 @@ async def test_a_process_cannot_speak_for_its_neighbour(broker: Broker) -> None:
     await victim.begin(4096)
     await broker.announced(1)
     await liar.do(f"raw {_message(owner=broker.owners()[0])}")
-    await liar.kill()
     await until(lambda: _has_logged(broker, "datagram_damaged"), "the lie is logged")
+    await liar.kill()
     assert broker.counts().slots[0].used_bytes[0] == 4096
     assert len(broker.journaled()) == 1
 

@@ -24,6 +24,7 @@ class Program:
 
     def __init__(self, path: Path, environment: dict[str, str], errors: Path) -> None:
         self._errors = errors
+        self._heard = b""  # what the program wrote past the last answer
         with errors.open("wb") as error_file:
             self._process = subprocess.Popen(
                 [path],
@@ -31,8 +32,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=error_file,
-                text=True,
-                bufsize=1,
+                bufsize=0,
             )
 
     def __enter__(self) -> Self:
@@ -49,16 +49,19 @@ class Program:
     def tell(self, command: str) -> None:
         """Give a command without waiting for its answer."""
         assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
+        self._process.stdin.write(command.encode() + b"\n")
 
     def answer(self) -> list[str]:
         """The words of the next answer."""
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
-        assert ready, f"no answer within {ANSWER_S} s; standard error: {self.errors()}"
-        line = self._process.stdout.readline()
-        assert line, f"the program ended with {self._process.wait()}; standard error: {self.errors()}"
-        return line.split()
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
+            assert ready, f"no answer within {ANSWER_S} s; standard error: {self.errors()}"
+            words = os.read(self._process.stdout.fileno(), 1 << 16)
+            assert words, f"the program ended with {self._process.wait()}; standard error: {self.errors()}"
+            self._heard += words
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode().split()
 
     def words(self, command: str) -> list[str]:
         """Give a command and return the words of its answer."""
