@@ -33,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     convgpu.add_argument("--seed", type=int, default=0, help="the first draw (%(default)s)")
     convgpu.add_argument(
-        "--rule", choices=list(experiment.RULES), default="convgpu", help="who gives memory when"
+        "--rule", choices=list(experiment.RULES), default="plimsoll", help="who gives memory when"
     )
     convgpu.add_argument(
         "--durations", choices=list(DURATIONS), default="by-type", help="how long each type runs"
@@ -56,12 +56,12 @@ def _convgpu(given: argparse.Namespace) -> int:
     )
     cells = experiment.run(experiment.RULES[given.rule], plan)
     console = Console(width=TABLE_WIDTH)
-    for what in (report.FINISHED, report.SUSPENDED):
+    for what in report.FIGURES:
         console.print(report.table(what, given.rule, cells))
     if given.charts is not None:
         for path in report.write_charts(given.charts, cells):
             console.print(f"wrote {path}")
-    result = {f"{what}_s": report.as_json(what, cells) for what in (report.FINISHED, report.SUSPENDED)}
+    result = {f"{what}_s": report.as_json(what, cells) for what in report.FIGURES}
     sys.stdout.write(json.dumps(result) + "\n")
     return 0
 

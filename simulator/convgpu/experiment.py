@@ -5,13 +5,19 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from hook.broker.core.pressure import Pressure
+from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
 from plimsoll.quantity import MIB
 from simulator.convgpu import paper
 from simulator.convgpu.workload import DURATIONS, MEMORY_MIB, USABLE_BYTES, draw
 from simulator.core.at_creation import AtCreation, choices
+from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Giver, Replay, replay
+
+HEAVY: Final = 18
+"""From so many containers on, the paper says, the policies differ (§IV.C)."""
 
 LARGEST_BYTES: Final = max(MEMORY_MIB.values()) * MIB
 
@@ -24,7 +30,13 @@ def at_creation(policy: str, usable_bytes: int, seed: int) -> Giver:
     return AtCreation(usable_bytes, choices(random.Random(seed).randrange)[policy])
 
 
-RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"convgpu": at_creation})
+def on_demand(policy: str, usable_bytes: int, seed: int) -> Giver:
+    """Plimsoll's, by the broker's own core."""
+    chosen = wait_policy(cast("WaitPolicyName", policy), str(seed).encode())
+    return OnDemand(usable_bytes, Pressure(chosen))
+
+
+RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"plimsoll": on_demand, "convgpu": at_creation})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,10 @@ class Plan:
     durations: str = "by-type"
     usable_bytes: int = USABLE_BYTES
     context_bytes: int = 0
+
+    def cells(self) -> list[tuple[str, int]]:
+        """Every policy and count."""
+        return [(policy, count) for count in self.counts for policy in self.policies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,7 @@ class Cell:
         return paper.SUSPENDED_S[self.policy].get(self.count)
 
 
-def run_cell(rule: GiverFor, policy: str, count: int, plan: Plan) -> Cell:
+def run_cell(rule: GiverFor, plan: Plan, policy: str, count: int) -> Cell:
     """Replay every draw of one count under one policy."""
     replays = tuple(run_draw(rule, policy, count, seed, plan) for seed in plan.seeds)
     stuck_count = sum(bool(one.stuck or one.refused) for one in replays)
@@ -97,7 +113,7 @@ def run_draw(rule: GiverFor, policy: str, count: int, seed: int, plan: Plan) -> 
 
 def run(rule: GiverFor, plan: Plan) -> list[Cell]:
     """Replay everything under one rule."""
-    return [run_cell(rule, policy, count, plan) for count in plan.counts for policy in plan.policies]
+    return [run_cell(rule, plan, policy, count) for policy, count in plan.cells()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +162,46 @@ def level(cells: Iterable[Cell], policy: str) -> tuple[float, float] | None:
         finished / sum(cell.paper_finished_s or 0.0 for cell in own),
         suspended / sum(cell.paper_suspended_s or 0.0 for cell in own),
     )
+
+
+def against_fifo(cells: Sequence[Cell], policy: str) -> dict[str, float] | None:
+    """How a policy differs from fifo, draw by draw the same, over counts of `HEAVY` and more.
+
+    Returns:
+        `finished_s`, the mean difference (below 0: done earlier), and `suspended_ratio`, 1 for no difference; None
+        where a cell has no figure.
+    """
+    own, other = _heavy(cells, policy), _heavy(cells, "fifo")
+    if not all(cell.finished_s for cell in (*own, *other)):
+        return None
+    return _against(
+        [statistics.fmean(cell.finished_s) for cell in own],
+        [statistics.fmean(cell.finished_s) for cell in other],
+        [statistics.fmean(cell.suspended_s) for cell in own],
+        [statistics.fmean(cell.suspended_s) for cell in other],
+    )
+
+
+def paper_against_fifo(policy: str) -> dict[str, float]:
+    """The same of the paper's tables."""
+    counts = [count for count in paper.COUNTS if count >= HEAVY]
+    finished, suspended = paper.FINISHED_S, paper.SUSPENDED_S
+    return _against(
+        [finished[policy][count] for count in counts],
+        [finished["fifo"][count] for count in counts],
+        [suspended[policy][count] for count in counts],
+        [suspended["fifo"][count] for count in counts],
+    )
+
+
+def _heavy(cells: Sequence[Cell], policy: str) -> list[Cell]:
+    return [cell for cell in cells if cell.policy == policy and cell.count >= HEAVY]
+
+
+def _against(
+    finished: list[float], fifo_finished: list[float], suspended: list[float], fifo_suspended: list[float]
+) -> dict[str, float]:
+    return {
+        "finished_s": round(statistics.fmean(finished) - statistics.fmean(fifo_finished), 1),
+        "suspended_ratio": round(sum(suspended) / sum(fifo_suspended), 2),
+    }

@@ -14,10 +14,11 @@ COLOURS: Final = {"fifo": "#1b6ca8", "best-fit": "#c0392b", "recent-use": "#2e8b
 FINISHED: Final = "finished"
 SUSPENDED: Final = "suspended"
 
-_FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
+FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
     FINISHED: lambda cell: spread(cell.finished_s, cell.paper_finished_s),
     SUSPENDED: lambda cell: spread(cell.suspended_s, cell.paper_suspended_s),
 }
+"""What is reported of a cell."""
 _TITLES: Final = {
     FINISHED: "all containers finished (Table IV)",
     SUSPENDED: "average suspended time (Table V)",
@@ -42,7 +43,7 @@ def table(what: str, rule: str, cells: Sequence[Cell]) -> Table:
 
 
 def _words(what: str, cell: Cell) -> str:
-    figures = _FIGURES[what](cell)
+    figures = FIGURES[what](cell)
     if figures is None:
         return f"{cell.stuck_ratio:.0%} of draws stuck"
     papers = "" if figures.paper is None else f" | {figures.paper:.0f} | {figures.ratio:.2f}"
@@ -53,7 +54,7 @@ def as_json(what: str, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     """By policy and count: mean, standard deviation, the paper's figure, ratio, its percentile among the draws."""
     found: dict[str, dict[str, Any]] = {}
     for cell in cells:
-        figures = _FIGURES[what](cell)
+        figures = FIGURES[what](cell)
         stuck = {"stuck_ratio": round(cell.stuck_ratio, 2)} if cell.stuck_ratio else {}
         found.setdefault(cell.policy, {})[str(cell.count)] = (figures.as_json() if figures else {}) | stuck
     return found
@@ -63,7 +64,7 @@ def chart(what: str, cells: Sequence[Cell]) -> str:
     """Four lines of ours, solid, and the paper's, dashed, over the number of containers."""
     lines = []
     for policy, colour in COLOURS.items():
-        figures = [(cell.count, _FIGURES[what](cell)) for cell in cells if cell.policy == policy]
+        figures = [(cell.count, FIGURES[what](cell)) for cell in cells if cell.policy == policy]
         known = [(float(count), found) for count, found in figures if found is not None]
         ours = tuple((count, found.mean) for count, found in known)
         papers = tuple((count, found.paper) for count, found in known if found.paper is not None)
@@ -76,7 +77,7 @@ def write_charts(folder: Path, cells: Sequence[Cell]) -> list[Path]:
     """Write both charts into a folder, which is made if it is not there; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for what in (FINISHED, SUSPENDED):
+    for what in FIGURES:
         paths.append(folder / f"convgpu-{what}.svg")
         paths[-1].write_text(chart(what, cells))
     return paths

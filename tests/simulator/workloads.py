@@ -1,18 +1,23 @@
 """Small workloads for the simulator's tests, in bytes and seconds that can be added up by hand."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import cast
 
+from hook.broker.core.pressure import Pressure
+from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from simulator.core.at_creation import AtCreation, choices
-from simulator.core.replay import Container, Giver, Replay, replay
+from simulator.core.on_demand import OnDemand
+from simulator.core.replay import Container, Giver, Replay
 
 USABLE_BYTES = 10
 
-POLICIES = ("fifo", "best-fit", "recent-use", "random")
+ANY_TIME = settings(deadline=None, max_examples=50)
+"""For properties: a loaded machine may take as long as it needs."""
 
-GiverFor = Callable[[str], Giver]
+POLICIES = ("fifo", "best-fit", "recent-use", "random")
 
 
 def the_oldest(count: int) -> int:  # noqa: ARG001 - a draw
@@ -25,8 +30,16 @@ def at_creation(policy: str, draw: Callable[[int], int] = the_oldest) -> Giver:
     return AtCreation(USABLE_BYTES, choices(draw)[policy])
 
 
+def on_demand(policy: str, seed: bytes = b"seed") -> Giver:
+    """Plimsoll's rule on a card of ten bytes."""
+    return OnDemand(USABLE_BYTES, Pressure(wait_policy(cast("WaitPolicyName", policy), seed)))
+
+
+GIVERS: dict[str, Callable[[str], Giver]] = {"at-creation": at_creation, "on-demand": on_demand}
+
+
 def containers(*described: tuple[str, float, int, float]) -> list[Container]:
-    """From name, arrival, bytes and running time."""
+    """From name, arrival, bytes asked for in one piece, and running time."""
     return [Container(name, arrives_s, (asks,), runs_s) for name, arrives_s, asks, runs_s in described]
 
 
@@ -38,32 +51,30 @@ def started(outcome: Replay) -> dict[str, float | None]:
 def most_held_bytes(outcome: Replay) -> int:
     """The most that all running containers held at any moment; whoever ends holds nothing from that moment."""
     ran = [(s.started_s, s.ended_s, s.container.line_bytes) for s in outcome.stays if s.started_s is not None]
-    moments = [began for began, _, _ in ran]
     return max(
         (
             sum(size for began, ended, size in ran if began <= now and (ended is None or now < ended))
-            for now in moments
+            for now, _, _ in ran
         ),
         default=0,
     )
 
 
+def _numbered(drawn: Sequence[tuple[int, tuple[int, ...], int]]) -> list[Container]:
+    return [Container(f"c{i}", float(at), asks, float(runs)) for i, (at, asks, runs) in enumerate(drawn)]
+
+
 workloads = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(1, USABLE_BYTES), st.integers(1, 9)), max_size=12
-).map(
-    lambda drawn: containers(
-        *((f"c{i}", float(at), size, float(runs)) for i, (at, size, runs) in enumerate(drawn))
-    )
-)
-"""Up to a dozen containers that each fit on the card alone."""
+    st.tuples(st.integers(0, 20), st.tuples(st.integers(1, USABLE_BYTES)), st.integers(1, 9)), max_size=12
+).map(_numbered)
+"""Up to a dozen containers that each fit on the card alone and ask for everything in one piece."""
 
-
-def run(workload: Sequence[Container], giver: Giver) -> Replay:
-    """Replay a workload."""
-    return replay(workload, giver)
-
-
-GIVERS: dict[str, GiverFor] = {
-    "at-creation": at_creation,
-    "other-lots": partial(at_creation, draw=lambda n: n - 1),
-}
+asking_twice = st.lists(
+    st.tuples(
+        st.integers(0, 20),
+        st.tuples(st.integers(1, USABLE_BYTES // 2), st.integers(1, USABLE_BYTES // 2)),
+        st.integers(1, 9),
+    ),
+    max_size=12,
+).map(_numbered)
+"""Likewise, but they hold one part while they ask for another."""
