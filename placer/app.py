@@ -27,6 +27,7 @@ from placer.local.runner import LocalSettings
 from placer.metrics import Metrics
 from placer.publisher import Publisher
 from placer.reports import ReportView
+from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
 from placer.state import state_of
@@ -56,6 +57,7 @@ class _Parts:
     decider: Decider
     intake: Intake
     publisher: Publisher
+    rpc: RpcServer
     local: LocalFrontEnd | None
     kube_synced: asyncio.Event | None
 
@@ -97,6 +99,9 @@ async def _assemble(
     intake = Intake(jetstream, scores, reports, metrics, options)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
+    rpc = RpcServer(client)
+    if local is not None:
+        rpc.add(local)
     kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
     api = Api(
         state=lambda: state_of(reports, ledger, settings.formula, local.pods.rows() if local else ()),
@@ -104,7 +109,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
     )
-    return _Parts(settings, client, decider, intake, publisher, local, kube_synced), api
+    return _Parts(settings, client, decider, intake, publisher, rpc, local, kube_synced), api
 
 
 def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
@@ -146,6 +151,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
             tasks.create_task(parts.publisher.run(), name="publisher")
             if parts.kube_synced is not None:
                 tasks.create_task(_run_kube(parts, parts.kube_synced), name="kube front end")
+            tasks.create_task(parts.rpc.run(), name="rpc")
             await parts.intake.ready.wait()
             if parts.local is not None:
                 tasks.create_task(parts.local.run(), name="local front end")
@@ -172,7 +178,9 @@ async def _run_kube(parts: _Parts, synced: asyncio.Event) -> None:
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     async with kube_client.connect(kubeconfig) as transport:
         loaded = parts.intake.ready
-        await KubeFrontEnd(transport, parts.decider, parts.publisher, loaded, options, synced).run()
+        front_end = KubeFrontEnd(transport, parts.decider, parts.publisher, loaded, options, synced)
+        parts.rpc.add(front_end)
+        await front_end.run()
 
 
 async def _close(client: Client) -> None:

@@ -9,6 +9,10 @@ EVENTS: Final = "plimsoll.v1.>"
 """Everything that the stream keeps. Requests go to `plimsoll-rpc.v1.>`, outside it: inside, the first
 reply to a request would be JetStream's own acknowledgement."""
 
+RESIZE: Final = "plimsoll-rpc.v1.placer.resize"
+"""Requests to change a running container's line, see `plimsoll.rpc`. Who may publish here may raise any line: give
+tenants' accounts no right to `plimsoll-rpc.v1.>`."""
+
 REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
 """Events that carry a node's whole state: enough, each alone, to rescore it."""
 

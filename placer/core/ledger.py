@@ -7,10 +7,10 @@ loaded. What always holds: a pod is booked at most once, and promised shares of 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from plimsoll.contract import ContainerDemand, assigned_gpus, parse_pod
+from plimsoll.contract import ContainerDemand, assigned_gpus, declared_line, parse_pod, resized_lines
 from plimsoll.errors import PlimsollError
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Pod
@@ -35,8 +35,8 @@ class Grant:
     """What one container was given of one GPU.
 
     Attributes:
-        memory_bytes: declared; None for best-effort and whole GPUs.
-        line_bytes: what enforcement holds the container to here: the declaration, or what promises left free.
+        memory_bytes: declared, or what a resize put in its place; None for best-effort and whole GPUs.
+        line_bytes: what enforcement holds the container to here: `memory_bytes`, or what promises left free.
     """
 
     container: ContainerName
@@ -163,7 +163,7 @@ def owner_of(pod: Pod) -> str | None:
 
 
 def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
-    """The booking that a bound pod's own annotations state; None for a pod that was given no GPU.
+    """The booking that a bound pod's own annotations state, resizes included; None for one that was given no GPU.
 
     Args:
         pod: bound; `spec.nodeName` is set.
@@ -176,8 +176,13 @@ def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
     if not assigned or not pod.spec.nodeName:
         return None
     demands = {demand.container: demand for demand in parse_pod(pod).containers}
+    resized = resized_lines(pod)
     grants = tuple(
-        grant_of(demands[name], gpu, usable_bytes.get(gpu, 0))
+        grant_of(
+            replace(demands[name], memory_bytes=declared_line(demands[name], gpu, resized)),
+            gpu,
+            usable_bytes.get(gpu, 0),
+        )
         for name, gpus in assigned.items()
         if name in demands
         for gpu in gpus

@@ -14,7 +14,7 @@ another scheduler places at the same moment may take the same CPU, and the kubel
 
 Rights needed, all cluster-wide:
 
-- pods: get, list, watch
+- pods: get, list, watch, patch (the annotation of a resize)
 - pods/binding: create
 - pods/status: patch
 - nodes: get, list, watch

@@ -15,7 +15,7 @@ from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
 from placer.core.ledger import Booking, Ledger, booking_of
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
-from plimsoll.contract import ASSIGNED_PREFIX
+from plimsoll.contract import ASSIGNED_PREFIX, LINES, Lines, resized_lines
 from plimsoll.errors import InputError
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Node, Pod
@@ -50,6 +50,7 @@ class Cluster:
         self._residents: dict[PodUid, _Resident] = {}
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
         self._keepers: dict[PodUid, _Resident] = {}  # those of the residents that keep others out
+        self._awaited_lines: dict[PodUid, Lines] = {}  # of resizes that the watch has not shown yet
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
@@ -114,12 +115,39 @@ class Cluster:
             problems.append(error)
             spoiled = _readable(lambda: booking_of(_without_wishes(pod), sizes), problems)
             booking = spoiled or self._ledger.booking(uid)
-        self._restore(uid, booking)
+        if not self._is_from_before_resize(pod):
+            self._restore(uid, booking)
         if problems:
             raise problems[0]
 
+    def assume_lines(self, booking: Booking, lines: Lines) -> None:
+        """Count a bound pod by the lines of a resize, before the API server knows of it.
+
+        What the watch tells meanwhile may be from before; from the moment when it shows the new lines it is the truth
+        again.
+
+        Args:
+            booking: the pod's, at its new lines.
+            lines: as they are to stand in the pod's annotation.
+        """
+        self._ledger.restore(booking)
+        self._awaited_lines[booking.pod] = lines
+
+    def settle_lines(self, booking: Booking, *, written: bool) -> None:
+        """The resize is over; count the pod so, if it is still there.
+
+        Args:
+            booking: the pod's, at the lines that hold now.
+            written: False if they may not be in the annotation: the watch is believed at once then.
+        """
+        if not written:
+            self._awaited_lines.pop(booking.pod, None)
+        if self._ledger.booking(booking.pod) is not None:
+            self._ledger.restore(booking)
+
     def release(self, uid: PodUid) -> bool:
         """A pod ended, is gone, or was not bound: what it had is free. Whether it had anything."""
+        self._awaited_lines.pop(uid, None)
         resident = self._residents.pop(uid, None)
         self._keepers.pop(uid, None)
         self._ledger.forget(uid)
@@ -141,9 +169,19 @@ class Cluster:
         known = self._ledger.booking(uid)
         if booking is None:
             self._ledger.forget(uid)
-        elif known is None or _places(known) != _places(booking):
-            # An equal booking stays: it knows the lines that were decided, which annotations do not tell.
+        elif known is None or _promised(known) != _promised(booking):
+            # An equal booking stays: it knows the lines that were decided where nothing is declared.
             self._ledger.restore(booking)
+
+    def _is_from_before_resize(self, pod: Pod) -> bool:
+        uid = PodUid(pod.metadata.uid)
+        awaited = self._awaited_lines.get(uid)
+        if awaited is None or self._ledger.booking(uid) is None:
+            return False
+        if _readable(lambda: resized_lines(pod), []) != awaited:
+            return True
+        del self._awaited_lines[uid]
+        return False
 
     def _is_kept_out(self, pod: Pod, node: Node) -> bool:
         rules = (
@@ -168,13 +206,14 @@ def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
         return None
 
 
-def _places(booking: Booking) -> tuple[NodeName, set[tuple[str, str]]]:
-    return booking.node, {(grant.container, grant.gpu) for grant in booking.grants}
+def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | None]]]:
+    return booking.node, {(grant.container, grant.gpu, grant.memory_bytes) for grant in booking.grants}
 
 
 def _without_wishes(pod: Pod) -> Pod:
-    """The pod with no annotation but the placer's own answer: its resources alone tell what it holds."""
+    """The pod with no annotation but the placer's own answers: beside them its resources tell what it holds."""
     answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
-    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX)}
+    lines = (LINES,) if _readable(lambda: resized_lines(pod), []) else ()
+    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX) or name in lines}
     metadata = msgspec.structs.replace(pod.metadata, annotations=kept)
     return msgspec.structs.replace(pod, metadata=metadata)

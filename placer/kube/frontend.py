@@ -16,12 +16,14 @@ import structlog
 from placer.core.ledger import ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
+from placer.core.resize import NotNowError
 from placer.decide import Decider
 from placer.kube.binding import Binder, Outcome, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.queue import Queue
 from placer.kube.record import News, Recorder
+from placer.kube.resize import KubeResizer
 from placer.publisher import placement
 from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
@@ -31,6 +33,7 @@ from plimsoll.kube.client import Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.names import NodeName, PodUid
+from plimsoll.rpc import Resize, Resizing
 from plimsoll.times import rfc3339
 
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -118,6 +121,21 @@ class KubeFrontEnd:
                 group.create_task(self._schedule(group), name="kube: schedule")
         finally:
             unsubscribe()
+
+    def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
+        """Any pod may be the cluster's."""
+        return True
+
+    async def resize(self, request: Resize) -> Resizing:
+        """Change a running container's line, see `KubeResizer.resize`.
+
+        Raises:
+            InputError: it cannot be; nothing was changed.
+            NotNowError: not everything was seen yet, or the API server is away.
+        """
+        if not (self.synced.is_set() and self.reports_loaded.is_set()):
+            raise NotNowError("the placer has just started and has not seen all pods; ask again")
+        return await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
 
     def _on_report(self, state: NodeState) -> None:
         self._cluster.observe(state)

@@ -19,10 +19,12 @@ import structlog
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason, summary
+from placer.core.resize import NotNowError
 from placer.decide import Decider
 from placer.local.adopt import adopted
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
+from placer.local.resize import resize
 from placer.local.runner import CANNOT_START, LocalSettings, Outcome, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
@@ -36,6 +38,7 @@ from plimsoll.events import Placement
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.names import GpuUuid, NodeName, PodUid
 from plimsoll.pauses import Pauses
+from plimsoll.rpc import Resize, Resizing
 
 MAX_WAITING: Final = 10_000
 """Pods that may wait; more would take longer to look through than their reports take to come."""
@@ -174,6 +177,26 @@ class LocalFrontEnd:
             task.cancel()
             await asyncio.wait([task])
         return self._end_row(uid, "ended on request")
+
+    def has(self, namespace: str, pod: str) -> bool:
+        """Whether a pod of that name is here and has not ended."""
+        return self.pods.find(namespace, pod) is not None
+
+    async def resize(self, request: Resize) -> Resizing:
+        """Change a running container's line, see `placer.local.resize`.
+
+        Raises:
+            InputError: it cannot be; nothing was changed.
+            NotNowError: it could not be judged, or the broker is away.
+        """
+        row = self.pods.find(request.namespace, request.pod)
+        if row is None:
+            raise NotNowError(f"pod {request.namespace}/{request.pod} ended just now")
+        if row.node is None:
+            name = f"{request.namespace}/{request.pod}"
+            raise InputError("pod", name, "is not placed yet", "end it and submit it anew, or wait")
+        view = self._decider.reports.view(row.node)
+        return await resize(request, row.uid, self._brokers[row.node], self._decider.ledger, view)
 
     def _enqueue(self, pod: Pod) -> tuple[PodRow, _Waiting | None]:
         demand, policy = self.check(pod)

@@ -37,6 +37,11 @@ class PodTable:
         """A pod, or None."""
         return self._rows.get(uid)
 
+    def find(self, namespace: str, name: str) -> PodRow | None:
+        """The pod of that name that has not ended, or None."""
+        rows = (row for row in self._rows.values() if row.phase not in TERMINAL_PHASES)
+        return next((row for row in rows if (row.namespace, row.name) == (namespace, name)), None)
+
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each changed row, on the event loop; it must not block or raise.
 

@@ -1,7 +1,16 @@
 """What a bound pod's own annotations say of its lines: the twin of what `plimsoll run` registers."""
 
 from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.contract import ContainerDemand, Decision, assigned_gpus, decision_of, parse_pod
+from plimsoll.contract import (
+    ContainerDemand,
+    Decision,
+    Lines,
+    assigned_gpus,
+    decision_of,
+    declared_line,
+    parse_pod,
+    resized_lines,
+)
 from plimsoll.errors import InputError
 from plimsoll.kube.models import Pod
 from plimsoll.names import ContainerName, GpuUuid, PodUid
@@ -17,13 +26,13 @@ def registration(pod: Pod) -> Register | None:
     if not assigned:
         return None
     demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    decision = decision_of(pod)
+    decision, resized = decision_of(pod), resized_lines(pod)
     return Register(
         pod=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         containers=tuple(
-            _container(name, gpus, demands, decision) for name, gpus in sorted(assigned.items())
+            _container(name, gpus, demands, decision, resized) for name, gpus in sorted(assigned.items())
         ),
     )
 
@@ -33,6 +42,7 @@ def _container(
     gpus: tuple[GpuUuid, ...],
     demands: dict[ContainerName, ContainerDemand],
     decision: Decision | None,
+    resized: Lines,
 ) -> ContainerLines:
     field = f"metadata.annotations[gpus.plimsoll.dev/{name}]"
     demand = demands.get(name)
@@ -46,7 +56,7 @@ def _container(
         lines=tuple(
             Line(
                 gpu=gpu,
-                line_bytes=_line(demand, gpu, decision),
+                line_bytes=_line(demand, gpu, decision, resized),
                 share_pct=_share(demand),
                 limit_pct=demand.limit_pct,
             )
@@ -57,10 +67,14 @@ def _container(
     )
 
 
-def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> int:
-    """The declaration; else what the placer found free. Without its word, nothing: a line is never guessed."""
-    if demand.memory_bytes is not None:
-        return demand.memory_bytes
+def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None, resized: Lines) -> int:
+    """What a resize gave, or the declaration; where nothing is declared, what the placer found free.
+
+    Without the placer's word, nothing: a line is never guessed.
+    """
+    declared = declared_line(demand, gpu, resized)
+    if declared is not None:
+        return declared
     return 0 if decision is None else decision.lines.get(demand.container, {}).get(gpu, 0)
 
 

@@ -40,6 +40,16 @@ def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
     ]
 
 
+def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> None:
+    """One of two GPUs resized: that one has the new line, the other its declaration."""
+    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu": 2}
+    asks = registration(
+        bound(asked, gpus="A,B", lines=json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}}))
+    )
+    assert asks is not None
+    assert [line.line_bytes for line in asks.containers[0].lines] == [6 * GIB, 4 * GIB]
+
+
 def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
     """Its line comes with the decision; without one it is nothing, never a guess."""
     for decision, line_bytes in ((decided(A=5 * GIB), 5 * GIB), (decided(B=5 * GIB), 0)):
@@ -68,11 +78,12 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
         ({"gpu": 2, "gpu-memory": 2}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
         ({}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
         ({"gpu": 1}, {"gpus": "A", "decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
+        ({"gpu": 1}, {"gpus": "A", "lines": '{"main": {"A": 0}}'}, r"annotations\[plimsoll.dev/lines\]"),
     ],
 )
 def test_a_contradictory_answer_is_refused_by_field(
     asked: dict[str, str | int], annotations: dict[str, str], field: str
 ) -> None:
-    """GPUs that do not match the demand, or a damaged decision, lay out nothing and say why."""
+    """GPUs that do not match the demand, or a damaged decision or resize, lay out nothing and say why."""
     with pytest.raises(InputError, match=field):
         registration(bound(asked, **annotations))

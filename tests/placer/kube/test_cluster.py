@@ -153,3 +153,72 @@ def test_nodes_with_fewer_pods_come_first() -> None:
     ledger.book(Booking(PodUid("x"), NodeName("a"), ()))
     cluster.assume(Booking(PodUid("x"), NodeName("a"), ()), Needs({}, frozenset()))
     assert cluster.nodes == ("b", "c", "a")
+
+
+def resized(uid: str, gib: int) -> Booking:
+    """What such a pod has after a resize."""
+    grant = Grant(
+        ContainerName("main"), GpuUuid("GPU-1"), gib * GIB, 0, 100, whole=False, line_bytes=gib * GIB
+    )
+    return Booking(PodUid(uid), N1, (grant,))
+
+
+def with_line(uid: str, gib: int) -> Pod:
+    """Such a pod, bound and resized."""
+    return pod(uid, on="n1", annotations={"plimsoll.dev/lines": f'{{"main":{{"GPU-1":{gib * GIB}}}}}'})
+
+
+def line_gib(ledger: Ledger, uid: str = "a") -> int:
+    """What the ledger counts the pod for."""
+    held = ledger.booking(PodUid(uid))
+    assert held is not None
+    return held.grants[0].line_bytes // GIB
+
+
+def test_a_resized_pod_counts_by_its_line_from_the_first_look() -> None:
+    """A placer that starts anew reads the annotation, also where another annotation was spoiled; later ones too."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.confirm(with_line("a", 6))
+    assert line_gib(ledger) == 6
+    cluster.confirm(with_line("a", 9))
+    assert line_gib(ledger) == 9
+    spoiled = with_line("b", 6)
+    assert spoiled.metadata.annotations is not None
+    spoiled.metadata.annotations["plimsoll.dev/gpu-share-limit"] = "lots"
+    with pytest.raises(InputError, match="gpu-share-limit"):
+        cluster.confirm(spoiled)
+    assert line_gib(ledger, "b") == 6
+
+
+def test_what_the_watch_tells_of_before_a_resize_does_not_undo_it() -> None:
+    """From assuming on the new line counts; once the watch has shown it, the watch is the truth again."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.confirm(pod("a", on="n1"))
+    cluster.assume_lines(resized("a", 6), {ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}})
+    cluster.confirm(pod("a", on="n1"))
+    assert line_gib(ledger) == 6
+    cluster.settle_lines(resized("a", 6), written=True)
+    cluster.confirm(pod("a", on="n1"))
+    assert line_gib(ledger) == 6
+    cluster.confirm(with_line("a", 6))
+    cluster.confirm(with_line("a", 9))
+    assert line_gib(ledger) == 9
+
+
+def test_a_resize_that_was_not_written_leaves_the_watch_the_last_word() -> None:
+    """What counts meanwhile is what the caller says; a pod that ended meanwhile does not come back."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+    cluster.confirm(pod("a", on="n1"))
+    lines = {ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}}
+    cluster.assume_lines(resized("a", 6), lines)
+    cluster.settle_lines(resized("a", 6), written=False)
+    assert line_gib(ledger) == 6
+    cluster.confirm(pod("a", on="n1"))
+    assert line_gib(ledger) == 4
+    cluster.assume_lines(resized("a", 6), lines)
+    cluster.release(PodUid("a"))
+    cluster.settle_lines(resized("a", 6), written=True)
+    assert ledger.booking(PodUid("a")) is None

@@ -1,0 +1,93 @@
+"""Answers requests over NATS: resizes, one after another.
+
+What always holds: each request that came is answered once, in bounded time, also one that cannot be read; two resizes
+never overlap, so each is judged by what the other left. A request that is dropped (NATS away, placer restarted) is
+simply not answered, and asking again is harmless.
+"""
+
+import asyncio
+from typing import Final, NoReturn, Protocol
+
+import msgspec
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from placer.core.resize import NotNowError
+from plimsoll.bus import heed_cancellation
+from plimsoll.errors import InputError
+from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.subjects import RESIZE
+
+ANSWER_S: Final = 10.0
+"""How long one resize may take; the API server being away is told to the person rather than waited out."""
+WAITING_MAX: Final = 1000
+"""Requests that may wait; the client library drops more, and their senders hear nothing."""
+
+log = structlog.get_logger(__name__)
+
+
+class FrontEnd(Protocol):
+    """Has pods that can be resized."""
+
+    def has(self, namespace: str, pod: str) -> bool:
+        """Whether a pod of that name may be its own; it says itself if there is none after all."""
+
+    async def resize(self, request: Resize) -> Resizing:
+        """Carry it out, or raise `InputError` or `NotNowError`."""
+
+
+class RpcServer:
+    """Serves `plimsoll-rpc.v1.placer.>`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._front_ends: list[FrontEnd] = []
+
+    def add(self, front_end: FrontEnd) -> None:
+        """Ask this front end too, after those added before."""
+        self._front_ends.append(front_end)
+
+    async def run(self) -> NoReturn:
+        """Answer until cancelled."""
+        requests = await self._client.subscribe(RESIZE, pending_msgs_limit=WAITING_MAX)
+        while True:
+            heed_cancellation()
+            try:
+                message = await requests.next_msg(timeout=None)
+            except nats.errors.Error as error:
+                log.warning("requests cannot be read, trying on", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(1.0)
+                continue
+            answer = await self._answer(message.data)
+            log.info("resize answered", request=message.data[:300].decode("utf-8", "replace"), answer=answer)
+            await self._reply(message, answer)
+
+    async def _answer(self, data: bytes) -> Answer:
+        try:
+            request = msgspec.json.decode(data, type=Resize)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return Refused(message=f"the request is damaged ({error}); send plimsoll.rpc.Resize as JSON")
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._resize(request)
+        except InputError as error:
+            return Refused(message=str(error))
+        except NotNowError as error:
+            return Failed(message=str(error))
+        except TimeoutError:
+            return Failed(message=f"it took longer than {ANSWER_S} s; see the placer's log, and ask again")
+
+    async def _resize(self, request: Resize) -> Resizing:
+        for front_end in self._front_ends:
+            if front_end.has(request.namespace, request.pod):
+                return await front_end.resize(request)
+        name = f"{request.namespace}/{request.pod}"
+        raise InputError("pod", name, "does not exist", "name a running pod, and its namespace with -n")
+
+    async def _reply(self, message: Msg, answer: Answer) -> None:
+        try:
+            await message.respond(msgspec.json.encode(answer))
+        except nats.errors.Error as error:
+            log.warning("an answer was not sent", error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,164 @@
+"""Which new lines are allowed, and what is said of those that are not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placer.core.ledger import Booking, Ledger, grant_of
+from placer.core.resize import LineChange, NotNowError, check_room, line_change
+from placer.core.room import room_on
+from placer.core.view import NodeView, node_view
+from plimsoll.contract import ContainerDemand
+from plimsoll.errors import InputError
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
+from tests.placer.core.worlds import best_effort, declared, gpu, state, task, whole
+
+N1 = NodeName("n1")
+MAIN = ContainerName("main")
+
+
+def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",)) -> Booking:
+    """A pod on n1 whose containers each have these GPUs."""
+    grants = tuple(grant_of(demand, GpuUuid(uuid), 24 * GIB) for demand in demands for uuid in gpus)
+    return Booking(PodUid(pod), N1, grants)
+
+
+def view(*used_gib: float, pod: str = "p") -> NodeView:
+    """n1 with GPUs A, B, … of 24 GiB, on each of which the pod was measured to hold so much."""
+    uuids = "ABCD"[: len(used_gib)]
+    gpus = (gpu(uuid, task(pod, uuid, int(gib * GIB))) for uuid, gib in zip(uuids, used_gib, strict=True))
+    return node_view(state("n1", *gpus))
+
+
+def refusal(change: LineChange, size: str, ledger: Ledger, seen: NodeView | None) -> InputError:
+    """Why there is no room."""
+    with pytest.raises(InputError) as refused:
+        check_room(change, size, ledger, seen)
+    return refused.value
+
+
+def test_a_total_is_split_evenly_and_only_the_named_container_changes() -> None:
+    """6Gi over two GPUs are 3Gi on each; the pod's other container keeps its lines."""
+    both = booking("p", declared("main", 2), declared("side", 1), gpus=("A", "B"))
+    change = line_change(both, MAIN, "6Gi")
+    assert change.before == {"A": 2 * GIB, "B": 2 * GIB}
+    assert change.after == {"A": 3 * GIB, "B": 3 * GIB}
+    assert [g.line_bytes for g in change.new.grants if g.container == "side"] == [GIB, GIB]
+    assert all(g.memory_bytes == g.line_bytes for g in change.new.grants)
+
+
+def test_the_only_container_with_a_gpu_needs_no_name() -> None:
+    """Where there are several, the message lists them."""
+    assert line_change(booking("p", declared("only", 2)), None, "3Gi").container == "only"
+    with pytest.raises(InputError, match="container: None is not given; name one of main, side"):
+        line_change(booking("p", declared("main", 2), declared("side", 1)), None, "3Gi")
+
+
+@pytest.mark.parametrize(
+    ("demand", "container", "size", "said"),
+    [
+        (whole(), None, "3Gi", "container: 'main' has whole GPUs"),
+        (best_effort(), None, "3Gi", "container: 'main' is best-effort"),
+        (declared("main", 2), "mian", "3Gi", "container: 'mian' has no GPU in this pod; name one of main"),
+        (declared("main", 2), None, "0", "gpu-memory: '0' leaves nothing"),
+        (declared("main", 2), None, "3GB", "gpu-memory: '3GB' is not a quantity"),
+        (declared("main", 2), None, "-1", "gpu-memory: '-1' is negative"),
+    ],
+)
+def test_what_cannot_be_resized_is_refused_by_name(
+    demand: ContainerDemand, container: str | None, size: str, said: str
+) -> None:
+    """Field, value and remedy, whatever else is wrong."""
+    with pytest.raises(InputError) as refused:
+        line_change(booking("p", demand), ContainerName(container) if container else None, size)
+    assert said in str(refused.value)
+
+
+def test_a_size_that_does_not_divide_by_the_gpus_is_refused() -> None:
+    """The same rule as in the pod itself."""
+    with pytest.raises(InputError, match="does not divide evenly by 2 GPUs; give a multiple of 2"):
+        line_change(booking("p", declared("main", 2), gpus=("A", "B")), None, "3")
+
+
+def test_a_raise_must_fit_what_promises_leave_free() -> None:
+    """Beside a neighbour's 10 of 24 GiB, 14 fit and a byte more does not; the message names the most."""
+    ledger = Ledger()
+    mine = booking("p", declared("main", 4))
+    ledger.book(mine)
+    ledger.book(booking("neighbour", declared("main", 10)))
+    check_room(line_change(mine, None, "14Gi"), "14Gi", ledger, view(0))
+    size = str(14 * GIB + 1)
+    refused = refusal(line_change(mine, None, size), size, ledger, view(0))
+    assert f"give at most {14 * GIB} bytes in total" in refused.remedy
+
+
+def test_every_gpu_must_have_the_room() -> None:
+    """A neighbour on the second GPU alone keeps the line down on both."""
+    ledger = Ledger()
+    mine = booking("p", declared("main", 4), gpus=("A", "B"))
+    ledger.book(mine)
+    ledger.book(booking("neighbour", declared("main", 10), gpus=("B",)))
+    check_room(line_change(mine, None, "28Gi"), "28Gi", ledger, view(0, 0))
+    refused = refusal(line_change(mine, None, "30Gi"), "30Gi", ledger, view(0, 0))
+    assert "free on B" in refused.problem
+    assert f"give at most {28 * GIB} bytes in total" in refused.remedy
+
+
+def test_lowering_is_allowed_whatever_is_measured_or_promised() -> None:
+    """Below use, on an overfull GPU, and without a report."""
+    ledger = Ledger()
+    mine = booking("p", declared("main", 20))
+    ledger.restore(mine)
+    ledger.restore(booking("neighbour", declared("main", 20)))
+    for seen in (view(19), None):
+        check_room(line_change(mine, None, "1Gi"), "1Gi", ledger, seen)
+
+
+def test_a_raise_without_a_report_waits_for_one() -> None:
+    """What nobody measured is not given away; it is no fault of the request."""
+    ledger = Ledger()
+    mine = booking("p", declared("main", 4))
+    ledger.book(mine)
+    for seen in (None, view()):
+        with pytest.raises(NotNowError, match="no report shows A on n1"):
+            check_room(line_change(mine, None, "5Gi"), "5Gi", ledger, seen)
+
+
+def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
+    """Until it is settled, the larger of both lines counts."""
+    mine = booking("p", declared("main", 4))
+    raised, lowered = line_change(mine, None, "5Gi"), line_change(mine, None, "3Gi")
+    assert (raised.larger, lowered.larger) == (raised.new, lowered.old)
+
+
+@given(
+    line=st.integers(1, 24),
+    asked=st.integers(1, 30),
+    neighbour=st.integers(1, 24),
+    used=st.integers(0, 24),
+    side=st.integers(0, 4),
+)
+def test_an_allowed_raise_never_overfills_and_the_named_most_is_the_most(
+    line: int, asked: int, neighbour: int, used: int, side: int
+) -> None:
+    """After a raise that is allowed nothing is missing; of one that is not, what the remedy names is allowed."""
+    ledger = Ledger()
+    demands = [declared("main", line), *([declared("side", side)] if side else [])]
+    mine = booking("p", *demands)
+    ledger.restore(mine)
+    ledger.restore(booking("neighbour", declared("main", neighbour)))
+    seen = view(used)
+    change = line_change(mine, MAIN, f"{asked}Gi")
+    try:
+        check_room(change, f"{asked}Gi", ledger, seen)
+    except InputError as error:
+        assert asked > line
+        most = int(error.remedy.split()[3])
+        assert line * GIB <= most < asked * GIB
+        check_room(line_change(mine, MAIN, str(most)), str(most), ledger, seen)
+        with pytest.raises(InputError):
+            check_room(line_change(mine, MAIN, str(most + 1)), str(most + 1), ledger, seen)
+    else:
+        ledger.restore(change.new)
+        assert asked <= line or room_on(N1, seen.gpus[0], ledger).free_bytes >= 0
