@@ -56,11 +56,16 @@ class NotCarriedOutError(PlimsollError):
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a turn's file work brought: deaths to watch for, surveys to take in, and what failed."""
+    """What a turn's file work brought: deaths to watch for, surveys to take in, and what failed.
+
+    Attributes:
+        stale: containers whose lines could not be brought up to date; their surveys wait until they are.
+    """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
     surveys: list[Surveyed] = field(default_factory=list)
     failures: list[OSError] = field(default_factory=list)
+    stale: set[ContainerKey] = field(default_factory=set)
 
 
 class Engine:
@@ -207,14 +212,18 @@ class Engine:
                 self._work_on_file(instruction, outcome)
             except OSError as error:  # the others still have their turn
                 outcome.failures.append(error)
+                if isinstance(instruction, LayOut | SetLimits):
+                    outcome.stale.add(instruction.container)
         return outcome
 
     def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
         match instruction:
             case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | RemovePod():
                 self._write(instruction)
-            case Survey():
+            case Survey(container) if container not in outcome.stale:
                 outcome.surveys.append(self._surveyed(instruction))
+            case Survey():
+                pass
             case Append(line):
                 self._journal_file.append([line])
             case Rewrite(lines):

@@ -12,6 +12,7 @@ from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
 from hook.broker.core.pages import Numbers, PageNumbers
+from hook.broker.core.resizes import Resizes
 from hook.broker.core.turns import (
     Append,
     Died,
@@ -58,6 +59,7 @@ class Node:
         self._is_new_boot = journal.boot_id not in {"", boot_id}
         self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
+        self._resizes = Resizes(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
@@ -71,7 +73,8 @@ class Node:
     def survey(self) -> list[Instruction]:
         """Look after every container: for the slow audit that finds what no event told."""
         registered = {key for record in self._records.values() for key in _containers(record.pod)}
-        return [self._survey(container) for container in sorted(registered | self._lives.containers)]
+        surveys = [self._survey(container) for container in sorted(registered | self._lives.containers)]
+        return [*self._set_limits(self._resizes.containers), *surveys]
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
         """Take in one event.
@@ -174,9 +177,12 @@ class Node:
         old = self._records.get(request.pod)
         if old is not None:
             check_change(old.pod, request)
+            self._resizes.note(old.pod, request)
         record = self._records[request.pod] = Record(pod=request)
         self._vacant.difference_update(_containers(request))
-        return [*self._lay_out(request), SaveRecord(record)]
+        resized = self._resizes.of(request.pod)
+        # The record of a resized pod is saved with the announcement, see `resizes`.
+        return [*self._lay_out(request), *(map(self._survey, resized) if resized else (SaveRecord(record),))]
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
         record = self._records.get(pod)
@@ -212,6 +218,8 @@ class Node:
         container = event.container
         instructions = self._lives.surveyed(event, self.gpus(container), now_s)
         record = self._records.get(container.pod)
+        if record is not None:
+            instructions += self._resized(event, record, now_s)
         if record is None or not record.leaving:
             return instructions
         if self._lives.of(container):
@@ -220,12 +228,21 @@ class Node:
             self._vacant.add(container)
         return instructions + self._remove_if_vacant(record)
 
+    def _resized(self, event: Surveyed, record: Record, now_s: float) -> list[Instruction]:
+        lines = self.lines(event.container)
+        if event.container not in self._resizes.containers or lines is None:
+            return []
+        announcements = self._resizes.surveyed(event, lines, now_s)
+        is_last = not self._resizes.of(record.pod.pod)
+        return [*announcements, SaveRecord(record)] if is_last else announcements
+
     def _remove_if_vacant(self, record: Record) -> list[Instruction]:
         containers = _containers(record.pod)
         if not self._vacant.issuperset(containers):
             return []
         self._vacant.difference_update(containers)
         del self._records[record.pod.pod]
+        self._resizes.forget(record.pod.pod)
         return [RemovePod(record.pod.pod, containers)]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:

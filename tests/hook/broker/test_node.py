@@ -123,6 +123,7 @@ class NodeMachine(RuleBasedStateMachine):
                     if isinstance(entry, Announcement):
                         self.note(entry)
             case SaveRecord(record):
+                self.check_announced(record)
                 self.disk.records[record.pod.pod] = record
             case ClearSlots(container, owner):
                 self.clear(container, owner)
@@ -139,6 +140,19 @@ class NodeMachine(RuleBasedStateMachine):
     def note(self, line: Announcement) -> None:
         """An announcement reached the disk: the same number never says two things."""
         assert self.everything.setdefault(line.seq, line) == line
+
+    def check_announced(self, record: Record) -> None:
+        """A line that changes in a pod's record was announced before, so that no resize is ever lost."""
+        old = self.disk.records.get(record.pod.pod)
+        before = old.pod.containers[0].lines if old else record.pod.containers[0].lines
+        for line, was in zip(record.pod.containers[0].lines, before, strict=True):
+            if line.line_bytes != was.line_bytes:
+                told = [
+                    entry.line_bytes
+                    for _, entry in sorted(self.everything.items())
+                    if (entry.what, entry.pod, entry.gpu) == ("resized", record.pod.pod, line.gpu)
+                ]
+                assert told[-1:] == [line.line_bytes]
 
     def clear(self, container: ContainerKey, owner: int) -> None:
         """Slots are cleared for the dead only."""

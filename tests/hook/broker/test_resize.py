@@ -1,0 +1,82 @@
+"""A line that changes under a running container: applied in place, announced, and never a reason to kill anything."""
+
+import stat
+
+from plimsoll.brokerwire import Announcement
+from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration
+
+
+def _resized(entry: Announcement) -> tuple[str | None, int, int]:
+    assert (entry.what, entry.pod, entry.container, entry.pid) == ("resized", POD, MAIN, 0)
+    return entry.gpu, entry.line_bytes, entry.used_bytes
+
+
+async def test_a_new_line_is_in_force_and_announced_for_each_gpu(broker: Broker) -> None:
+    """Raised on both GPUs: one announcement for each, with what the container holds there."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin(used_bytes=700)
+    await broker.announced(1)
+    await broker.client.register(registration(3 * GIB))
+    assert [gpu.line_bytes for gpu in broker.limits().gpus[:2]] == [3 * GIB, 3 * GIB]
+    entries = (await broker.announced(4))[2:]  # after its hello, and the context that was found on the way
+    assert [_resized(entry) for entry in entries] == [(GPUS[0], 3 * GIB, 700), (GPUS[1], 3 * GIB, 0)]
+    assert [entry.text for entry in entries] == ["", ""]
+
+
+async def test_a_line_below_use_ends_nothing_and_says_so(broker: Broker) -> None:
+    """The process lives on with what it holds; the announcement says that growth is refused."""
+    await broker.client.register(registration())
+    process = await broker.spawn()
+    await process.begin(used_bytes=GIB)
+    await broker.announced(1)
+    await broker.client.register(registration(GIB // 2))
+    entries = (await broker.announced(4))[2:]  # after its hello, and the context that was found on the way
+    assert entries[0].text == "holds 1Gi now: growth is refused until it is below"
+    assert entries[1].text == ""
+    assert await broker.process_count() == 1
+    assert broker.counts().slots[0].used_bytes[0] == GIB
+
+
+async def test_the_same_registration_again_announces_nothing(broker: Broker) -> None:
+    """Registering is repeatable; only a changed line is news."""
+    await broker.client.register(registration())
+    await broker.client.register(registration())
+    await broker.client.register(registration(2 * GIB))
+    assert [entry.what for entry in await broker.announced(2)] == ["resized", "resized"]
+    await broker.client.register(registration(2 * GIB))
+    assert len(broker.journaled()) == 2
+
+
+async def test_a_resize_outlives_the_broker(broker: Broker) -> None:
+    """Killed after it, the next broker holds the new line, and has nothing more to announce of it."""
+    await broker.client.register(registration())
+    await broker.client.register(registration(2 * GIB))
+    await broker.kill()
+    await broker.start()
+    assert broker.limits().gpus[0].line_bytes == 2 * GIB
+    await broker.client.register(registration(2 * GIB))
+    assert len(broker.journaled()) == 2
+
+
+async def test_a_line_that_cannot_be_written_is_not_announced(broker: Broker) -> None:
+    """Once it can be, the same request applies it, and then it is announced."""
+    await broker.client.register(registration())
+    page = broker.limits_dir() / "limits"
+    page.unlink()
+    page.mkdir()
+    refused = await _refusal(broker)
+    assert "Is a directory" in refused
+    assert broker.journaled() == []
+    page.rmdir()
+    await broker.client.register(registration(2 * GIB))
+    assert [_resized(entry)[:2] for entry in await broker.announced(2)] == [(g, 2 * GIB) for g in GPUS]
+    assert stat.S_ISREG(page.stat().st_mode)
+
+
+async def _refusal(broker: Broker) -> str:
+    try:
+        await broker.client.register(registration(2 * GIB))
+    except Exception as error:  # noqa: BLE001 - whichever it is, its words count
+        return str(error)
+    return ""
