@@ -60,7 +60,7 @@ def test_the_only_container_with_a_gpu_needs_no_name() -> None:
     [
         (whole(), None, "3Gi", "container: 'main' has whole GPUs"),
         (best_effort(), None, "3Gi", "container: 'main' is best-effort"),
-        (declared("main", 2), "mian", "3Gi", "container: 'mian' has no GPU in this pod; name one of main"),
+        (declared("main", 2), "nain", "3Gi", "container: 'nain' has no GPU in this pod; name one of main"),
         (declared("main", 2), None, "0", "gpu-memory: '0' leaves nothing"),
         (declared("main", 2), None, "3GB", "gpu-memory: '3GB' is not a quantity"),
         (declared("main", 2), None, "-1", "gpu-memory: '-1' is negative"),
