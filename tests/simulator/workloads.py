@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from hook.broker.core.pressure import Pressure
-from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from hook.broker.core.pressure import Pressure
+from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Container, Giver, Replay
