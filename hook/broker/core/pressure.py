@@ -8,7 +8,7 @@ What always holds:
 
 * No GPU whose lines fit into it ever makes anybody wait: everyone is granted its line there.
 * Grants on a GPU together never pass what it has for containers, unless what is *used* does so already: then
-  everyone there is granted what it uses, until others end.
+  nobody there is granted more than it uses, until others end.
 * Grants are soft. What is granted and neither used nor promised is taken back when that lets a waiter go on. What is
   left is spread again, so that in peaceful times nobody has to ask.
 * A grant keeps the state safe in the sense of `bank`, so nobody waits in a circle. Where memory vanished under a safe
@@ -23,6 +23,7 @@ overcommit is for, and only the operator knows what is too long.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from hook.broker.core.bank import Bank
 from hook.broker.core.facts import ContainerKey
@@ -30,6 +31,10 @@ from hook.broker.core.holdings import PROMISE_S, Holding, Holdings
 from hook.broker.core.queue import GOING_MOST, Wait, WaitQueue
 from hook.broker.core.waiting import Ticket, WaitPolicy
 from plimsoll.names import GpuUuid
+
+HOPELESS_S: Final = 0.1
+"""How long a request must have been impossible beside what its container holds. A reservation in vain shows in its
+word for less than a millisecond, unless its thread is stopped just then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Paused:
     """This one waits, for so long already: said when its wait begins, and now and then while it lasts."""
 
     ticket: Ticket
+    reason: str
     waited_s: float
 
 
@@ -92,8 +98,22 @@ class Pressure:
     """The pure state machine. Seconds are of one clock that never goes back."""
 
     def __init__(
-        self, policy: WaitPolicy, *, remind_s: float = 300.0, longest_wait_s: float | None = None
+        self,
+        policy: WaitPolicy,
+        *,
+        remind_s: float = 300.0,
+        longest_wait_s: float | None = None,
+        block_bytes: int = 0,
     ) -> None:
+        """Begin with no GPU and no container.
+
+        Args:
+            policy: who is next.
+            remind_s: between two `Paused` of one wait.
+            longest_wait_s: None for as long as it takes.
+            block_bytes: what the last allocation under a line may stand past it, as it is rounded up.
+        """
+        self._block_bytes = block_bytes
         self._remind_s = remind_s
         self._longest_wait_s = longest_wait_s
         self._usable: dict[GpuUuid, int] = {}
@@ -179,6 +199,11 @@ class Pressure:
         holding = self._holdings.find(container, gpu)
         return holding.granted_bytes if holding else 0
 
+    def used(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """What a container held when its words were last read; 0 for one that is not enrolled."""
+        holding = self._holdings.find(container, gpu)
+        return holding.used_bytes if holding else 0
+
     def is_wanted(self, gpu: GpuUuid) -> bool:
         """What every page on this GPU should say now."""
         return gpu in self._wanted
@@ -190,21 +215,43 @@ class Pressure:
 
     def _refuse_hopeless(self, now_s: float) -> Iterable[Step]:
         for wait in self._queue.waits:
-            reason = self._hopeless(wait, now_s)
+            reason = self._never(wait) or self._not_now(wait, now_s) or self._too_long(wait, now_s)
             if reason:
                 self._queue.remove(wait.ticket)
                 yield Refuse(wait.ticket, reason, now_s - wait.since_s)
         for wait in self._queue.break_circles(Bank(self._usable, self._holdings.floors())):
             yield Refuse(wait.ticket, "containers wait for each other here", now_s - wait.since_s)
 
-    def _hopeless(self, wait: Wait, now_s: float) -> str:
+    def _never(self, wait: Wait) -> str:
+        """Why this request cannot be met even if its container held nothing; empty if it can."""
+        return self._past_all(wait, wait.requested_bytes)
+
+    def _not_now(self, wait: Wait, now_s: float) -> str:
+        """Why it cannot be met beside what its own container holds; empty if it can.
+
+        A word also shows, for an instant, what a process reserved in vain: so not by one look alone.
+        """
         holding = self._holdings.find(wait.container, wait.gpu)
         assert holding is not None
-        needed = holding.used_bytes + wait.requested_bytes
-        if needed > holding.line_bytes:
-            return "its container's line is reached"
-        if needed > self._usable.get(wait.gpu, needed):
-            return "that is more than this GPU has left for containers"
+        reason = self._past_all(wait, holding.used_bytes + wait.requested_bytes)
+        if not reason:
+            wait.hopeless_s = None
+        elif wait.hopeless_s is None:
+            wait.hopeless_s = now_s
+        elif now_s - wait.hopeless_s >= HOPELESS_S:
+            return reason
+        return ""
+
+    def _past_all(self, wait: Wait, needed_bytes: int) -> str:
+        holding = self._holdings.find(wait.container, wait.gpu)
+        assert holding is not None
+        if needed_bytes > holding.line_bytes + self._block_bytes:
+            return "it passes the container's line"
+        if needed_bytes > self._usable.get(wait.gpu, needed_bytes):
+            return "it is more than this GPU has for containers"
+        return ""
+
+    def _too_long(self, wait: Wait, now_s: float) -> str:
         if self._longest_wait_s is not None and now_s - wait.since_s >= self._longest_wait_s:
             return f"it has waited for {self._longest_wait_s:.0f} s"
         return ""
@@ -259,10 +306,9 @@ class Pressure:
         for container, gpu, holding in sorted(holdings, key=lambda item: not item[2].floor_bytes):
             is_kept_back = (gpu in contended and container not in users) or (container, gpu) in waiting
             target = min(holding.line_bytes, holding.ceiling_bytes + max(0, bank.free_bytes(gpu)))
-            if is_kept_back or not bank.may_reach(container, gpu, target):
-                target = 0
-            target = max(target, holding.used_bytes)
-            if target > holding.granted_bytes:
+            if is_kept_back or target <= holding.granted_bytes:
+                continue
+            if bank.may_reach(container, gpu, target):
                 bank.reach(container, gpu, target)
                 yield _set_granted(container, gpu, holding, target)
 
@@ -270,7 +316,9 @@ class Pressure:
         for wait in self._queue.waits:
             if wait.told_s is None or now_s - wait.told_s >= self._remind_s:
                 wait.told_s = now_s
-                yield Paused(wait.ticket, now_s - wait.since_s)
+                is_measured = wait.gpu in self._usable
+                reason = "others hold it" if is_measured else "this GPU has not been measured yet"
+                yield Paused(wait.ticket, reason, now_s - wait.since_s)
 
     def _set_wanted(self) -> Iterable[Step]:
         before, self._wanted = self._wanted, self._holdings.connected(w.gpu for w in self._queue.waits)

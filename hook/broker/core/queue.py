@@ -25,6 +25,7 @@ class Wait:
         since_s: when it began.
         asked: its place in the order in which waits began.
         told_s: when it was last told of; None for not yet.
+        hopeless_s: since when every look showed that it cannot be met; None if the last one did not.
     """
 
     ticket: Ticket
@@ -34,6 +35,7 @@ class Wait:
     since_s: float
     asked: int
     told_s: float | None = None
+    hopeless_s: float | None = None
 
 
 class WaitQueue:
