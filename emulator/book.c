@@ -42,6 +42,7 @@ bool book_slot_alive(const struct book *book, int slot) {
 static void clear_slot(struct book *book, int slot) {
     for (int gpu = 0; gpu < book->node.gpu_count; gpu++)
         timeline_drop(book, gpu, slot);
+    book_forget_holder_locked(book, slot);
     book->state->slots[slot].pid = 0;
 }
 
@@ -124,7 +125,7 @@ void book_leave(struct book *book) {
 }
 
 uint64_t book_used_locked(const struct book *book, int gpu) {
-    uint64_t used_bytes = 0;
+    uint64_t used_bytes = book_inherited_locked(book, gpu, -1);
     for (uint32_t slot = 0; slot < book->state->slots_touched; slot++)
         if (book->state->slots[slot].pid)
             used_bytes += book->state->slots[slot].gpus[gpu].used_bytes;
@@ -151,8 +152,7 @@ static void note_peak_locked(struct book *book, int gpu) {
         *peak_bytes = used_bytes;
 }
 
-bool book_charge(struct book *book, int gpu, uint64_t bytes) {
-    book_lock(book);
+bool book_charge_locked(struct book *book, int gpu, uint64_t bytes) {
     if (bytes > free_locked(book, gpu))
         book_sweep_locked(book);
     bool fits = bytes <= free_locked(book, gpu);
@@ -163,13 +163,23 @@ bool book_charge(struct book *book, int gpu, uint64_t bytes) {
             share->peak_bytes = share->used_bytes;
         note_peak_locked(book, gpu);
     }
+    return fits;
+}
+
+bool book_charge(struct book *book, int gpu, uint64_t bytes) {
+    book_lock(book);
+    bool fits = book_charge_locked(book, gpu, bytes);
     book_unlock(book);
     return fits;
 }
 
+void book_refund_locked(struct book *book, int gpu, uint64_t bytes) {
+    own_share(book, gpu)->used_bytes -= bytes;
+}
+
 void book_refund(struct book *book, int gpu, uint64_t bytes) {
     book_lock(book);
-    own_share(book, gpu)->used_bytes -= bytes;
+    book_refund_locked(book, gpu, bytes);
     book_unlock(book);
 }
 

@@ -28,6 +28,7 @@ enum {
     BOOK_MAX_SAMPLES = 128,
     BOOK_MAX_EVENTS = 64,
     BOOK_NAME_BYTES = 16,
+    BOOK_MAX_SHARED = 1024, /* pieces of memory that more than one process may hold */
 };
 
 /* What part of a process's memory is for: told beside the total, never counted in it. */
@@ -107,14 +108,26 @@ struct book_event {
     uint32_t reserved;
 };
 
+/* Memory held by several processes, or offered to others. */
+struct book_shared {
+    uint64_t id; /* never used twice; 0 = free */
+    uint64_t bytes;
+    uint32_t gpu;
+    uint32_t owner; /* the slot that has it among its used_bytes; BOOK_MAX_SLOTS = none any more */
+    uint64_t holders[BOOK_MAX_SLOTS / 64]; /* one bit per slot */
+};
+
 struct book_state {
     uint64_t magic;
     uint32_t version, size;
     uint64_t digest; /* of the node file, less its spelling */
     pthread_mutex_t lock;
-    uint64_t event_count;   /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
-    uint32_t event_signal;  /* atomic futex word; changes with event_count */
-    uint32_t slots_touched; /* lock; no slot at or past this index was ever claimed; only grows */
+    uint64_t event_count;            /* lock; the latest is events[(event_count - 1) % BOOK_MAX_EVENTS] */
+    uint32_t event_signal;           /* atomic futex word; changes with event_count */
+    uint32_t slots_touched;          /* lock; no slot at or past this index was ever claimed; only grows */
+    uint32_t shared_touched, unused; /* lock; no row at or past the first was ever used; only grows */
+    uint64_t last_shared_id;         /* lock */
+    struct book_shared shared[BOOK_MAX_SHARED]; /* lock */
     struct book_event events[BOOK_MAX_EVENTS];
     struct book_gpu gpus[NODE_MAX_GPUS];
     struct book_slot slots[BOOK_MAX_SLOTS];
@@ -162,6 +175,13 @@ void book_leave(struct book *book);
 /* Charges `bytes` on a GPU to this process; false if the card has no room, after clearing away the dead. */
 bool book_charge(struct book *book, int gpu, uint64_t bytes);
 void book_refund(struct book *book, int gpu, uint64_t bytes);
+/* Enters memory, for which this process has paid, among what others may hold. 0 = no row is free. */
+uint64_t book_share(struct book *book, int gpu, uint64_t bytes);
+/* Holds what has been shared. Where all its holders are gone it is charged to this process, and `pays` is
+ * set; false where the card has no room for that. Once per process: a second hold is the same one. */
+bool book_hold(struct book *book, uint64_t id, int gpu, uint64_t bytes, bool *pays);
+/* Ends this process's hold, and refunds what it paid; whoever else holds it pays from here on. */
+void book_let_go(struct book *book, uint64_t id, int gpu, uint64_t paid_bytes);
 /* Says what a part of this process's charge is for. */
 void book_note(struct book *book, int gpu, enum book_purpose purpose, int64_t change_bytes);
 /* Counts contexts of this process on a GPU: NVML lists it while there is one. */

@@ -21,8 +21,10 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
     process->slot = (uint32_t)slot;
     process->contexts = share->contexts;
     process->reserved = 0;
-    process->used_bytes = share->used_bytes;
+    process->used_bytes = share->used_bytes + book_inherited_locked(book, gpu, slot);
     process->peak_bytes = share->peak_bytes;
+    if (process->peak_bytes < process->used_bytes) /* an inheritance, which nothing charged */
+        process->peak_bytes = process->used_bytes;
     for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
         process->purpose_bytes[purpose] = __atomic_load_n(&share->purpose_bytes[purpose], __ATOMIC_RELAXED);
     process->busy_ns = share->busy_ns;

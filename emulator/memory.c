@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "pool.h"
+#include "share.h"
 
 enum { SMALL_BYTES = 1 << 20, SMALL_ALIGNMENT = 512 };
 
@@ -14,6 +15,7 @@ struct block {
     CUcontext context;
     uint64_t base;
     size_t used, live;
+    struct share *share; /* NULL = nothing in it was offered to other processes */
 };
 
 static struct {
@@ -106,9 +108,12 @@ static uint64_t take_granules(CUcontext context, size_t bytes) {
     return base;
 }
 
-static void give_granules(int gpu, uint64_t base, size_t bytes) {
+static void give_granules(int gpu, uint64_t base, size_t bytes, struct share *share) {
     memory_unback(base, bytes);
-    book_refund(&driver.book, gpu, bytes);
+    if (share)
+        share_drop(share);
+    else
+        book_refund(&driver.book, gpu, bytes);
 }
 
 static struct block *block_with_room(CUcontext context, size_t bytes) {
@@ -136,7 +141,7 @@ static void leave_block(struct block *block, int gpu) {
     while (*link != block)
         link = &(*link)->next;
     *link = block->next;
-    give_granules(gpu, block->base, MEMORY_GRANULE);
+    give_granules(gpu, block->base, MEMORY_GRANULE, block->share);
     free(block);
 }
 
@@ -172,15 +177,32 @@ CUresult memory_allocate(CUcontext context, enum memory_kind kind, size_t bytes,
     return CUDA_SUCCESS;
 }
 
+CUresult memory_offer(struct allocation *allocation, struct share **share, uint64_t *offset) {
+    struct block *block = allocation->block;
+    struct share **kept = block ? &block->share : &allocation->share;
+    uint64_t base = block ? block->base : allocation->base;
+    size_t bytes = block ? MEMORY_GRANULE : allocation->charged_bytes;
+    if (!*kept)
+        *kept = share_move(allocation->gpu, base, bytes, bytes);
+    *share = *kept;
+    *offset = allocation->base - base;
+    return *kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 void memory_release(struct allocation *allocation) {
     struct allocation gone = *allocation;
     memory_remove(gone.base);
     if (gone.block)
         leave_block(gone.block, gone.gpu);
     else if (gone.charged_bytes)
-        give_granules(gone.gpu, gone.base, gone.charged_bytes);
-    else if (gone.kind != MEMORY_REGISTERED)
+        give_granules(gone.gpu, gone.base, gone.charged_bytes, gone.share);
+    else if (gone.kind == MEMORY_IMPORTED) {
+        memory_unback(gone.base - gone.share_offset, gone.share->bytes);
+        share_drop(gone.share);
+    } else if (gone.kind != MEMORY_REGISTERED)
         memory_unback(gone.base, gone.size);
+    if (gone.kind == MEMORY_POOLED && gone.share)
+        share_drop(gone.share);
     if (gone.kind == MEMORY_POOLED)
         pool_returned(gone.pool, gone.size);
 }

@@ -34,7 +34,10 @@ struct allocation {
     struct block *block; /* of a small allocation */
     CUmemoryPool pool;
     struct graph_allocation *graph;
-    unsigned flags; /* of host memory */
+    struct share *share;   /* of memory from or offered to another process, unless its block has it */
+    uint64_t share_offset; /* of imported memory: where in the share it begins */
+    unsigned opens;        /* by cuIpcOpenMemHandle; imported memory without one is freed like a pool's */
+    unsigned flags;        /* of host memory */
     unsigned long long id;
 };
 
@@ -57,6 +60,9 @@ uint64_t memory_back(size_t bytes);
 void memory_unback(uint64_t base, size_t bytes);
 /* Charges and backs device memory in a context. */
 CUresult memory_allocate(CUcontext context, enum memory_kind kind, size_t bytes, uint64_t *base);
+/* Offers an allocation of device memory, with its whole block, to other processes; where in the share it
+ * begins. OUT_OF_MEMORY. */
+CUresult memory_offer(struct allocation *allocation, struct share **share, uint64_t *offset);
 /* Uncharges, unbacks and forgets an allocation of any kind but MAPPED. */
 void memory_release(struct allocation *allocation);
 /* All that belongs to a context. */

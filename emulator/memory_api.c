@@ -71,7 +71,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     }
     if (!allocation || allocation->base != address || allocation->kind == MEMORY_MAPPED ||
         allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
-        allocation->kind == MEMORY_GRAPH)
+        allocation->kind == MEMORY_GRAPH || (allocation->kind == MEMORY_IMPORTED && allocation->opens))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     work_finish_context(allocation->context); /* freeing waits for all work, which may still use the memory */
     allocation = memory_find(address);

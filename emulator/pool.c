@@ -14,13 +14,15 @@ static CUmemoryPool first;                   /* lock */
 static CUmemoryPool defaults[NODE_MAX_GPUS]; /* lock; by device, made when first asked for */
 static CUmemoryPool currents[NODE_MAX_GPUS]; /* lock; NULL = the default one */
 
-static CUmemoryPool make(CUdevice device) {
+CUmemoryPool pool_new(CUdevice device) {
+    static uint64_t last_id; /* lock */
     CUmemoryPool pool = object_new(OBJECT_POOL, sizeof *pool);
     if (!pool)
         return NULL;
     pool->device = device;
     pool->gpu = driver.gpus[device];
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+    pool->id = ++last_id;
     pool->next = first;
     first = pool;
     return pool;
@@ -28,7 +30,7 @@ static CUmemoryPool make(CUdevice device) {
 
 static CUmemoryPool default_of(CUdevice device) {
     if (!defaults[device]) {
-        defaults[device] = make(device);
+        defaults[device] = pool_new(device);
         if (defaults[device])
             defaults[device]->is_default = true;
     }
@@ -39,6 +41,12 @@ CUmemoryPool pool_current(CUdevice device) {
     return currents[device] ? currents[device] : default_of(device);
 }
 
+/* Tells the book what pools reserve, and how much of it is not in use. */
+static void note(const struct CUmemPoolHandle_st *pool, int64_t reserved_bytes, int64_t used_bytes) {
+    book_note(&driver.book, pool->gpu, BOOK_POOLED, reserved_bytes);
+    book_note(&driver.book, pool->gpu, BOOK_POOLED_FREE, reserved_bytes - used_bytes);
+}
+
 static void shrink(CUmemoryPool pool, size_t keep_bytes) {
     size_t needed = memory_round_up(pool->used_bytes, MEMORY_GRANULE);
     size_t target = keep_bytes > needed ? keep_bytes : needed;
@@ -46,6 +54,7 @@ static void shrink(CUmemoryPool pool, size_t keep_bytes) {
     if (target >= pool->reserved_bytes)
         return;
     book_refund(&driver.book, pool->gpu, pool->reserved_bytes - target);
+    note(pool, (int64_t)target - (int64_t)pool->reserved_bytes, 0);
     pool->reserved_bytes = target;
 }
 
@@ -66,6 +75,7 @@ static bool grow(CUmemoryPool pool, size_t granule) {
         return false;
     if (!book_charge(&driver.book, pool->gpu, target - pool->reserved_bytes))
         return false;
+    note(pool, (int64_t)(target - pool->reserved_bytes), 0);
     pool->reserved_bytes = target;
     if (pool->reserved_high_bytes < target)
         pool->reserved_high_bytes = target;
@@ -81,7 +91,9 @@ static void forget(CUmemoryPool pool) {
 }
 
 void pool_returned(CUmemoryPool pool, size_t size) {
-    pool->used_bytes -= memory_round_up(size, ALIGNMENT);
+    size_t bytes = memory_round_up(size, ALIGNMENT);
+    pool->used_bytes -= bytes;
+    note(pool, 0, -(int64_t)bytes);
     if (!pool->dying)
         return;
     shrink(pool, 0);
@@ -106,12 +118,13 @@ uint64_t pool_take(CUmemoryPool pool, CUcontext context, size_t size) {
         pool->used_bytes -= bytes;
         return 0;
     }
+    note(pool, 0, (int64_t)bytes);
     if (pool->used_high_bytes < pool->used_bytes)
         pool->used_high_bytes = pool->used_bytes;
     return allocation.base;
 }
 
-static bool is_pool(CUmemoryPool pool) {
+bool pool_is(CUmemoryPool pool) {
     return object_is(pool, OBJECT_POOL) && !pool->dying;
 }
 
@@ -140,7 +153,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
         return entered;
-    if (!is_pool(pool))
+    if (!pool_is(pool) || pool->is_imported)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     return driver_leave(allocate(stream, pool, address, bytes));
 }
@@ -164,7 +177,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     if (graph)
         return driver_leave(graph_memory_free(graph));
     if (!allocation || allocation->base != address ||
-        (allocation->kind != MEMORY_POOLED && allocation->kind != MEMORY_DEVICE))
+        (allocation->kind != MEMORY_POOLED && allocation->kind != MEMORY_DEVICE &&
+         (allocation->kind != MEMORY_IMPORTED || allocation->opens)))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct work work = {.kind = WORK_DEVICE, .effect = free_effect, .data = {{address}}};
     return driver_leave(submit(stream, &work));
@@ -177,10 +191,13 @@ static CUresult create(CUmemoryPool *pool, const CUmemPoolProps *props) {
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!driver_has_device(props->location.id))
         return CUDA_ERROR_INVALID_DEVICE;
-    *pool = make(props->location.id);
+    if (props->handleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *pool = pool_new(props->location.id);
     if (!*pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*pool)->most_bytes = props->maxSize;
+    (*pool)->handle_types = props->handleTypes;
     return CUDA_SUCCESS;
 }
 
@@ -193,7 +210,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    if (!is_pool(pool) || pool->is_default)
+    if (!pool_is(pool) || pool->is_default)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (currents[pool->device] == pool)
         currents[pool->device] = NULL;
@@ -208,7 +225,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    if (!is_pool(pool))
+    if (!pool_is(pool))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     shrink(pool, keep_bytes);
     return driver_leave(CUDA_SUCCESS);
@@ -244,7 +261,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
         return entered;
     if (!driver_has_device(device))
         return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!is_pool(pool) || pool->device != device)
+    if (!pool_is(pool) || pool->device != device || pool->is_imported)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     currents[device] = pool;
     return driver_leave(CUDA_SUCCESS);

@@ -1,21 +1,12 @@
 /* Virtual memory management: address ranges, physical memory, and mappings between them. Physical memory is
  * charged while its handle or a mapping lives. It is backed by an anonymous file, so that two mappings of one
  * handle show the same contents. */
+#include "vmm.h"
+
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "memory.h"
-
-#define PHYSICAL CUmemGenericAllocationHandle
-
-struct physical {
-    struct object object;
-    size_t size;
-    CUmemAllocationProp props;
-    int gpu, fd;
-    unsigned uses; /* handles and mappings */
-};
 
 struct range {
     struct range *next;
@@ -33,7 +24,7 @@ struct mapping {
 static struct range *ranges;     /* lock */
 static struct mapping *mappings; /* lock */
 
-static struct physical *physical_of(PHYSICAL handle) {
+struct physical *vmm_physical(PHYSICAL handle) {
     void *object = (void *)(uintptr_t)handle;
     return object_is(object, OBJECT_PHYSICAL) ? object : NULL;
 }
@@ -58,20 +49,15 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     return driver_leave(result);
 }
 
-static int anonymous_file(size_t size) {
-    int fd = (int)syscall(SYS_memfd_create, "plimsoll-emulator", 1u /* close on exec */);
-    if (fd >= 0 && ftruncate(fd, (off_t)size) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-static void release(struct physical *physical) {
+void vmm_release(struct physical *physical) {
     if (--physical->uses)
         return;
-    close(physical->fd);
-    book_refund(&driver.book, physical->gpu, physical->size);
+    if (physical->share)
+        share_drop(physical->share);
+    else {
+        close(physical->fd);
+        book_refund(&driver.book, physical->gpu, physical->size);
+    }
     object_free(physical);
 }
 
@@ -92,9 +78,10 @@ static CUresult create(PHYSICAL *handle, size_t size, const CUmemAllocationProp 
     physical->props = *props;
     physical->gpu = gpu;
     physical->uses = 1;
-    physical->fd = anonymous_file(size);
+    physical->fd = share_file(size);
     if (physical->fd < 0) {
-        release(physical);
+        book_refund(&driver.book, gpu, size);
+        object_free(physical);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *handle = (PHYSICAL)(uintptr_t)physical;
@@ -113,10 +100,10 @@ CUresult cuMemRelease(PHYSICAL handle) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    struct physical *physical = physical_of(handle);
+    struct physical *physical = vmm_physical(handle);
     if (!physical)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    release(physical);
+    vmm_release(physical);
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -124,7 +111,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *props, PHYS
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    const struct physical *physical = physical_of(handle);
+    const struct physical *physical = vmm_physical(handle);
     if (!physical || !props)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *props = physical->props;
@@ -230,7 +217,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, PHYSICAL hand
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    struct physical *physical = physical_of(handle);
+    struct physical *physical = vmm_physical(handle);
     if (!physical || flags || offset || !size || size != physical->size || address % MEMORY_GRANULE ||
         !is_reserved(address, size) || overlaps_mapping(address, size))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -243,7 +230,7 @@ static void unmap(struct mapping **link) {
     memory_remove(mapping->base);
     mmap((void *)(uintptr_t)mapping->base, mapping->size, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    release(mapping->physical);
+    vmm_release(mapping->physical);
     free(mapping);
 }
 
@@ -314,20 +301,4 @@ CUresult cuMemRetainAllocationHandle(PHYSICAL *handle, void *address) {
         }
     }
     return driver_leave(CUDA_ERROR_INVALID_VALUE);
-}
-
-/* A shared handle is charged to the process that made it, once, as on a real card. */
-CUresult cuMemExportToShareableHandle(void *shareable, PHYSICAL handle, CUmemAllocationHandleType type,
-                                      unsigned long long flags) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    const struct physical *physical = physical_of(handle);
-    if (!physical || !shareable || flags)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    int fd = dup(physical->fd);
-    *(int *)shareable = fd;
-    return driver_leave(fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS);
 }

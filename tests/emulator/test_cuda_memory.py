@@ -146,6 +146,31 @@ def test_a_reserve_is_never_given_away(node: Node) -> None:
     assert free == 3 * GIB - CONTEXT_BYTES
 
 
+def test_a_pool_is_trimmed_and_bounded(node: Node) -> None:
+    """A trim gives back what is unused down to what it is told to keep; a pool never passes its size."""
+    seen = node.python("""
+        cuda.context()
+        pool, address, seen, full = PTR(), [U64(), U64()], [], cuda.info()[0]
+        props = (U64 * 11)(1, 1, 0, 128 * MIB)
+        cuda.cuMemPoolCreate(byref(pool), (ctypes.c_ubyte * 88).from_buffer(props))
+        cuda.cuMemPoolSetAttribute(pool, 4, byref(U64(1 << 40)))
+        for one in address: cuda.cuMemAllocFromPoolAsync(byref(one), SIZE(60 * MIB), pool, None)
+        more = cuda.result("cuMemAllocFromPoolAsync", byref(U64()), SIZE(9 * MIB), pool, None)
+        for one in address: cuda.cuMemFreeAsync(one, None)
+        def held(keep):
+            cuda.cuMemPoolTrimTo(pool, SIZE(keep))
+            return (full - cuda.info()[0]) // MIB
+        cuda.cuCtxSynchronize()
+        seen = [held(1 << 40), held(50 * MIB), held(64 * MIB)]
+        cuda.cuMemAllocFromPoolAsync(byref(address[0]), SIZE(9 * MIB), pool, None)
+        seen += [held(0)]
+        cuda.cuMemPoolDestroy(pool); seen.append((full - cuda.info()[0]) // MIB)
+        cuda.cuMemFreeAsync(address[0], None); seen.append((full - cuda.info()[0]) // MIB)
+        show([more, seen])
+    """)
+    assert seen == ["CUDA_ERROR_OUT_OF_MEMORY", [128, 50, 50, 10, 10, 0]]
+
+
 def test_pools_keep_what_their_threshold_allows(node: Node) -> None:
     """Freed pool memory stays reserved until a synchronisation, and beyond it up to the threshold."""
     seen = node.python("""

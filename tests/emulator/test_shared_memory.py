@@ -1,0 +1,279 @@
+"""Memory that crosses processes: its contents, who pays for it, and that it goes with its last holder."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulator.cuda_program import CONTEXT_BYTES, MIB, Node
+
+PEER = """
+import socket, sys
+class Location(ctypes.Structure):
+    _fields_ = [("where", INT), ("id", INT)]
+class Props(ctypes.Structure):
+    _fields_ = [("type", INT), ("handles", INT), ("location", Location), ("meta", PTR), ("flags", U64)]
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", INT)]
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+def create(size, handles=1):
+    handle = U64()
+    cuda.cuMemCreate(byref(handle), SIZE(size), byref(Props(1, handles, Location(1, 0))), U64(0))
+    return handle
+def map_in(handle, size):
+    address = U64()
+    cuda.cuMemAddressReserve(byref(address), SIZE(size), SIZE(0), U64(0), U64(0))
+    cuda.cuMemMap(address, SIZE(size), SIZE(0), handle, U64(0))
+    cuda.cuMemSetAccess(address, SIZE(size), byref(Access(Location(1, 0), 3)), SIZE(1))
+    return address
+def export(handle):
+    fd = INT(-1)
+    cuda.cuMemExportToShareableHandle(byref(fd), handle, 1, U64(0))
+    return fd.value
+def take(fd):
+    handle = U64()
+    cuda.cuMemImportFromShareableHandle(byref(handle), PTR(fd), 1)
+    return handle
+def send(fd, path):
+    with socket.socket(socket.AF_UNIX) as wire:
+        wire.connect(path)
+        socket.send_fds(wire, [b"x"], [fd])
+def listen(path):
+    global door
+    door = socket.socket(socket.AF_UNIX); door.bind(path); door.listen(1)
+def receive():
+    return socket.recv_fds(door.accept()[0], 1, 1)[1][0]
+def put(address, value):
+    cuda.cuMemsetD8_v2(address, value, SIZE(64))
+def get(address):
+    back = (ctypes.c_ubyte * 1)()
+    cuda.cuMemcpyDtoH_v2(back, address, SIZE(1))
+    return back[0]
+def offer(address):
+    handle = Handle()
+    cuda.cuIpcGetMemHandle(byref(handle), address)
+    return bytes(handle.bytes).hex()
+def handle_of(text):
+    return Handle((ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
+def opened(text):
+    address = U64()
+    cuda.cuIpcOpenMemHandle_v2(byref(address), handle_of(text), 1)
+    return address
+cuda.context()
+show(1)
+for line in sys.stdin:
+    exec(json.loads(line))
+"""
+
+
+class Peer:
+    """A process that does on its node what it is told."""
+
+    def __init__(self, node: Node) -> None:
+        self.process = node.background(PEER)
+
+    def ask(self, program: str) -> Any:  # noqa: ANN401 - JSON of any shape
+        """Runs a program there: what it showed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(program) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def tell(self, program: str) -> None:
+        """The same for a program that shows nothing."""
+        assert self.ask(program + "\nshow(1)") == 1
+
+    def kill(self) -> None:
+        """`kill -9`, and waits for the end."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def peers(node: Node) -> Iterator[tuple[Peer, Peer]]:
+    """An exporter and an importer on one node."""
+    with ExitStack() as stack:
+        pair = Peer(node), Peer(node)
+        for peer in pair:
+            stack.callback(peer.kill)
+        yield pair
+
+
+def held(node: Node, *peers: Peer) -> list[int]:
+    """MiB beyond its context of each process, and of the card in all, which is their sum."""
+    gpu = node.book()[0]
+    assert gpu["used_bytes"] == sum(process["used_bytes"] for process in gpu["processes"])
+    by_pid = {process["pid"]: process["used_bytes"] - CONTEXT_BYTES for process in gpu["processes"]}
+    return [by_pid[peer.process.pid] // MIB for peer in peers]
+
+
+def hand_over(exporter: Peer, importer: Peer, path: Path) -> None:
+    """Creates, maps, exports and imports 64 MiB by file descriptor; both know `handle`, the exporter `address`."""
+    importer.tell(f"listen({str(path)!r})")
+    exporter.tell("handle = create(64 * MIB); address = map_in(handle, 64 * MIB); fd = export(handle)")
+    exporter.tell(f"send(fd, {str(path)!r}); os.close(fd)")
+    importer.tell("fd = receive(); handle = take(fd); os.close(fd)")
+
+
+def test_imported_physical_memory_is_the_same_and_paid_once(
+    node: Node, peers: tuple[Peer, Peer], tmp_path: Path
+) -> None:
+    """Both see each other's bytes; the exporter pays while it has the memory, and then the importer."""
+    exporter, importer = peers
+    hand_over(exporter, importer, tmp_path / "door")
+    importer.tell("address = map_in(handle, 64 * MIB); put(address, 9)")
+    assert exporter.ask("show(get(address))") == 9
+    assert held(node, exporter, importer) == [64, 0]
+    exporter.tell("cuda.cuMemUnmap(address, SIZE(64 * MIB))")
+    assert held(node, exporter, importer) == [64, 0]
+    exporter.tell("cuda.cuMemRelease(handle)")
+    assert held(node, exporter, importer) == [0, 64]
+    assert importer.ask("show(get(address))") == 9
+    importer.tell("cuda.cuMemRelease(handle)")
+    assert held(node, exporter, importer) == [0, 64]
+    importer.tell("cuda.cuMemUnmap(address, SIZE(64 * MIB))")
+    assert held(node, exporter, importer) == [0, 0]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_kill_of_either_side_leaves_the_other_side_its_memory_and_nothing_else(
+    node: Node, peers: tuple[Peer, Peer], tmp_path: Path, first: int
+) -> None:
+    """`kill -9` of the exporter passes the cost on, that of the importer changes nothing; both leave nothing."""
+    hand_over(*peers, tmp_path / "door")
+    peers[first].kill()
+    other = peers[1 - first]
+    assert held(node, other) == [64]
+    assert other.ask("show(get(address if 'address' in globals() else map_in(handle, 64 * MIB)))") == 0
+    other.kill()
+    assert node.used_bytes() == 0
+    fresh = Peer(node)
+    assert held(node, fresh) == [0], "whoever gets the slot next inherits nothing"
+    fresh.kill()
+
+
+def test_a_descriptor_under_way_keeps_the_memory_for_whoever_takes_it(
+    node: Node, peers: tuple[Peer, Peer], tmp_path: Path
+) -> None:
+    """Exported, released, then imported: the importer pays for it as for its own."""
+    exporter, importer = peers
+    path = str(tmp_path / "door")
+    importer.tell(f"listen({path!r})")
+    exporter.tell("handle = create(64 * MIB); put(map_in(handle, 64 * MIB), 5)")
+    exporter.tell(f"send(export(handle), {path!r})")
+    exporter.kill()
+    assert node.used_bytes() == CONTEXT_BYTES
+    importer.tell("handle = take(receive())")
+    assert held(node, importer) == [64]
+    assert importer.ask("show(get(map_in(handle, 64 * MIB)))") == 5
+
+
+def test_only_what_was_meant_to_be_exported_is(peers: tuple[Peer, Peer]) -> None:
+    """A handle made without the type, a foreign file and another type of handle are refused."""
+    seen = peers[0].ask("""
+fd = INT()
+show([cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB, 0), 1, U64(0)),
+      cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB), 8, U64(0)),
+      cuda.result("cuMemImportFromShareableHandle", byref(U64()), PTR(0), 1),
+      cuda.result("cuMemImportFromShareableHandle", byref(U64()), PTR(999), 1)])
+""")
+    invalid = "CUDA_ERROR_INVALID_VALUE"
+    assert seen == [invalid, "CUDA_ERROR_NOT_SUPPORTED", invalid, invalid]
+
+
+@pytest.mark.parametrize("size", [4096, 64 * MIB])
+def test_an_ipc_handle_opens_the_exporters_memory(node: Node, peers: tuple[Peer, Peer], size: int) -> None:
+    """Contents survive the offer; the importer's mapping outlives the exporter's free, and is then paid there."""
+    exporter, importer = peers
+    mib = max(size, 2 * MIB) // MIB
+    exporter.tell(f"spacer, address = cuda.alloc(512), cuda.alloc({size}); put(address, 3)")
+    handle = exporter.ask("show(offer(address))")
+    importer.tell(f"address = opened({handle!r}); again = opened({handle!r})")
+    assert importer.ask("show([get(address), address.value == again.value])") == [3, True]
+    importer.tell("put(address, 4)")
+    assert exporter.ask("show(get(address))") == 4
+    total = mib if size < MIB else mib + 2  # a small one shares the spacer's block
+    assert held(node, exporter, importer) == [total, 0]
+    exporter.tell("cuda.cuMemFree_v2(address); cuda.cuMemFree_v2(spacer)")
+    assert held(node, exporter, importer) == [0, mib]
+    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    assert importer.ask("show(get(address))") == 4
+    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    assert held(node, exporter, importer) == [0, 0]
+    assert importer.ask("show(cuda.result('cuIpcCloseMemHandle', address))") == "CUDA_ERROR_INVALID_VALUE"
+
+
+def test_ipc_handles_are_refused_where_the_driver_refuses_them(peers: tuple[Peer, Peer]) -> None:
+    """In the process itself, for pooled memory, after the exporter's end, with other flags; no free of imports."""
+    exporter, importer = peers
+    handle = exporter.ask("address = cuda.alloc(4 * MIB); show(offer(address))")
+    assert exporter.ask(f"""
+pooled = U64()
+cuda.cuMemAllocAsync(byref(pooled), SIZE(MIB), None)
+show([cuda.result("cuIpcOpenMemHandle_v2", byref(U64()), handle_of({handle!r}), 1),
+      cuda.result("cuIpcGetMemHandle", byref(Handle()), pooled),
+      cuda.result("cuIpcGetMemHandle", byref(Handle()), U64(address.value + 1024))])
+""") == ["CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_VALUE"]
+    seen = importer.ask(
+        f"address = opened({handle!r})\n"
+        f"show([cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), handle_of({handle!r}), 0),"
+        " cuda.result('cuMemFree_v2', address)])"
+    )
+    assert seen == ["CUDA_ERROR_INVALID_VALUE"] * 2
+    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    exporter.kill()
+    late = f"show(cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), handle_of({handle!r}), 1))"
+    assert importer.ask(late) == "CUDA_ERROR_INVALID_VALUE"
+
+
+def test_the_importers_context_takes_its_mappings_with_it(node: Node, peers: tuple[Peer, Peer]) -> None:
+    """A reset primary context has closed what it had opened."""
+    exporter, importer = peers
+    handle = exporter.ask("address = cuda.alloc(64 * MIB); show(offer(address))")
+    importer.tell(f"opened({handle!r})")
+    exporter.tell("cuda.cuMemFree_v2(address)")
+    assert held(node, exporter, importer) == [0, 64]
+    importer.tell("cuda.cuDevicePrimaryCtxReset_v2(0); cuda.context()")
+    assert held(node, exporter, importer) == [0, 0]
+
+
+def test_a_pool_can_be_shared_pointer_by_pointer(
+    node: Node, peers: tuple[Peer, Peer], tmp_path: Path
+) -> None:
+    """The exporter's pool pays; the importer maps single pointers, and cannot allocate from the pool."""
+    exporter, importer = peers
+    path = str(tmp_path / "door")
+    importer.tell(f"listen({path!r})")
+    exporter.tell(f"""
+pool, fd, address = PTR(), INT(), U64()
+cuda.cuMemPoolCreate(byref(pool), (ctypes.c_ubyte * 88)(1, 0, 0, 0, 1, 0, 0, 0, 1))
+cuda.cuMemPoolSetAttribute(pool, 4, byref(U64(1 << 40)))
+cuda.cuMemAllocFromPoolAsync(byref(address), SIZE(5 * MIB), pool, None); put(address, 6)
+cuda.cuMemPoolExportToShareableHandle(byref(fd), pool, 1, U64(0)); send(fd.value, {path!r})
+""")
+    data = exporter.ask(
+        "data = Handle(); cuda.cuMemPoolExportPointer(byref(data), address); show(bytes(data.bytes).hex())"
+    )
+    seen = importer.ask(f"""
+pool, address = PTR(), U64()
+cuda.cuMemPoolImportFromShareableHandle(byref(pool), PTR(receive()), 1, U64(0))
+refused = cuda.result("cuMemAllocFromPoolAsync", byref(U64()), SIZE(MIB), pool, None)
+cuda.cuMemPoolImportPointer(byref(address), pool, byref(handle_of({data!r})))
+show([refused, get(address)])
+""")
+    assert seen == ["CUDA_ERROR_INVALID_VALUE", 6]
+    assert held(node, exporter, importer) == [32, 0]
+    processes = node.book()[0]["processes"]
+    assert [(row["pooled_bytes"] // MIB, row["pooled_free_bytes"] // MIB) for row in processes] == [
+        (32, 27),
+        (0, 0),
+    ]
+    exporter.kill()
+    assert held(node, importer) == [5]
+    importer.tell("cuda.cuMemFreeAsync(address, None)")
+    assert held(node, importer) == [0]
