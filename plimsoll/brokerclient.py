@@ -2,7 +2,7 @@
 
 What always holds:
 
-* Every request is safe to repeat (registering, unregistering and acknowledging twice change nothing), so a
+* Every request is safe to repeat (registering, unregistering, acknowledging and measuring twice change nothing), so a
   request whose connection broke is sent again until its deadline; the caller never has to wonder.
 * Announcements go over connections of their own (`plimsoll.brokersubscription`), so that an answer is never searched
   for among them, and a slow reader of announcements holds up no request.
@@ -26,6 +26,7 @@ from plimsoll.brokerwire import (
     Describe,
     Description,
     Done,
+    Measured,
     Refused,
     Register,
     Registered,
@@ -134,6 +135,15 @@ class BrokerClient:
             BrokerAwayError: no answer in time.
         """
         await self._ask(Acknowledge(seq=seq), Done)
+
+    async def measure(self, measured: Measured) -> None:
+        """Tell what NVML shows; the broker holds it against what processes count.
+
+        Raises:
+            RefusedError: it could not be taken in; a later one may be.
+            BrokerAwayError: no answer in time.
+        """
+        await self._ask(measured, Done)
 
     async def _ask(self, request: Request, kind: type[T]) -> T:
         async with self._within_timeout(f"answer {type(request).__name__}"), self._turn:

@@ -14,12 +14,13 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from hook.broker.contexts_file import ContextsFile
 from hook.broker.control import bind_control_socket, serve_control
 from hook.broker.core.checks import RECORD_NAME, check
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.turns import Record
-from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.engine import Disk, Engine, NotCarriedOutError
 from hook.broker.journal_file import JournalFile
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
@@ -75,9 +76,8 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as group:
             start_task = partial(_start_task, group)
-            engine = Engine(
-                node, SharedFiles(root), journal_file, files_thread, start_task, settings.connections_max
-            )
+            disk = Disk(SharedFiles(root), journal_file, ContextsFile(root))
+            engine = Engine(node, disk, files_thread, start_task, settings.connections_max)
             with contextlib.closing(engine):
                 await _start(engine)
                 async with _metrics(engine, settings, files_thread):
@@ -163,7 +163,8 @@ def _read_node(root: Path, journal_file: JournalFile, journal_max: int) -> Node:
         remedy = "run it with hostPID: true, unless all processes are in its own pid namespace"
         _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
     records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
-    return Node(Journal(journal_file.read(), journal_max), records, boot_id())
+    contexts = ContextsFile(root).read()
+    return Node(Journal(journal_file.read(), journal_max), records, boot_id(), contexts)
 
 
 def _record_paths(root: Path) -> list[Path]:

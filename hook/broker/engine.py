@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, assert_never
 import msgspec
 import structlog
 
+from hook.broker.contexts_file import ContextsFile
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.node import Node
 from hook.broker.core.turns import (
@@ -27,14 +28,17 @@ from hook.broker.core.turns import (
     Heard,
     Instruction,
     LayOut,
+    ReadWords,
     RemovePod,
     Report,
     Rewrite,
+    SaveContexts,
     SaveRecord,
     SetLimits,
     Survey,
     Surveyed,
     Watch,
+    WordsRead,
 )
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
 from hook.broker.journal_file import JournalFile
@@ -54,16 +58,25 @@ class NotCarriedOutError(PlimsollError):
     """The machine would not have it (disk full, no descriptors left); the same request may be repeated."""
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Everything that the broker keeps below its root directory."""
+
+    shared: SharedFiles
+    journal: JournalFile
+    contexts: ContextsFile
+
+
 @dataclass(slots=True)
 class _Outcome:
-    """What a turn's file work brought: deaths to watch for, surveys to take in, and what failed.
+    """What a turn's file work brought: deaths to watch for, answers to take in, and what failed.
 
     Attributes:
         stale: containers whose lines could not be brought up to date; their surveys wait until they are.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
-    surveys: list[Surveyed] = field(default_factory=list)
+    answers: list[Surveyed | WordsRead] = field(default_factory=list)
     failures: list[OSError] = field(default_factory=list)
     stale: set[ContainerKey] = field(default_factory=set)
 
@@ -74,15 +87,15 @@ class Engine:
     def __init__(
         self,
         node: Node,
-        files: SharedFiles,
-        journal_file: JournalFile,
+        disk: Disk,
         files_thread: Executor,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         connections_max: int,
     ) -> None:
         self._node = node
-        self._files = files
-        self._journal_file = journal_file
+        self._files = disk.shared
+        self._journal_file = disk.journal
+        self._contexts_file = disk.contexts
         self._files_thread = files_thread
         self._start_task = start_task
         self._turn = asyncio.Lock()
@@ -174,8 +187,8 @@ class Engine:
             self._watcher.watch(key, file)
         for instruction in instructions:
             await self._work_on_sockets(instruction, outcome)
-        for survey in outcome.surveys:
-            await self._carry_out(self._node.handle(survey, time.time()))
+        for answer in outcome.answers:
+            await self._carry_out(self._node.handle(answer, time.time()))
         if outcome.failures:
             problems = "; ".join(map(str, outcome.failures))
             raise NotCarriedOutError(f"{problems}; mend that and ask again")
@@ -220,10 +233,14 @@ class Engine:
         match instruction:
             case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | RemovePod():
                 self._write(instruction)
-            case Survey(container) if container not in outcome.stale:
-                outcome.surveys.append(self._surveyed(instruction))
-            case Survey():
-                pass
+            case Survey(container):
+                if container not in outcome.stale:
+                    outcome.answers.append(self._surveyed(instruction))
+            case ReadWords(measured, containers):
+                slots = {container: self._slots(container) for container in containers}
+                outcome.answers.append(WordsRead(measured, slots))
+            case SaveContexts(context_bytes):
+                self._contexts_file.write(context_bytes)
             case Append(line):
                 self._journal_file.append([line])
             case Rewrite(lines):
@@ -266,10 +283,10 @@ class Engine:
         return Surveyed(survey.container, slots, living, frozenset(dead))
 
     def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
-        return {
-            container: self._files.slots(container, len(self._node.gpus(container)))
-            for container in self._node.containers()
-        }
+        return {container: self._slots(container) for container in self._node.containers()}
+
+    def _slots(self, container: ContainerKey) -> tuple[SlotUse, ...]:
+        return self._files.slots(container, len(self._node.gpus(container)))
 
 
 def _named(container: ContainerKey) -> dict[str, str]:

@@ -41,20 +41,34 @@ class _Uses(Collector):
         denied = CounterMetricFamily(
             "plimsoll_hook_denied", "Allocations refused at the line.", labels=_CONTAINER
         )
+        excess = GaugeMetricFamily(
+            "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
+        )
+        violated = CounterMetricFamily(
+            "plimsoll_hook_violated", "Times that NVML showed more than the line.", labels=_CONTAINER
+        )
+        unenforced = CounterMetricFamily(
+            "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=_CONTAINER
+        )
+        measuring = self._engine.node.measuring
         for container in self.description.containers:
+            key = ContainerKey(container.pod, container.container.name)
             names = (container.namespace, container.pod_name, container.container.name)
             processes.add_metric(names, len(container.processes))
             denied.add_metric(names, self._denied(container))
+            violated.add_metric(names, measuring.found_count(key, "violated"))
+            unenforced.add_metric(names, measuring.found_count(key, "unenforced"))
             for place, gpu_line in enumerate(container.container.lines):
                 held = sum(process.used_bytes[place] for process in container.processes)
                 used.add_metric((*names, gpu_line.gpu), held)
                 line.add_metric((*names, gpu_line.gpu), gpu_line.line_bytes)
+                excess.add_metric((*names, gpu_line.gpu), measuring.excess_bytes(key, gpu_line.gpu))
         journal = GaugeMetricFamily(
             "plimsoll_broker_journal_entries",
             "Announcements that no subscriber has acknowledged.",
             value=self._engine.node.journal_length,
         )
-        return (processes, used, line, denied, journal)
+        return (processes, used, line, excess, denied, violated, unenforced, journal)
 
     def _denied(self, container: ContainerUse) -> int:
         key = ContainerKey(container.pod, container.container.name)

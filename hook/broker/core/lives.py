@@ -69,6 +69,11 @@ class Lives:
         """The owner words of a container's processes."""
         return {key: life.owner for key, life in self._lives.get(container, {}).items()}
 
+    def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
+        """The GPUs on which a container's process said to have made a context."""
+        life = self._lives.get(container, {}).get(process)
+        return frozenset(life.contexts) if life else frozenset()
+
     def heard(self, event: Heard, now_s: float) -> list[Instruction]:
         """A process said something; whatever came before it and was missed is announced first."""
         container, process, datagram = event.container, event.process, event.datagram

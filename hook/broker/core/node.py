@@ -11,6 +11,7 @@ from hook.broker.core.checks import check, check_change
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
+from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.resizes import Resizes
 from hook.broker.core.turns import (
@@ -26,6 +27,7 @@ from hook.broker.core.turns import (
     SetLimits,
     Survey,
     Surveyed,
+    WordsRead,
 )
 from plimsoll.brokerwire import (
     Acknowledge,
@@ -45,13 +47,20 @@ from plimsoll.names import GpuUuid, PodUid
 class Node:
     """Registered pods, living processes, and the journal of what happened to them."""
 
-    def __init__(self, journal: Journal, records: Iterable[Record], boot_id: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        records: Iterable[Record],
+        boot_id: str,
+        contexts: Mapping[GpuUuid, int] | None = None,
+    ) -> None:
         """Begin where the last broker on this node left off.
 
         Args:
             journal: folded from the journal file; empty on a node's first start.
             records: what the `record.json` files hold.
             boot_id: the machine's, now.
+            contexts: what a context was known to cost, in bytes per GPU.
         """
         self._journal = journal
         self._lives = Lives(journal, boot_id)
@@ -60,6 +69,7 @@ class Node:
         self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
+        self._measuring = Measuring(self._lives, contexts or {})
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
@@ -89,6 +99,8 @@ class Node:
         match event:
             case Register() | Unregister() | Acknowledge() | Measured():
                 return self._asked(event)
+            case WordsRead():
+                return self._words_read(event, now_s)
             case Heard():
                 return self._heard(event, now_s)
             case Died():
@@ -107,7 +119,7 @@ class Node:
             case Acknowledge():
                 return self._acknowledge(request)
             case Measured():
-                return []
+                return [self._measuring.ask(request, self.containers())]
             case _:
                 assert_never(request)
 
@@ -133,6 +145,11 @@ class Node:
     def after(self, seq: int) -> list[Announcement]:
         """Unacknowledged announcements past `seq`, in order."""
         return self._journal.after(seq)
+
+    @property
+    def measuring(self) -> Measuring:
+        """What measurements have come to; to be read only."""
+        return self._measuring
 
     @property
     def newest_seq(self) -> int:
@@ -210,6 +227,7 @@ class Node:
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = [c for c in self._lives.containers if event.key in self._lives.of(c)]
         instructions = self._lives.died(event.key, now_s)
+        instructions += self._set_limits(self._measuring.forget(event.key))
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
         return [*instructions, *map(self._survey, again)]
@@ -243,7 +261,17 @@ class Node:
         self._vacant.difference_update(containers)
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
+        self._measuring.forget_pod(record.pod.pod)
         return [RemovePod(record.pod.pod, containers)]
+
+    def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
+        containers = {
+            key: lines
+            for record in self._records.values()
+            for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
+        }
+        instructions, stale = self._measuring.take(event, containers, now_s)
+        return [*instructions, *self._set_limits(stale)]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
@@ -254,9 +282,16 @@ class Node:
         pairs = [(key, self.lines(key)) for key in sorted(containers)]
         return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in pairs if lines is not None]
 
-    def _numbers(self, _container: ContainerKey, lines: ContainerLines) -> Numbers:
+    def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
         """What stands beside each of a container's lines, put together from who computes it."""
-        return tuple(PageNumbers(granted_bytes=line.line_bytes) for line in lines.lines)
+        return tuple(
+            PageNumbers(
+                granted_bytes=line.line_bytes,
+                context_bytes=self._measuring.context_bytes(line.gpu),
+                excess_bytes=self._measuring.excess_bytes(container, line.gpu),
+            )
+            for line in lines.lines
+        )
 
     def _survey(self, container: ContainerKey) -> Survey:
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))

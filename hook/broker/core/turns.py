@@ -15,7 +15,7 @@ from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.pages import Numbers
 from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
-from plimsoll.names import PodUid
+from plimsoll.names import GpuUuid, PodUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,15 @@ class Surveyed:
     dead: frozenset[ProcessKey] = frozenset()
 
 
-Event = Register | Unregister | Acknowledge | Measured | Heard | Died | Surveyed
+@dataclass(frozen=True, slots=True)
+class WordsRead:
+    """Answer to `ReadWords`: the claimed slots of each container, read after NVML was."""
+
+    measured: Measured
+    slots: Mapping[ContainerKey, tuple[SlotUse, ...]]
+
+
+Event = Register | Unregister | Acknowledge | Measured | Heard | Died | Surveyed | WordsRead
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -113,6 +121,21 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadWords:
+    """Read these containers' slots, to be held against a measurement."""
+
+    measured: Measured
+    containers: tuple[ContainerKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveContexts:
+    """Keep what a context costs, per GPU, for the next broker on this node."""
+
+    context_bytes: Mapping[GpuUuid, int]
+
+
+@dataclass(frozen=True, slots=True)
 class RemovePod:
     """Remove a pod's directories, record and sockets."""
 
@@ -150,5 +173,16 @@ class Report:
 
 
 Instruction = (
-    LayOut | SetLimits | SaveRecord | ClearSlots | Survey | RemovePod | Append | Rewrite | Watch | Report
+    LayOut
+    | SetLimits
+    | SaveRecord
+    | ClearSlots
+    | Survey
+    | ReadWords
+    | SaveContexts
+    | RemovePod
+    | Append
+    | Rewrite
+    | Watch
+    | Report
 )

@@ -5,7 +5,9 @@ import socket
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from hook.broker.core.overheads import RUN
 from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, registration, until
+from tests.hook.broker.test_measured import measured
 
 Samples = dict[tuple[str, str], float]
 
@@ -19,13 +21,19 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     await process.begin()
     await process.do("use 1 4096 7")
     await broker.announced(1)
+    bare = await broker.spawn()
+    for _ in range(RUN + 2):
+        await broker.client.measure(measured((process, GIB), (bare, 3 * GIB)))
     samples = await _samples(broker)
+    assert samples["plimsoll_hook_excess_bytes", GPUS[0]] == 4 * GIB
+    assert samples["plimsoll_hook_violated_total", ""] == 1
+    assert samples["plimsoll_hook_unenforced_total", ""] == 1
     assert samples["plimsoll_hook_processes", ""] == 1
     assert samples["plimsoll_hook_used_bytes", GPUS[0]] == 0
     assert samples["plimsoll_hook_used_bytes", GPUS[1]] == 4096
     assert samples["plimsoll_hook_line_bytes", GPUS[1]] == 3 * GIB
     assert samples["plimsoll_hook_denied_total", ""] == 7
-    assert samples["plimsoll_broker_journal_entries", ""] == 1
+    assert samples["plimsoll_broker_journal_entries", ""] == 3
     await process.kill()
     await broker.until_vacant()
     samples = await _samples(broker)

@@ -1,0 +1,86 @@
+"""A real broker that is told what NVML shows: what it writes into `limits`, announces, and keeps."""
+
+import pytest
+
+from hook.broker.core.overheads import RUN
+from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.processes import read_stat
+from plimsoll.quantity import MIB
+from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, registration
+
+CONTEXT = 300 * MIB
+
+
+def measured(*held: tuple[Process, int]) -> Measured:
+    """What NVML shows of the first GPU."""
+    gpu = MeasuredGpu(gpu=GPUS[0], usable_bytes=16 * GIB, used_bytes=sum(used for _, used in held))
+    return Measured(gpus=(gpu,), processes=tuple(_measured(process.pid, used) for process, used in held))
+
+
+def _measured(pid: int, used_bytes: int) -> MeasuredProcess:
+    stat = read_stat(pid)
+    assert stat is not None
+    return MeasuredProcess(pid=pid, start_ticks=stat.start_ticks, gpu=GPUS[0], used_bytes=used_bytes, pod=POD)
+
+
+async def _settle(broker: Broker, *held: tuple[Process, int]) -> None:
+    for _ in range(RUN + 2):
+        await broker.client.measure(measured(*held))
+
+
+async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker) -> None:
+    """What NVML shows past the word is written under a new generation; the process's death takes it away."""
+    await broker.client.register(registration(4 * GIB))
+    process, other = await broker.spawn(), await broker.spawn()
+    await process.begin(500 * MIB)
+    await other.begin(100 * MIB)
+    before = broker.limits().generation
+    await _settle(broker, (process, 700 * MIB), (other, 110 * MIB))
+    page = broker.limits()
+    assert page.generation == before + 2, "written once"
+    assert [gpu.excess_bytes for gpu in page.gpus[:2]] == [210 * MIB, 0]
+    assert [gpu.granted_bytes for gpu in page.gpus[:2]] == [4 * GIB] * 2
+    await process.kill()
+    await broker.announced(3)
+    assert broker.limits().gpus[0].excess_bytes == 10 * MIB
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_the_cost_of_a_context_is_kept_over_a_restart(broker: Broker, how: str) -> None:
+    """Learned once, it stands in every later page for that GPU, and in no other's."""
+    await broker.client.register(registration(4 * GIB))
+    process = await broker.spawn()
+    await process.begin()
+    await process.do(f"send context {GPUS[0]}")
+    await broker.announced(2)
+    await _settle(broker, (process, CONTEXT))
+    assert [gpu.context_bytes for gpu in broker.limits().gpus[:2]] == [CONTEXT, 0]
+    await getattr(broker, how)()
+    await broker.start()
+    assert [gpu.context_bytes for gpu in broker.limits().gpus[:2]] == [CONTEXT, 0]
+
+
+async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:
+    """A broker with nonsense in its file starts, knows nothing, and says so."""
+    await broker.stop()
+    (broker.root / "contexts.json").write_text('{"GPU-aaaa": -7}')
+    await broker.start()
+    await broker.client.register(registration())
+    assert broker.limits().gpus[0].context_bytes == 0
+    assert broker.log("contexts_damaged")
+
+
+async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker) -> None:
+    """Each once, however often it is measured."""
+    await broker.client.register(registration(GIB))
+    process, bare = await broker.spawn(), await broker.spawn()
+    await process.begin(GIB)
+    await _settle(broker, (process, GIB), (bare, 300 * MIB))
+    hello, violated, unenforced = await broker.announced(3)
+    assert (hello.what, violated.what, unenforced.what) == ("hello", "violated", "unenforced")
+    assert (violated.container, violated.gpu, violated.pid) == (MAIN, GPUS[0], 0)
+    assert (violated.used_bytes, violated.line_bytes) == (GIB + 300 * MIB, GIB)
+    assert (unenforced.pid, unenforced.used_bytes) == (bare.pid, 300 * MIB)
+    assert broker.limits().gpus[0].excess_bytes == 300 * MIB
+    await process.kill()
+    assert (await broker.announced(4))[3].what == "exited", "nothing was told twice"
