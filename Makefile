@@ -77,8 +77,12 @@ bench-kang: native ## Kang et al., Tables IV and V: free slots against Plimsoll
 bench-events: native ## how soon the placer's list knows of a started task
 	@$(PYTHON) -m bench.events
 
+.PHONY: bench-hook-memory
+bench-hook-memory: native ## what the memory line costs an allocation, a launch, a start; and that it holds
+	@$(PYTHON) -m bench.hook_memory
+
 .PHONY: bench
-bench: bench-kang bench-events ## every benchmark
+bench: bench-kang bench-events bench-hook-memory ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

@@ -1,0 +1,163 @@
+/* Does one thing over and over, and tells what it costs; run with and without the preload library.
+ *
+ *     hook_memory                 a process that is ready and measures what it is told, one line each:
+ *         pair FUNCTION BYTES MS      median nanoseconds of one allocation and its free
+ *         launch FUNCTION MS          median nanoseconds of one launch
+ *     hook_memory start           only initialises CUDA and makes a context
+ *
+ * Both print first when they were ready, in nanoseconds of CLOCK_MONOTONIC, and end with their standard
+ * input.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef unsigned long long number;
+
+/* Between two looks at the clock, so that the clock itself costs nothing; short, so that most bursts are not
+ * interrupted, and the median is of those. */
+#define BURST 64
+#define MOST_BURSTS 8192
+
+/* Small requests share a block of 2 MiB. With one of them kept during a burst, the block is neither taken nor
+ * given back within it: what the emulator's mmap and munmap cost depends on what else a process has mapped,
+ * and so differs by a microsecond and more with any preload, even one that does nothing. */
+#define KEPT_BYTES 512
+
+/* What has been handed to the emulated GPU is waited for after so many launches, off the clock: it keeps a
+ * list. */
+#define QUEUE 1024
+
+static CUfunction kernel;
+static CUgraphExec graph;
+static CUdevice device;
+
+static void must(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "hook_memory: %s answered %d\n", what, result);
+        exit(3);
+    }
+}
+
+#define MUST(call) must(call, #call)
+
+static number now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (number)now.tv_sec * 1000000000u + (number)now.tv_nsec;
+}
+
+static void pair_alloc(size_t bytes) {
+    CUdeviceptr pointer;
+    MUST(cuMemAlloc(&pointer, bytes));
+    MUST(cuMemFree(pointer));
+}
+
+static void pair_async(size_t bytes) {
+    CUdeviceptr pointer;
+    MUST(cuMemAllocAsync(&pointer, bytes, NULL));
+    MUST(cuMemFreeAsync(pointer, NULL));
+}
+
+static void pair_create(size_t bytes) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    MUST(cuMemRelease(handle));
+}
+
+static void launch_kernel(size_t unused) {
+    number length_ns = 0;
+    void *parameters[] = {&length_ns};
+    (void)unused;
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+}
+
+static void launch_graph(size_t unused) {
+    (void)unused;
+    MUST(cuGraphLaunch(graph, NULL));
+}
+
+static const struct {
+    const char *name;
+    void (*once)(size_t bytes);
+} measured[] = {
+    {"cuMemAlloc", pair_alloc},        {"cuMemAllocAsync", pair_async}, {"cuMemCreate", pair_create},
+    {"cuLaunchKernel", launch_kernel}, {"cuGraphLaunch", launch_graph},
+};
+
+static int by_size(const void *one, const void *other) {
+    number a = *(const number *)one, b = *(const number *)other;
+    return a < b ? -1 : a > b;
+}
+
+static void measure(void (*once)(size_t), size_t bytes, number ms) {
+    static number took_ns[MOST_BURSTS];
+    number end_ns = now_ns() + ms * 1000000;
+    size_t bursts = 0;
+    while (bursts < MOST_BURSTS && now_ns() < end_ns) {
+        CUdeviceptr kept = 0;
+        if (bytes && bytes <= KEPT_BYTES)
+            MUST(cuMemAlloc(&kept, KEPT_BYTES));
+        number start_ns = now_ns();
+        for (int i = 0; i < BURST; i++)
+            once(bytes);
+        took_ns[bursts++] = now_ns() - start_ns;
+        if (kept)
+            MUST(cuMemFree(kept));
+        if (bursts % (QUEUE / BURST) == 0)
+            MUST(cuCtxSynchronize());
+    }
+    qsort(took_ns, bursts, sizeof(took_ns[0]), by_size);
+    printf("%.2f\n", (double)took_ns[bursts / 2] / BURST);
+}
+
+static void obey(const char *line) {
+    char what[16], name[32];
+    number first = 0, second = 0;
+    int given = sscanf(line, "%15s %31s %llu %llu", what, name, &first, &second);
+    for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++)
+        if (given >= 3 && strcmp(name, measured[i].name) == 0) {
+            measure(measured[i].once, given == 4 ? first : 0, given == 4 ? second : first);
+            return;
+        }
+    printf("unknown command\n");
+}
+
+static void make_launchable(void) {
+    static const char image[] = "any image";
+    CUmodule module;
+    CUgraph empty;
+    CUgraphNode node;
+    MUST(cuModuleLoadData(&module, image));
+    MUST(cuModuleGetFunction(&kernel, module, "busy"));
+    MUST(cuGraphCreate(&empty, 0));
+    MUST(cuGraphAddEmptyNode(&node, empty, NULL, 0));
+    MUST(cuGraphInstantiateWithFlags(&graph, empty, 0));
+}
+
+int main(int count, char **arguments) {
+    char line[256];
+    CUcontext context;
+    MUST(cuInit(0));
+    MUST(cuDeviceGet(&device, 0));
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    printf("%llu\n", now_ns());
+    fflush(stdout);
+    if (count == 1 || strcmp(arguments[1], "start") != 0) {
+        MUST(cuCtxSetCurrent(context));
+        make_launchable();
+    }
+    while (fgets(line, sizeof(line), stdin)) {
+        obey(line);
+        fflush(stdout);
+    }
+    return 0;
+}
