@@ -1,0 +1,147 @@
+"""The look-ups of NVIDIA's runtime, which itself runs on NVIDIA's driver alone: the same questions by a program.
+
+The runtime, static or shared, opens `libcuda.so.1`, asks `dlsym` for `cuGetProcAddress` (11.3 to 11.8) or
+`cuGetProcAddress_v2` (from 12.0), and that for each of its functions by name, version and kind of default stream.
+Names and versions come from the pinned headers, `PFN_<name>_v<version>` in cudaTypedefs.h.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.container import Container
+from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, ROOT, SUCCESS, Node
+
+HEADERS = [
+    next(ROOT.glob(f".venv/lib/python3.*/site-packages/nvidia/{package}/include"))
+    for package in ("cuda_runtime", "cu13")
+]
+DRIVER = "libcuda.so.1"
+LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
+INVALID_VALUE, NOT_FOUND, FOUND, NO_SUCH_SYMBOL, TOO_OLD = 1, 500, "0", "1", "2"
+ALLOCATING = {
+    "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync",
+    "cuMemCreate", "cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate",
+}  # fmt: skip
+"""What allocates with addresses of 64 bits; the older forms cannot succeed on any machine of today."""
+
+
+class Answer(NamedTuple):
+    """One answer of the look-up."""
+
+    name: str
+    version: str
+    flags: str
+    result: str
+    status: str
+    file: str
+    symbol: str
+
+
+def names_in(headers: list[Path]) -> set[tuple[str, int]]:
+    """Every name of a driver function, with every version of which NVIDIA gives the type."""
+    found = [
+        re.findall(
+            r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(?:_pt[ds]s|_ptsz)?\)", (folder / "cudaTypedefs.h").read_text("utf-8")
+        )
+        for folder in headers
+    ]
+    return {(name, int(version)) for each in found for name, version in each}
+
+
+def hooked_symbols() -> set[str]:
+    """The functions for which the library has a wrapper."""
+    return set(re.findall(r"\bX\((cu\w+),", (ROOT / "hook/lib/hooks.h").read_text("utf-8")))
+
+
+@pytest.fixture(name="lookups", scope="module")
+def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, with its table made from the headers."""
+    folder = tmp_path_factory.mktemp("lookups")
+    rows = sorted(names_in(HEADERS))
+    (folder / "questions.h").write_text("".join(f"QUESTION({name}, {version})\n" for name, version in rows))
+    compile_c([PROGRAMS / "lookups.c"], folder / "lookups", ["-I", str(folder), "-ldl"])
+    return folder / "lookups"
+
+
+def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str]:
+    """What the program printed."""
+    done = subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_headers_give_the_runtimes_names() -> None:
+    """About 440 names: as many as the runtime asks for, with the variants that each kept over the years."""
+    names = names_in(HEADERS)
+    assert len({name for name, _ in names}) > 430
+    assert {("cuMemAlloc", 2000), ("cuMemAlloc", 3020), ("cuGetProcAddress", 11030)} <= names
+
+
+@pytest.mark.parametrize("symbol", LOOKUPS)
+def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
+    node: Node, container: Container, lookups: Path, symbol: str
+) -> None:
+    """Same results, statuses and variants as without the library; wrappers exactly where there are hooks."""
+    plain = [Answer(*line.split()) for line in run(lookups, node.environment(preload=None), "all", symbol)]
+    hooked = [
+        Answer(*line.split()) for line in run(lookups, node.environment(container.environment), "all", symbol)
+    ]
+    hooks = hooked_symbols()
+    assert len(plain) == len(hooked)
+    assert {answer.file for answer in plain} == {DRIVER, "none"}
+    expected = [answer._replace(file=LIBRARY.name) if answer.symbol in hooks else answer for answer in plain]
+    assert hooked == expected
+    reached = {answer.symbol for answer in hooked if answer.file == LIBRARY.name}
+    assert reached == {hook for hook in hooks if hook.startswith("cu")} - unreachable(), (
+        "each hook has its question"
+    )
+
+
+def unreachable() -> set[str]:
+    """Hooks whose function the emulated driver (CUDA 12.8) does not have, or hands out under no name."""
+    lists = (ROOT / "emulator/functions.def").read_text("utf-8")
+    return {hook for hook in hooked_symbols() if not re.search(rf" {hook}[,)]", lists)}
+
+
+def test_every_pointer_that_allocates_is_held_to_the_line(
+    node: Node, container: Container, lookups: Path
+) -> None:
+    """512 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    plain = [line.split() for line in run(lookups, node.environment(preload=None), "allocate", "512")]
+    hooked = [
+        line.split() for line in run(lookups, node.environment(container.environment), "allocate", "512")
+    ]
+    assert {row[0] for row in hooked} == ALLOCATING
+    assert {tuple(row[:3]) for row in plain} == {tuple(row[:3]) for row in hooked}
+    assert {tuple(row[3:]) for row in plain} == {(str(SUCCESS), str(SUCCESS))}
+    assert {tuple(row[3:]) for row in hooked} == {(str(OUT_OF_MEMORY), str(SUCCESS))}
+
+
+def test_senseless_questions_get_the_drivers_answers(node: Node, container: Container, lookups: Path) -> None:
+    """Unknown names, versions before the first, flags that exclude each other, nothing at all."""
+    plain = run(lookups, node.environment(preload=None), "odd")
+    hooked = run(lookups, node.environment(container.environment), "odd")
+    assert [line.replace(LIBRARY.name, DRIVER) for line in hooked] == plain
+    said = {tuple(line.split()[:3]): line.split()[3:] for line in plain if len(line.split()) > 3}
+    assert said["cuNoSuch", "12080", "0"] == ["0", NO_SUCH_SYMBOL, "none", "none"]
+    assert said["cuMemAlloc", "0", "0"] == ["0", TOO_OLD, "none", "none"]
+    assert said["cuMemAlloc", "1999", "2"] == ["0", TOO_OLD, "none", "none"]
+    assert said["cuMemAllocAsync", "11010", "1"] == ["0", TOO_OLD, "none", "none"]
+    assert said["cuMemAlloc_v2", "12080", "0"][1] == NO_SUCH_SYMBOL, "names come without their suffix"
+    assert said["cuInit", "99999999", "0"] == ["0", FOUND, DRIVER, "cuInit"]
+    assert [said["cuInit", "99999999", flags][0] for flags in "0123"] == ["0", "0", "0", str(INVALID_VALUE)]
+    assert plain[-6:] == [
+        f"nothing {INVALID_VALUE}",
+        f"nowhere {INVALID_VALUE}",
+        "unasked 0",
+        f"unfound {NOT_FOUND}",
+        f"old {INVALID_VALUE} {NOT_FOUND}",
+        f"table {NOT_FOUND} 0",
+    ]
