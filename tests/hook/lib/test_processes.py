@@ -1,12 +1,24 @@
 """Several processes share one line: sums, collisions, forks, execs, and deaths."""
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from plimsoll.layout import MAX_SLOTS
+from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import MIB, NOT_INITIALIZED, NOT_READY, OUT_OF_MEMORY, SUCCESS, Node, Program
+from tests.hook.lib.program import (
+    EMULATOR,
+    MIB,
+    NOT_INITIALIZED,
+    NOT_READY,
+    OUT_OF_MEMORY,
+    SUCCESS,
+    Node,
+    Program,
+)
 
 
 def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, container: Container) -> None:
@@ -93,6 +105,44 @@ def test_hammering_processes_never_pass_the_line(
         peaks = [process["peak_bytes"] for process in node.book()["gpus"][0]["processes"]]
         assert max(peaks) == 164 * MIB
         assert container.used_bytes() == 128 * MIB
+
+
+def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
+    tmp_path: Path, node: Node, container: Container, lines: list[Line]
+) -> None:
+    """Two reservations that fit one at a time never both fail, nor both stand, however often they meet."""
+    container.write(limits_of([replace(line, line_bytes=300 * MIB, context_bytes=0) for line in lines]))
+    rounds = 600
+    program = tmp_path / "both"
+    compile_c([PROGRAMS / "both.c"], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    done = subprocess.run(
+        [program, str(rounds), str(200 * MIB)],
+        env=node.environment(container.environment),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=170,
+    )
+    none, one, both = (int(word) for word in done.stdout.split())
+    assert (none, one, both) == (0, rounds, 0)
+
+
+def test_each_gpu_has_a_line_of_its_own(
+    node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """What fills one GPU's line leaves the other's as it was, for every process of the container."""
+    container.write(limits_of([lines[0], replace(lines[1], line_bytes=192 * MIB)]))
+    with (
+        node.run(asker, container.environment) as first,
+        node.run(asker, container.environment) as second,
+    ):
+        first.start(0)
+        second.start(1)
+        assert first.alloc(256)[0] == SUCCESS
+        assert first.alloc(2)[0] == second.alloc(2, "cuMemCreate", "0")[0] == OUT_OF_MEMORY
+        assert second.alloc(64)[0] == first.alloc(64, "cuMemCreate", "1")[0] == SUCCESS
+        assert second.alloc(2)[0] == first.alloc(2, "cuMemCreate", "1")[0] == OUT_OF_MEMORY
+        assert (container.used_bytes(0), container.used_bytes(1)) == (320 * MIB, 192 * MIB)
 
 
 def test_threads_of_one_process_share_its_word(program: Program, container: Container) -> None:
