@@ -81,8 +81,12 @@ bench-events: native ## how soon the placer's list knows of a started task
 bench-hook-memory: native ## what the memory line costs an allocation, a launch, a start; and that it holds
 	@$(PYTHON) -m bench.hook_memory
 
+.PHONY: bench-convgpu
+bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed
+	@$(PYTHON) -m bench.convgpu
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-convgpu ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

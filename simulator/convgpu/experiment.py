@@ -130,6 +130,11 @@ class Spread:
         """Ours over the paper's."""
         return self.mean / self.paper if self.paper else None
 
+    @property
+    def has_paper_inside(self) -> bool:
+        """The paper's figure lies within the middle 90 % of our draws."""
+        return self.paper_pct is not None and 5 <= self.paper_pct <= 95
+
     def as_json(self) -> dict[str, Any]:
         """For the line of JSON."""
         found = {"mean": self.mean, "sd": self.deviation, "paper": self.paper, "ratio": self.ratio}
@@ -159,8 +164,8 @@ def level(cells: Iterable[Cell], policy: str) -> tuple[float, float] | None:
     finished = sum(statistics.fmean(cell.finished_s) for cell in own)
     suspended = sum(statistics.fmean(cell.suspended_s) for cell in own)
     return (
-        finished / sum(cell.paper_finished_s or 0.0 for cell in own),
-        suspended / sum(cell.paper_suspended_s or 0.0 for cell in own),
+        round(finished / sum(cell.paper_finished_s or 0.0 for cell in own), 3),
+        round(suspended / sum(cell.paper_suspended_s or 0.0 for cell in own), 3),
     )
 
 

@@ -20,26 +20,39 @@ FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
 }
 """What is reported of a cell."""
 _TITLES: Final = {
-    FINISHED: "all containers finished (Table IV)",
-    SUSPENDED: "average suspended time (Table V)",
+    FINISHED: "All containers finished (Table IV)",
+    SUSPENDED: "Average suspended time (Table V)",
 }
 
 
 def table(what: str, rule: str, cells: Sequence[Cell]) -> Table:
     """One row a count, per policy mean ± standard deviation over draws and the paper's figure, in seconds."""
     policies = list(dict.fromkeys(cell.policy for cell in cells))
-    shown = Table(title=f"{rule}: {_TITLES[what]}, s", caption="ours ± over draws | paper | ours / paper")
+    shown = Table(
+        title=f"{_TITLES[what]}, s: {rule}",
+        caption="ours ± over draws | paper | ours / paper; inside: within the middle 90 % of our draws",
+    )
     shown.add_column("containers", justify="right")
     for policy in policies:
         shown.add_column(policy, justify="right")
     for count in dict.fromkeys(cell.count for cell in cells):
         row = {cell.policy: _words(what, cell) for cell in cells if cell.count == count}
         shown.add_row(str(count), *(row[policy] for policy in policies))
-    levels = [level(cells, policy) for policy in policies]
     shown.add_section()
-    index = 0 if what == FINISHED else 1
-    shown.add_row("all", *("–" if found is None else f"× {found[index]:.2f}" for found in levels))
+    shown.add_row(
+        "all", *(_summary(what, [cell for cell in cells if cell.policy == policy]) for policy in policies)
+    )
     return shown
+
+
+def _summary(what: str, cells: Sequence[Cell]) -> str:
+    """The level over all counts, and at how many counts the paper's figure is one that our draws give."""
+    found = level(cells, cells[0].policy)
+    figures = [FIGURES[what](cell) for cell in cells]
+    inside = [one.has_paper_inside for one in figures if one is not None and one.paper is not None]
+    if found is None:
+        return "–"
+    return f"× {found[0 if what == FINISHED else 1]:.2f}, {sum(inside)} of {len(inside)} inside"
 
 
 def _words(what: str, cell: Cell) -> str:
@@ -70,7 +83,7 @@ def chart(what: str, cells: Sequence[Cell]) -> str:
         papers = tuple((count, found.paper) for count, found in known if found.paper is not None)
         lines += [Line(policy, colour, ours)] if ours else []
         lines += [Line(f"{policy}, paper", colour, papers, dashed=True)] if papers else []
-    return line_chart(_TITLES[what].capitalize(), "containers", "s", lines)
+    return line_chart(_TITLES[what], "containers", "s", lines)
 
 
 def write_charts(folder: Path, cells: Sequence[Cell]) -> list[Path]:
