@@ -1,0 +1,157 @@
+"""A tenant cannot raise its own line: the shipped admission policy, on a real API server."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.apiserver import Answer, ApiServer, Object
+from tests.servers.objects import create_node, pod_manifest
+from tests.servers.waiting import until
+
+POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
+SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
+PLACER, TENANT = "plimsoll-placer", "somebody"
+SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
+OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines")
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
+    """A namespace in which placer and tenant may do anything to pods, and the policy is in force.
+
+    The tenant stands for whoever has no part in it: users, kubelets (but for the placer, nobody is special).
+    """
+    role = f"pods-{uuid.uuid4().hex[:8]}"
+    resources = ["pods", *(f"pods{rest}" for rest in SUBRESOURCES), "pods/binding", "bindings"]
+    rules = [{"apiGroups": [""], "resources": resources, "verbs": ["*"]}]
+    await apiserver.must("POST", f"{RBAC}/clusterroles", {"metadata": {"name": role}, "rules": rules})
+    subjects = [
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": n} for n in (PLACER, TENANT)
+    ]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    binding = {"metadata": {"name": role}, "roleRef": reference, "subjects": subjects}
+    await apiserver.must("POST", f"{RBAC}/clusterrolebindings", binding)
+    text = await asyncio.to_thread(POLICY.read_text)
+    assert text.count(SHIPPED_WRITER) == 1
+    manifest = text.replace(SHIPPED_WRITER, PLACER)
+    try:
+        await apiserver.kubectl("apply", "--filename=-", stdin=manifest)
+        probe = pod_manifest("probe", annotations={OURS[0]: "GPU-1"})
+
+        async def in_force() -> bool:
+            path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+            return (await apiserver.call("POST", path, probe, user=TENANT)).status == 403
+
+        await until(in_force)
+        yield namespace
+    finally:
+        # The API server is everybody's: what stays would refuse the next test's pods.
+        await apiserver.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
+        for kind in ("clusterrolebindings", "clusterroles"):
+            await apiserver.must("DELETE", f"{RBAC}/{kind}/{role}")
+
+        async def out_of_force() -> bool:
+            path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+            return (await apiserver.call("POST", path, probe)).status < 400
+
+        await until(out_of_force)
+
+
+def pods(namespace: str, rest: str = "") -> str:
+    """The path of a namespace's pods."""
+    return f"/api/v1/namespaces/{namespace}/pods{rest}"
+
+
+async def annotate(
+    api: ApiServer, namespace: str, annotations: dict[str, str | None], user: str, rest: str = ""
+) -> Answer:
+    """Patch the annotations of pod `p`, or of one of its subresources."""
+    body = {"metadata": {"annotations": annotations}}
+    return await api.call("PATCH", pods(namespace, f"/p{rest}"), body, user=user)
+
+
+def binding(node: str, annotations: dict[str, str]) -> Object:
+    """A Binding of pod `p`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p", "annotations": annotations},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+async def bound(api: ApiServer, namespace: str) -> None:
+    """Pod `p` of the tenant's, bound and resized by the placer."""
+    await create_node(api, "n1")
+    await api.must("POST", pods(namespace), pod_manifest("p", annotations={"mine": "1"}), user=TENANT)
+    given = {OURS[0]: "GPU-1", OURS[1]: "{}"}
+    await api.must("POST", pods(namespace, "/p/binding"), binding("n1", given), user=PLACER)
+    answer = await annotate(api, namespace, {OURS[2]: '{"main":{"GPU-1":1}}'}, PLACER)
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize("name", [*OURS, "gpus.plimsoll.dev/side"])
+async def test_nobody_but_the_placer_creates_pods_with_its_annotations(
+    apiserver: ApiServer, guarded: str, name: str
+) -> None:
+    """Not even an administrator by mistake: the message names the annotation and the way to go."""
+    for user in (TENANT, "admin"):
+        answer = await apiserver.call(
+            "POST", pods(guarded), pod_manifest("p", annotations={name: "x"}), user=user
+        )
+        assert answer.status == 403
+        message = answer.body["message"]
+        assert (
+            f"metadata.annotations[{name}]: is written by Plimsoll's placer alone, not by {user}" in message
+        )
+        assert "plimsoll resize" in message
+
+
+@pytest.mark.parametrize("rest", ["", *SUBRESOURCES])
+@pytest.mark.parametrize("value", ['{"main":{"GPU-1":2}}', None])
+async def test_nobody_but_the_placer_changes_them(
+    apiserver: ApiServer, guarded: str, rest: str, value: str | None
+) -> None:
+    """Neither written nor removed, through the pod or any of its subresources."""
+    await bound(apiserver, guarded)
+    answer = await annotate(apiserver, guarded, {OURS[2]: value}, TENANT, rest)
+    stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
+    assert stored[OURS[2]] == '{"main":{"GPU-1":1}}'
+    assert answer.status == 403 or rest in {"/ephemeralcontainers", "/resize"}, answer.body
+
+
+async def test_nobody_but_the_placer_binds_with_them(apiserver: ApiServer, guarded: str) -> None:
+    """A Binding's annotations become the pod's: through either path, they are refused; a plain Binding passes."""
+    await create_node(apiserver, "n1")
+    await apiserver.must("POST", pods(guarded), pod_manifest("p"), user=TENANT)
+    for path in (pods(guarded, "/p/binding"), f"/api/v1/namespaces/{guarded}/bindings"):
+        answer = await apiserver.call("POST", path, binding("n1", {OURS[0]: "GPU-1"}), user=TENANT)
+        assert answer.status == 403
+        assert "is written by Plimsoll's placer alone" in answer.body["message"]
+    await apiserver.must("POST", pods(guarded, "/p/binding"), binding("n1", {"theirs": "1"}), user=TENANT)
+
+
+async def test_everything_else_passes(apiserver: ApiServer, guarded: str) -> None:
+    """The placer's binding and resize; a kubelet's status, a tenant's own annotations and labels, a deletion."""
+    await bound(apiserver, guarded)
+    stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
+    assert stored == {"mine": "1", OURS[0]: "GPU-1", OURS[1]: "{}", OURS[2]: '{"main":{"GPU-1":1}}'}
+    status = {"status": {"phase": "Running", "podIP": "10.0.0.1"}}
+    assert (await apiserver.call("PATCH", pods(guarded, "/p/status"), status, user=TENANT)).status == 200
+    whole = await apiserver.get(pods(guarded, "/p"))
+    whole["status"]["phase"] = "Succeeded"
+    assert (await apiserver.call("PUT", pods(guarded, "/p/status"), whole, user=TENANT)).status == 200
+    assert (
+        await annotate(apiserver, guarded, {"mine": "2", "plimsoll.dev/policy": "headroom"}, TENANT)
+    ).status == 200
+    labels = {"metadata": {"labels": {"app": "x"}}}
+    assert (await apiserver.call("PATCH", pods(guarded, "/p"), labels, user=TENANT)).status == 200
+    gone = await apiserver.call("DELETE", pods(guarded, "/p?gracePeriodSeconds=0"), user=TENANT)
+    assert gone.status == 200
+    plain = await apiserver.call("POST", pods(guarded), pod_manifest("q"), user=TENANT)
+    assert plain.status == 201
