@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from placer.local.run import NoRoomError, RunOptions, run_command
-from plimsoll.brokerwire import CONTROL_NAME, SYSTEM_ROOT
+from placer.local.root import default_root
+from placer.local.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
 from plimsoll.errors import InputError, PlimsollError
 
 NO_ROOM: Final = 75
@@ -20,18 +20,29 @@ BAD_INPUT: Final = 2
 def options_of(arguments: list[str]) -> RunOptions:
     """The options of a command line; exits with code 2 and a message where it cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="plimsoll run", description="Run a command on a GPU of this machine, held to what it declares."
+        prog="plimsoll run",
+        description="Run a command on a GPU of this machine, held to what it declares. Needs no Kubernetes, no bus "
+        "and no placer; where no broker answers, one is started for as long as commands use it.",
+        epilog="Exit code: the command's (128 + n after signal n); 2: cannot work; 75: no GPU has room now.",
     )
-    parser.add_argument("--gpu-memory", help="GPU memory in total, for instance 2Gi")
+    parser.add_argument(
+        "--gpu-memory",
+        help="GPU memory in total, for instance 2Gi. By precedence: this option; the environment's "
+        f"{MEMORY_VARIABLE}; {default_shown()} per GPU. (The label of a container image cannot be "
+        "read here: there is no container runtime to ask)",
+    )
     parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
-    parser.add_argument("--gpu", help="on how many GPUs; alone, that many whole ones (default: 1)")
+    parser.add_argument(
+        "--gpu", help="on how many GPUs (default: 1); without a size and a share, that many whole ones"
+    )
     parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
     parser.add_argument("--gpu-id", help="the UUID of the one GPU that will do")
     parser.add_argument("--gpu-model", help="GPU models that will do, with commas")
     parser.add_argument("--best-effort", action="store_true", help="declare no memory: use what is left")
     parser.add_argument("--policy", help="how to choose among GPUs that fit")
+    parser.add_argument("--name", help="what `plimsoll resize` calls it (default: the program's name)")
     parser.add_argument(
-        "--broker-root", type=Path, default=_root(), help="the broker's directory (%(default)s)"
+        "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )
     parser.add_argument(
         "--hook-library", type=Path, default=_library(), help="libplimsoll.so (default: %(default)s)"
@@ -52,15 +63,6 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(error, NoRoomError):
             return NO_ROOM
         return BAD_INPUT if isinstance(error, InputError) else 1
-
-
-def _root() -> Path:
-    """The system's broker where we may use it, else a directory of this user's."""
-    system = Path(SYSTEM_ROOT)
-    if os.access(system / CONTROL_NAME, os.W_OK):
-        return system
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "plimsoll" if runtime else Path.home() / ".local" / "state" / "plimsoll"
 
 
 def _library() -> Path:

@@ -40,8 +40,13 @@ from plimsoll.contract import (
 from plimsoll.errors import InputError, PlimsollError
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.names import ContainerName, NodeName, PodUid
+from plimsoll.quantity import GIB, format_bytes, parse_whole
 
 MAIN: Final = ContainerName("main")
+
+MEMORY_VARIABLE: Final = "PLIMSOLL_GPU_MEMORY"
+DEFAULT_BYTES: Final = GIB
+"""Per GPU, where no size is given: ConVGPU's default (Kang et al., CLUSTER 2017, §III.B)."""
 
 
 class NoRoomError(PlimsollError):
@@ -56,7 +61,8 @@ class RunOptions:
         command: the program and its arguments.
         hook_library: `libplimsoll.so`.
         broker_root: directory of the broker; a private one is started there if none answers.
-        environment: of the command, usually our own.
+        environment: of the command, usually our own; its `PLIMSOLL_GPU_MEMORY` stands in for `gpu_memory`.
+        name: by which `plimsoll resize` finds it; the program's where None.
     """
 
     command: tuple[str, ...]
@@ -71,6 +77,7 @@ class RunOptions:
     gpu_model: str | None = None
     best_effort: bool = False
     policy: str | None = None
+    name: str | None = None
 
 
 async def run_command(options: RunOptions) -> int:
@@ -126,7 +133,7 @@ async def _placed_and_started(
 
 def pod_of(options: RunOptions) -> Pod:
     """The pod that the options describe, so that they are read by the pod contract alone."""
-    asked = {GPU_MEMORY: options.gpu_memory, GPU_SHARE: options.gpu_share, GPU_COUNT: options.gpu}
+    asked = {GPU_MEMORY: memory_asked(options), GPU_SHARE: options.gpu_share, GPU_COUNT: options.gpu}
     limits: dict[str, str | int | float] = {name: value for name, value in asked.items() if value is not None}
     annotations = {
         SHARE_LIMIT: options.gpu_share_limit,
@@ -136,17 +143,43 @@ def pod_of(options: RunOptions) -> Pod:
         BEST_EFFORT: "true" if options.best_effort else None,
     }
     metadata = ObjectMeta(
-        name=Path(options.command[0]).name,
+        name=options.name or Path(options.command[0]).name,
         namespace=RUN_NAMESPACE,
         uid=str(uuid.uuid4()),
         annotations={name: value for name, value in annotations.items() if value is not None},
     )
-    if not limits:
+    if not limits:  # best effort
         limits[GPU_COUNT] = "1"
     container = Container(
         name=MAIN, command=list(options.command), resources=ResourceRequirements(limits=limits)
     )
     return Pod(metadata=metadata, spec=PodSpec(containers=[container]))
+
+
+def memory_asked(options: RunOptions) -> str | None:
+    """The size, by precedence: the option, the environment, the default; None for best effort and whole GPUs.
+
+    ConVGPU (Kang et al., CLUSTER 2017, §III.B) takes the option, then the image's label, then 1 GiB. A command has no
+    image, so the environment stands in the label's place.
+
+    Raises:
+        InputError: the variable, or the count of GPUs, is no whole number.
+    """
+    if options.gpu_memory is not None or options.best_effort:
+        return options.gpu_memory
+    given = options.environment.get(MEMORY_VARIABLE)
+    if given:
+        parse_whole(given, MEMORY_VARIABLE, "bytes")
+        return given
+    if options.gpu is None:
+        return str(DEFAULT_BYTES)
+    # Alone, a count asks for whole GPUs, as in a pod.
+    return str(DEFAULT_BYTES * parse_whole(options.gpu, "--gpu", "GPUs")) if options.gpu_share else None
+
+
+def default_shown() -> str:
+    """The default size for people."""
+    return format_bytes(DEFAULT_BYTES)
 
 
 async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
@@ -187,8 +220,13 @@ async def _start(options: RunOptions, pod: PodUid, enforcement: Enforcement) -> 
         raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error
 
 
+PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+"""Ctrl-C and Ctrl-backslash: the terminal sends these to the command as well."""
+
+
 class _Signals:
-    """SIGTERM and Ctrl-C for us are the command's, from the moment it exists; before, they end us."""
+    """Signals for us are the command's, from the moment it exists; before, they end us."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -196,12 +234,12 @@ class _Signals:
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (*PASSED_ON, *FROM_TERMINAL):
             loop.add_signal_handler(number, self._pass_on, number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (*PASSED_ON, *FROM_TERMINAL):
             asyncio.get_running_loop().remove_signal_handler(number)
 
     async def follow(self, process: asyncio.subprocess.Process) -> int:
@@ -219,7 +257,7 @@ class _Signals:
         if self._process is None:
             assert self._task is not None
             self._task.cancel()
-        elif number != signal.SIGINT:  # the terminal sends Ctrl-C to the command as well
+        elif number not in FROM_TERMINAL:
             self._send(number)
 
     def _send(self, number: int) -> None:

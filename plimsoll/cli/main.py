@@ -3,12 +3,17 @@
 import asyncio
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
 
+from plimsoll.brokerwire import RUN_NAMESPACE
 from plimsoll.errors import PlimsollError
+from plimsoll.names import ContainerName
+from plimsoll.rpc import DEFAULT_NAMESPACE, Resize
+
+REFUSED: Final = 2
 
 app = typer.Typer(
     help="Share GPUs safely: places pods where GPU memory and compute really are free, and holds them to it.",
@@ -47,6 +52,37 @@ def run() -> None:
     os.execv(sys.executable, [sys.executable, "-m", "placer.local", *words])  # noqa: S606 - no shell wanted
 
 
-def _fail(message: str) -> NoReturn:
+@app.command()
+def resize(
+    pod: Annotated[str, typer.Argument(help="The pod, or, with -n plimsoll-run, a command's name or uid.")],
+    gpu_memory: Annotated[str, typer.Option(help="The new line in total over the container's GPUs: 6Gi.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
+    container: Annotated[str | None, typer.Option(help="Needed where several have a GPU.")] = None,
+    nats_url: Annotated[str, typer.Option(envvar="PLIMSOLL_NATS_URL")] = "nats://127.0.0.1:4222",
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="For placer and broker together.")
+    ] = 30.0,
+) -> None:
+    """Raise or lower a running container's line. Ends with 0 only once the new line holds; 2 if it was refused.
+
+    Nothing that runs is killed: below what is held, further growth is refused until it is below. Operators need the
+    right to publish on plimsoll-rpc.v1.placer.resize and to read the stream; tenants should have neither.
+    """
+    if namespace == RUN_NAMESPACE:
+        words = [pod, "--gpu-memory", gpu_memory]
+        os.execv(sys.executable, [sys.executable, "-m", "placer.local.resize_run", *words])  # noqa: S606 - as above
+    from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast
+
+    name = ContainerName(container) if container else None
+    request = Resize(pod=pod, namespace=namespace, gpu_memory=gpu_memory, container=name)
+    try:
+        confirmed = asyncio.run(resizing.resize(request, nats_url, timeout_s))
+    except PlimsollError as error:
+        _fail(str(error), REFUSED if isinstance(error, resizing.NotResizedError) else 1)
+    for line in confirmed.lines():
+        Console().print(f"{namespace}/{pod}: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _fail(message: str, code: int = 1) -> NoReturn:
     Console(stderr=True).print(f"plimsoll: {message}", style="red", soft_wrap=True, markup=False)
-    sys.exit(1)
+    sys.exit(code)

@@ -19,11 +19,13 @@ class LossyBinds:
 
     Attributes:
         faults: of the binds to come.
+        pod_faults: of the patches of pods themselves to come.
         targets: node of each bind that was asked for, in order.
         patched: path of each patch that was passed on, in order.
     """
 
     faults: deque[Fault] = field(default_factory=deque)
+    pod_faults: deque[Fault] = field(default_factory=deque)
     targets: list[str] = field(default_factory=list)
     patched: list[str] = field(default_factory=list)
     _real: Transport | None = None
@@ -56,6 +58,8 @@ class LossyBinds:
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
         """See `Transport`."""
         self.patched.append(path)
+        if "/pods/" in path and not path.endswith("/status") and self.pod_faults:
+            return await self.pod_faults.popleft()(lambda: self.real.patch(path, body, kind))
         return await self.real.patch(path, body, kind)
 
     def stream(

@@ -1,13 +1,14 @@
 """The rights that the front end documents are enough."""
 
 from plimsoll.embedded import EmbeddedServer
+from plimsoll.rpc import Resize
 from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
 ROLE = "plimsoll-placer-for-a-test"
 RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
@@ -18,7 +19,7 @@ RULES = [
 async def test_documented_rights_are_enough(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """With no right beyond the list in `placer.kube`, pods are placed, refused, and told so."""
+    """With no right beyond the list in `placer.kube`, pods are placed, refused, told so, and resized."""
     path = "/apis/rbac.authorization.k8s.io/v1"
     await apiserver.must("POST", f"{path}/clusterroles", {"metadata": {"name": ROLE}, "rules": RULES})
     binding = {
@@ -37,6 +38,7 @@ async def test_documented_rights_are_enough(
             await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
             await world.events("small", "Scheduled")
             await world.events("large", "FailedScheduling")
+            await world.front_end.resize(Resize(pod="small", namespace=namespace, gpu_memory="6Gi"))
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{path}/{kind}/{ROLE}")

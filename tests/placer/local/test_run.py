@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from placer.local.run import RunOptions, memory_asked
 from placer.local.survivors import processes_of
 from plimsoll.brokerclient import BrokerClient
+from plimsoll.errors import InputError
 from plimsoll.names import PodUid
+from plimsoll.quantity import GIB
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of
 
@@ -25,17 +28,20 @@ class Machine:
             f"[gpu 0]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of('here')}\n"
         )
 
-    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        """Start `plimsoll run` with these arguments."""
+    async def start(
+        self, *arguments: str, module: str = "placer.local", **environment: str
+    ) -> asyncio.subprocess.Process:
+        """Start `plimsoll run`, or another program of the machine's, with these arguments."""
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "placer.local",
+            module,
             "--broker-root",
             str(self.root),
             *arguments,
             env={
                 **os.environ,
+                **environment,
                 "PLIMSOLL_EMULATOR": str(self._config),
                 "LD_LIBRARY_PATH": str(BUILD / "emulator"),
                 "PYTHONPATH": str(REPOSITORY),
@@ -44,12 +50,24 @@ class Machine:
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def run(self, *arguments: str) -> tuple[int | None, str, str]:
+    async def run(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
         """Exit code, output and error output of `plimsoll run`."""
-        process = await self.start(*arguments)
+        return await self._finish(await self.start(*arguments, **environment))
+
+    async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
+        """The same of `plimsoll resize -n plimsoll-run`."""
+        return await self._finish(await self.start(*arguments, module="placer.local.resize_run"))
+
+    async def _finish(self, process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
         async with asyncio.timeout(PATIENCE_S):
             output, errors = await process.communicate()
         return process.returncode, output.decode(), errors.decode()
+
+    async def lines(self) -> list[int]:
+        """The line of every registered command."""
+        async with BrokerClient(self.root) as client:
+            uses = (await client.describe()).containers
+        return [line.line_bytes for use in uses for line in use.container.lines]
 
     async def registered(self) -> set[PodUid]:
         """Commands that the broker counts; none if there is no broker."""
@@ -90,6 +108,11 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
     ("arguments", "code", "message"),
     [
         (["--gpu-memory", "100Gi", "--", "true"], 75, "Insufficient plimsoll.dev/gpu-memory on one GPU"),
+        (
+            ["--name", "x", "--gpu", "many", "--gpu-share", "1", "--", "true"],
+            2,
+            "--gpu: 'many' is not a quantity",
+        ),
         (["--gpu-memory=-1", "--", "true"], 2, "'-1' is negative; give 0 or more bytes"),
         (["--gpu-share", "101", "--", "true"], 2, "'101' is more than 1 GPU(s) have; give at most 100"),
         (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
@@ -140,3 +163,58 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
     await first.communicate()
     assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
     await eventually(machine.has_no_broker, expected=True)
+
+
+def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
+    """What a command line asked for."""
+    return RunOptions(("true",), Path("lib"), Path("root"), environment or {}, **given)  # type: ignore[arg-type]
+
+
+def test_the_size_is_the_option_then_the_environment_then_the_default() -> None:
+    """ConVGPU's precedence; best effort and whole GPUs have no size unless one is given."""
+    environment = {"PLIMSOLL_GPU_MEMORY": "3Gi"}
+    assert memory_asked(options(environment, gpu_memory="2Gi")) == "2Gi"
+    assert memory_asked(options(environment)) == "3Gi"
+    assert memory_asked(options()) == str(GIB)
+    assert memory_asked(options({"PLIMSOLL_GPU_MEMORY": ""}, gpu_share="30")) == str(GIB)
+    assert memory_asked(options(gpu="3", gpu_share="30")) == str(3 * GIB)
+    assert memory_asked(options(environment, gpu="2")) == "3Gi"
+    assert memory_asked(options(gpu="2")) is None
+    assert memory_asked(options(environment, best_effort=True)) is None
+    with pytest.raises(InputError, match="PLIMSOLL_GPU_MEMORY: 'lots' is not a quantity"):
+        memory_asked(options({"PLIMSOLL_GPU_MEMORY": "lots"}))
+
+
+@pytest.mark.parametrize(("memory", "code"), [("900Mi", 0), ("1100Mi", 2)])
+async def test_a_command_without_a_size_has_the_default_line(
+    machine: Machine, memory: str, code: int
+) -> None:
+    """A real hooked program gets just under 1 GiB, and not more; the environment raises it."""
+    assert (await machine.run("--", BUSY, "--memory", memory))[0] == code
+    assert (await machine.run("--", BUSY, "--memory", memory, PLIMSOLL_GPU_MEMORY="2Gi"))[0] == 0
+
+
+async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> None:
+    """Raised into free room at once; not past it; below its use it lives on, and the person is told."""
+    process = await machine.start(
+        "--name", "trainer", "--gpu-memory", "2Gi", "--", BUSY, "--memory", "1Gi", "--hold-seconds", "600"
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    code, output, errors = await machine.resize("trainer", "--gpu-memory", "6Gi")
+    assert (code, errors, await machine.lines()) == (0, "", [6 * GIB])
+    assert "line 6Gi, holds" in output
+    code, _, errors = await machine.resize("trainer", "--gpu-memory", "30Gi")
+    assert (code, await machine.lines()) == (2, [6 * GIB])
+    assert "gpu-memory: '30Gi' does not fit" in errors
+    [pod] = await machine.registered()
+    code, output, errors = await machine.resize(pod, "--gpu-memory", "512Mi")
+    assert (code, errors, await machine.lines()) == (0, "", [GIB // 2])
+    assert "growth is refused until it is below" in output
+    assert process.returncode is None
+    code, _, errors = await machine.resize("nobody", "--gpu-memory", "1Gi")
+    assert (code, "running are: trainer" in errors) == (2, True), errors
+    process.terminate()
+    await process.communicate()
+    code, _, errors = await machine.resize("trainer", "--gpu-memory", "1Gi")
+    assert (code, "did not" in errors) == (1, True), errors

@@ -1,0 +1,100 @@
+"""`python -m placer.local.resize_run NAME --gpu-memory 6Gi`: what `plimsoll resize -n plimsoll-run` executes.
+
+For commands started by `plimsoll run`, where no placer and no bus are about: the broker is the ledger. What always
+holds: as when a command is started, judging and registering happen under the lock of the broker's directory.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from placer.core.ledger import Ledger
+from placer.core.view import node_view
+from placer.local.adopt import adopted
+from placer.local.machine import read_machine
+from placer.local.private_broker import locked
+from placer.local.resize import resize
+from placer.local.root import default_root
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.brokerwire import RUN_NAMESPACE, ContainerUse, Description
+from plimsoll.errors import InputError, PlimsollError
+from plimsoll.names import PodUid
+from plimsoll.quantity import format_bytes
+from plimsoll.rpc import Resize
+
+BAD_INPUT: Final = 2
+CONNECT_S: Final = 5.0
+"""How long the broker may take to answer: it is there, or there is nothing to resize."""
+
+
+async def resize_command(root: Path, name: str, gpu_memory: str) -> str:
+    """Change the line of a running command; returns what to tell the person.
+
+    The broker's answer is the confirmation: the line is in force when it comes.
+
+    Raises:
+        InputError: it cannot be; nothing was changed.
+        BrokerAwayError, NotNowError: no broker answers.
+        NoGpuError: there is no GPU.
+    """
+    async with BrokerClient(root, timeout_s=CONNECT_S) as broker, locked(root):
+        description = await broker.describe()
+        pod = _pod_named(name, description)
+        owners = {process.pid: use.pod for use in description.containers for process in use.processes}
+        state = await asyncio.to_thread(read_machine, owners)
+        ledger = Ledger()
+        for _, booking in adopted(state.node, description):
+            ledger.restore(booking)
+        request = Resize(pod=name, namespace=RUN_NAMESPACE, gpu_memory=gpu_memory)
+        await resize(request, pod, broker, ledger, node_view(state))
+        uses = [use for use in (await broker.describe()).containers if use.pod == pod]
+        return "\n".join(line for use in uses for line in _told(use))
+
+
+def _pod_named(name: str, description: Description) -> PodUid:
+    """The one running command of that name, or of that uid."""
+    found = {
+        use.pod: use
+        for use in description.containers
+        if use.namespace == RUN_NAMESPACE and name in (use.pod_name, use.pod)
+    }
+    if not found:
+        names = sorted({use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE})
+        remedy = f"running are: {', '.join(names) or 'none'}"
+        raise InputError("command", name, "is not running under `plimsoll run` here", remedy)
+    if len(found) > 1:
+        raise InputError("command", name, "runs more than once", f"name one of {', '.join(sorted(found))}")
+    return next(iter(found))
+
+
+def _told(use: ContainerUse) -> list[str]:
+    lines = []
+    for place, line in enumerate(use.container.lines):
+        held = sum(process.used_bytes[place] for process in use.processes)
+        over = "" if held <= line.line_bytes else ": growth is refused until it is below"
+        sizes = f"line {format_bytes(line.line_bytes)}, holds {format_bytes(held)} now"
+        lines.append(f"{use.pod_name} on {line.gpu}: {sizes}{over}")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Resize; 0 once the new line holds, 2 for bad input, 1 for what else went wrong."""
+    parser = argparse.ArgumentParser(prog=f"plimsoll resize -n {RUN_NAMESPACE}")
+    parser.add_argument("name", help="the command's name or uid")
+    parser.add_argument("--gpu-memory", required=True, help="its new GPU memory in total, for instance 6Gi")
+    parser.add_argument(
+        "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
+    )
+    given = parser.parse_args(arguments)
+    try:
+        sys.stdout.write(asyncio.run(resize_command(given.broker_root, given.name, given.gpu_memory)) + "\n")
+    except PlimsollError as error:
+        sys.stderr.write(f"plimsoll resize: {error}\n")
+        return BAD_INPUT if isinstance(error, InputError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

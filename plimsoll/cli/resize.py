@@ -1,0 +1,176 @@
+"""`plimsoll resize`: asks the placer over NATS, and waits until the node's broker has confirmed the new line.
+
+What always holds: it is said to be done only after `limit.resized` of every GPU of the container was read from the
+stream; whatever else happens, the message says what is known and what to do.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+
+from plimsoll.errors import InputError, PlimsollError
+from plimsoll.events import Limit, decode_event
+from plimsoll.names import GpuUuid
+from plimsoll.quantity import format_bytes
+from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.settings import shown_url
+from plimsoll.subjects import RESIZE, STREAM, limit_subject
+
+CONNECT_S: Final = 5.0
+
+
+class NotResizedError(PlimsollError):
+    """The placer refused: nothing was changed."""
+
+
+class NotConfirmedError(PlimsollError):
+    """It is not known to hold; the message says how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A line that holds now, as its broker announced it."""
+
+    asked: Resizing
+    limits: tuple[Limit, ...]
+
+    def lines(self) -> Iterable[str]:
+        """For people, a line for each GPU."""
+        for limit in self.limits:
+            assert limit.gpu is not None
+            before = self.asked.before[limit.gpu]
+            held = limit.reason or f"holds {format_bytes(limit.used_bytes)} now"
+            change = f"{format_bytes(before)} -> {format_bytes(limit.line_bytes)}"
+            yield f"{limit.gpu} on {self.asked.node}: line {change}, {held}"
+
+
+async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
+    """Ask for a new line, and return once it holds; cancelling leaves open whether it will.
+
+    Args:
+        request: what to change.
+        url: of NATS; several with commas.
+        timeout_s: how long the placer's answer and the broker's confirmation may take together.
+
+    Raises:
+        NotResizedError: the placer refused; nothing was changed.
+        NotConfirmedError: NATS, the placer, or the confirmation is missing.
+    """
+    client = await _connected(url)
+    try:
+        jetstream = client.jetstream()
+        newest = await _newest(jetstream)
+        asked: Resizing | None = None
+        seen: dict[GpuUuid, Limit] = {}
+        try:
+            async with asyncio.timeout(timeout_s):
+                asked = await _ask(client, request, timeout_s)
+                return await _confirmed(jetstream, asked, newest, seen)
+        except TimeoutError as error:
+            raise NotConfirmedError(_unconfirmed(asked, seen, timeout_s)) from error
+    finally:
+        with suppress(nats.errors.Error, OSError, TimeoutError):
+            await client.close()
+
+
+async def _connected(url: str) -> Client:
+    async def silent(_: Exception) -> None:
+        """The error is raised as well."""
+
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            return await nats.connect(
+                url.split(","), allow_reconnect=False, error_cb=silent, name="plimsoll-resize"
+            )
+    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+        remedy = "give its address by --nats-url or PLIMSOLL_NATS_URL"
+        raise NotConfirmedError(f"NATS at {shown_url(url)} does not answer ({error!r}); {remedy}") from error
+
+
+async def _newest(jetstream: JetStreamContext) -> int:
+    """The number of the stream's newest event: what comes later was caused later."""
+    try:
+        return int((await jetstream.stream_info(STREAM)).state.last_seq)
+    except (nats.errors.Error, NotFoundError) as error:
+        remedy = "is a placer or monitor running? They make it"
+        raise NotConfirmedError(f"stream {STREAM} cannot be read ({error!r}); {remedy}") from error
+
+
+async def _ask(client: Client, request: Resize, timeout_s: float) -> Resizing:
+    try:
+        message = await client.request(RESIZE, msgspec.json.encode(request), timeout=timeout_s)
+    except nats.errors.NoRespondersError as error:
+        raise NotConfirmedError("no placer answers; nothing was changed; start one and ask again") from error
+    except nats.errors.TimeoutError as error:
+        raise TimeoutError from error
+    except nats.errors.Error as error:
+        raise NotConfirmedError(
+            f"NATS was lost ({error!r}); it is unknown whether the placer acted; ask again"
+        ) from error
+    try:
+        answer: Answer = msgspec.json.decode(message.data, type=Answer)
+    except msgspec.MsgspecError as error:
+        raise NotConfirmedError(
+            f"the placer's answer cannot be read ({error}); are both of one version?"
+        ) from error
+    match answer:
+        case Resizing():
+            return answer
+        case Refused(message=words):
+            raise NotResizedError(words)
+        case Failed(message=words):
+            raise NotConfirmedError(words)
+
+
+async def _confirmed(
+    jetstream: JetStreamContext, asked: Resizing, newest: int, seen: dict[GpuUuid, Limit]
+) -> Confirmed:
+    """Wait for the announcements; `seen` holds the latest of each GPU meanwhile.
+
+    Where the same line was asked for before, nothing new is announced, and what was announced then counts.
+    """
+    changed = asked.before != asked.lines
+    config = ConsumerConfig(
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE if changed else DeliverPolicy.ALL,
+        opt_start_seq=newest + 1 if changed else None,
+    )
+    subject = limit_subject("resized", asked.node)
+    events = await jetstream.subscribe(subject, ordered_consumer=True, config=config)
+    while True:
+        limit = _limit_in((await events.next_msg(timeout=None)).data)
+        if limit is None or (limit.pod, limit.container) != (asked.pod, asked.container) or limit.gpu is None:
+            continue
+        seen[limit.gpu] = limit
+        if all(gpu in seen and seen[gpu].line_bytes == line for gpu, line in asked.lines.items()):
+            return Confirmed(asked, tuple(seen[gpu] for gpu in asked.lines))
+
+
+def _limit_in(message: bytes) -> Limit | None:
+    """What somebody else published badly confirms nothing."""
+    try:
+        return msgspec.json.decode(decode_event(message).data, type=Limit)
+    except (InputError, msgspec.MsgspecError):
+        return None
+
+
+def _unconfirmed(asked: Resizing | None, seen: dict[GpuUuid, Limit], timeout_s: float) -> str:
+    if asked is None:
+        unknown = "it is unknown whether it acted; see its log, and ask again"
+        return f"the placer gave no answer in {timeout_s:g} s, {unknown}"
+    if others := [limit for gpu, limit in seen.items() if limit.line_bytes != asked.lines.get(gpu)]:
+        lines = ", ".join(f"{limit.gpu} at {format_bytes(limit.line_bytes)}" for limit in others)
+        return f"another resize came after this one: {lines}; look at the pod, and ask again if need be"
+    return (
+        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; the old line "
+        "holds there until it does: look after the broker and the monitor of that node"
+    )

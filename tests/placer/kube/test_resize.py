@@ -1,0 +1,233 @@
+"""A resize on a real API server: counted at once, written once, and never over somebody else's change."""
+
+import asyncio
+import json
+
+import pytest
+
+from placer.core.resize import NotNowError
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.errors import InputError
+from plimsoll.names import PodUid
+from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize, Resizing
+from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
+from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+GPU = "GPU-n1-0"
+
+
+async def placed(world: World, name: str, size: str) -> None:
+    """A pod that runs on the only GPU."""
+    await create_pod(world.api, world.namespace, pod_manifest(name, {MEMORY: size}))
+    await world.until_bound(name)
+
+
+async def resize(world: World, name: str, size: str) -> Resizing:
+    """As an operator asks for it."""
+    return await world.front_end.resize(Resize(pod=name, namespace=world.namespace, gpu_memory=size))
+
+
+async def written(world: World, name: str) -> object:
+    """What stands in the annotation."""
+    text = (await world.pod(name))["metadata"]["annotations"].get("plimsoll.dev/lines")
+    return json.loads(text) if text else None
+
+
+async def counted_gib(world: World, name: str) -> float:
+    """What the ledger counts the pod for."""
+    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
+    assert booking is not None
+    return booking.grants[0].line_bytes / GIB
+
+
+async def test_a_new_line_is_written_and_counts(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Raised into the room beside a neighbour, not a byte further; lowered, the room is the next pod's."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        await placed(world, "neighbour", "10Gi")
+        answer = await resize(world, "p", "14Gi")
+        assert (answer.node, answer.container) == ("n1", "main")
+        assert (answer.before, answer.lines) == ({GPU: 4 * GIB}, {GPU: 14 * GIB})
+        assert await written(world, "p") == {"main": {GPU: 14 * GIB}}
+        with pytest.raises(InputError, match=f"give at most {14 * GIB} bytes in total"):
+            await resize(world, "p", "15Gi")
+        assert await written(world, "p") == {"main": {GPU: 14 * GIB}}
+        assert await counted_gib(world, "p") == 14
+        await resize(world, "p", "2Gi")
+        await placed(world, "newcomer", "12Gi")
+
+
+async def test_the_next_placer_counts_resized_pods_by_their_lines(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The annotation is all it needs."""
+    await create_node(apiserver, "n1")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        await resize(world, "p", "20Gi")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
+        await world.until_refused("large", "Insufficient plimsoll.dev/gpu-memory")
+        assert await counted_gib(world, "p") == 20
+
+
+async def test_a_change_of_somebody_elses_meanwhile_is_kept(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The write is refused by its resourceVersion, and made again over the pod as it is now."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    theirs = {"metadata": {"annotations": {"theirs": "kept"}}}
+    patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        await resize(world, "p", "6Gi")
+        assert (await world.pod("p"))["metadata"]["annotations"]["theirs"] == "kept"
+        assert await written(world, "p") == {"main": {GPU: 6 * GIB}}
+        assert patches.patched.count(path) == 2
+
+
+async def test_lost_requests_and_answers_are_cleared_up_by_reading(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A request that never arrived is sent again; one whose answer was lost is not."""
+    patches = LossyBinds()
+    patches.pod_faults.extend([lose_request, lose_answer])
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        await resize(world, "p", "6Gi")
+        assert await written(world, "p") == {"main": {GPU: 6 * GIB}}
+        assert patches.patched.count(path) == 2
+        assert await counted_gib(world, "p") == 6
+
+
+async def test_a_write_that_is_refused_leaves_everything_as_it_was(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Without the right to patch pods, the person is told so and the ledger counts the old line."""
+    patches = LossyBinds()
+    patches.pod_faults.append(refuse)
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        with pytest.raises(InputError, match="give the placer's account the right to patch pods"):
+            await resize(world, "p", "6Gi")
+        assert await counted_gib(world, "p") == 4
+        assert await written(world, "p") is None
+
+
+async def test_room_is_taken_while_the_write_is_under_way(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that comes between the check and the write finds the room gone."""
+    patches = LossyBinds()
+    reached, release = asyncio.Event(), asyncio.Event()
+    patches.pod_faults.append(held(reached, release))
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        under_way = asyncio.create_task(resize(world, "p", "20Gi"))
+        await reached.wait()
+        await create_pod(apiserver, namespace, pod_manifest("late", {MEMORY: "5Gi"}))
+        await world.until_refused("late", "Insufficient plimsoll.dev/gpu-memory")
+        release.set()
+        await under_way
+
+
+async def test_a_pod_deleted_meanwhile_is_told_and_its_namesake_left_alone(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The uid is a precondition: a new pod of that name keeps its declaration."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+
+    async def replace() -> None:
+        await apiserver.must("DELETE", f"{path}?gracePeriodSeconds=0")
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
+
+    patches.pod_faults.append(after(replace))
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        with pytest.raises(InputError, match="was deleted meanwhile"):
+            await resize(world, "p", "6Gi")
+        await world.until_bound("p")
+        assert await written(world, "p") is None
+        assert await counted_gib(world, "p") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "said"),
+    [
+        ("nobody", {}, "does not exist"),
+        ("../secrets/p", {}, "cannot be a name in Kubernetes"),
+        ("waiting", {MEMORY: "40Gi"}, "is not placed yet"),
+        ("plain", {"cpu": "1"}, "was given no GPU by Plimsoll"),
+        ("whole", {"plimsoll.dev/gpu": "1"}, "has whole GPUs"),
+        ("loose", {"plimsoll.dev/gpu-share": "10"}, "is best-effort"),
+        ("same", {MEMORY: "6Gi"}, "is the line that it has already"),
+    ],
+)
+async def test_pods_that_cannot_be_resized_are_refused_by_name(
+    apiserver: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    name: str,
+    resources: dict[str, str],
+    said: str,
+) -> None:
+    """Each with its own reason."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        if resources:
+            await create_pod(apiserver, namespace, pod_manifest(name, resources))
+            if name == "waiting":
+                await world.until_refused(name, "Insufficient")
+            else:
+                await world.until_bound(name)
+        await world.front_end.synced.wait()
+        with pytest.raises(InputError, match=said):
+            await resize(world, name, "6Gi")
+
+
+async def test_the_same_size_again_is_answered_as_done_before(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Somebody who missed the confirmation may ask again: nothing is written twice."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "4Gi")
+        await resize(world, "p", "6Gi")
+        again = await resize(world, "p", "6Gi")
+        assert again.before == again.lines == {GPU: 6 * GIB}
+        assert patches.patched.count(path) == 1
+
+
+async def test_nothing_is_judged_before_everything_was_seen(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A placer that has not read all reports puts the request off."""
+    async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
+        with pytest.raises(NotNowError, match="has just started"):
+            await resize(world, "p", "6Gi")

@@ -1,0 +1,166 @@
+"""`plimsoll resize` against a real NATS: done only once every GPU's new line was announced.
+
+The placer is played by a plain responder: what matters here is what a person is told when a part is missing or late;
+the real ones are joined in tests/e2e.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import nats as nats_client
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from plimsoll import events
+from plimsoll.bus import Stream
+from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError, resize
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import Limit
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
+from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.subjects import RESIZE, limit_subject
+
+N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")
+A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
+REQUEST = Resize(pod="p", gpu_memory="6Gi")
+PATIENT_S = 60.0
+
+
+def resizing(before_gib: int = 4) -> Resizing:
+    """Accepted: 3 GiB on each of two GPUs."""
+    before = {A: before_gib * GIB, B: before_gib * GIB}
+    return Resizing(node=N1, pod=POD, container=MAIN, before=before, lines={A: 3 * GIB, B: 3 * GIB})
+
+
+def limit(gpu: GpuUuid, gib: int, pod: PodUid = POD, reason: str = "") -> Limit:
+    """A line that holds now."""
+    return Limit(
+        node=N1, gpu=gpu, pod=pod, container=MAIN, used_bytes=GIB, line_bytes=gib * GIB, reason=reason
+    )
+
+
+async def announce(client: Client, *limits: Limit) -> None:
+    """As monitors do."""
+    for one in limits:
+        body = events.encode("limit.resized", os.urandom(8).hex(), "/nodes/n.1", "2026-01-01T00:00:00Z", one)
+        await client.jetstream().publish(limit_subject("resized", N1), body)
+
+
+@asynccontextmanager
+async def placer(
+    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit] = (), earlier: Sequence[Limit] = ()
+) -> AsyncIterator[Client]:
+    """Answers every request so, after which these lines are announced; others were before."""
+    client = await nats_client.connect(nats.url)
+
+    async def respond(message: Msg) -> None:
+        assert msgspec.json.decode(message.data, type=Resize) == REQUEST
+        await message.respond(msgspec.json.encode(answer))
+        await announce(client, *then)
+
+    try:
+        await Stream().ensure(client.jetstream())
+        await announce(client, *earlier)
+        await client.subscribe(RESIZE, cb=respond)
+        await client.flush()
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedServer) -> None:
+    """Neither older announcements, nor other pods', nor other sizes count; the reason is told."""
+    noise = (limit(A, 3), limit(B, 3))
+    held = "holds 3.1Gi now: growth is refused until it is below"
+    later = (limit(A, 3), limit(B, 3, PodUid("other")), limit(B, 9), limit(B, 3, reason=held))
+    async with placer(nats, resizing(), later, earlier=noise):
+        confirmed = await resize(REQUEST, nats.url, PATIENT_S)
+    assert isinstance(confirmed, Confirmed)
+    assert list(confirmed.lines()) == [
+        "GPU-A on n.1: line 4Gi -> 3Gi, holds 1Gi now",
+        f"GPU-B on n.1: line 4Gi -> 3Gi, {held}",
+    ]
+
+
+async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: EmbeddedServer) -> None:
+    """Asking again after a lost confirmation finds it in the stream, if it is still the last word."""
+    async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):
+        await resize(REQUEST, nats.url, PATIENT_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "then", "said"),
+    [
+        (resizing(), (), "the broker on n.1 did not confirm in 1 s; the old line holds"),
+        (resizing(), (limit(A, 3),), "the broker on n.1 did not confirm"),
+        (resizing(), (limit(A, 3), limit(B, 9)), "another resize came after this one: GPU-B at 9Gi"),
+        (Failed(message="not now"), (), "not now"),
+    ],
+)
+async def test_without_confirmation_it_is_not_done(
+    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], said: str
+) -> None:
+    """The message says how far it came, also where only earlier announcements fit."""
+    async with placer(nats, answer, then, earlier=(limit(A, 3), limit(B, 3))):
+        with pytest.raises(NotConfirmedError, match=said):
+            await resize(REQUEST, nats.url, 1.0)
+
+
+async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
+    """No NATS, no stream, no placer: each with its remedy, at once."""
+    with pytest.raises(NotConfirmedError, match=r"NATS at nats://127.0.0.1:1 does not answer .*--nats-url"):
+        await resize(REQUEST, "nats://127.0.0.1:1", PATIENT_S)
+    with pytest.raises(NotConfirmedError, match="stream PLIMSOLL cannot be read"):
+        await resize(REQUEST, nats.url, PATIENT_S)
+    client = await nats_client.connect(nats.url)
+    await Stream().ensure(client.jetstream())
+    await client.close()
+    with pytest.raises(NotConfirmedError, match="no placer answers; nothing was changed"):
+        await resize(REQUEST, nats.url, PATIENT_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "then", "code", "said"),
+    [
+        (
+            resizing(),
+            (limit(A, 3), limit(B, 3)),
+            0,
+            "default/p: GPU-A on n.1: line 4Gi -> 3Gi, holds 1Gi now",
+        ),
+        (
+            Refused(message="gpu-memory: '6Gi' does not fit"),
+            (),
+            2,
+            "plimsoll: gpu-memory: '6Gi' does not fit",
+        ),
+        (Failed(message="not now"), (), 1, "plimsoll: not now"),
+    ],
+)
+async def test_the_exit_code_tells_what_became_of_it(
+    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], code: int, said: str
+) -> None:
+    """0 for confirmed, 2 for refused, 1 for everything that is not known to hold."""
+    async with placer(nats, answer, then):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "plimsoll", "resize", "p", "--gpu-memory", "6Gi"),
+            env={**os.environ, "PLIMSOLL_NATS_URL": nats.url},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(PATIENT_S):
+            output, _ = await process.communicate()
+    assert (process.returncode, said in output.decode()) == (code, True), output.decode()
+
+
+async def test_a_refusal_is_an_error_of_its_own(nats: EmbeddedServer) -> None:
+    """Nothing was changed, which is more than not confirmed."""
+    async with placer(nats, Refused(message="no")):
+        with pytest.raises(NotResizedError, match="no"):
+            await resize(REQUEST, nats.url, PATIENT_S)
