@@ -28,12 +28,11 @@ from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker
-from tests.hook.lib.conftest import PROGRAMS, compile_c
-from tests.hook.lib.hammer import Outcome, Plan, hammering
+from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.hammer import SOURCES, Outcome, Plan, hammering
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
 
 SOURCE: Final = Path(__file__).parent / "hook_memory.c"
-HAMMER_SOURCES: Final = [PROGRAMS / "hammer.c", PROGRAMS / "hammer_paths.c"]
 LINKED: Final = [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"]
 
 PAIRS: Final = (
@@ -218,7 +217,7 @@ async def starts(here: Place, live: int) -> Compared:
 async def hammer(folder: Path) -> Outcome:
     """A minute of everything at once."""
     program = folder / "program"
-    compile_c(HAMMER_SOURCES, program, LINKED)
+    compile_c([*SOURCES], program, LINKED)
     async with hammering(folder, program) as container:
         outcome = await container.run(Plan(seed=int(time.time()), seconds=HAMMER_S))
     assert not outcome.errors, outcome.errors[0]

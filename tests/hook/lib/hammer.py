@@ -25,7 +25,11 @@ CONTEXT_MIB: Final = 64
 LINES_MIB: Final = (1024, 768)
 """One line a GPU: eight contexts and a few hundred blocks, so that most of the time somebody is refused."""
 
-PATHS: Final = ("alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map")
+PATHS: Final = ("alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map", "export")
+"""Those whose every byte is counted; the programs know more (`hammer_paths.h`)."""
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+SOURCES: Final = tuple(PROGRAMS / f"hammer{part}.c" for part in ("", "_paths", "_pools"))
 LARGEST_MIB: Final = 64
 SETTLE_S: Final = 170.0
 """How long the processes may take to give everything back: under sanitizers on a busy machine, a while."""

@@ -8,11 +8,10 @@ from typing import Final
 import pytest
 
 from tests.hook.lib import sanitized
-from tests.hook.lib.conftest import PROGRAMS, compile_c
-from tests.hook.lib.hammer import LINES_MIB, PATHS, Outcome, Plan, hammering
+from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.hammer import LINES_MIB, PATHS, SOURCES, Outcome, Plan, hammering
 from tests.hook.lib.program import EMULATOR, MIB
 
-SOURCES: Final = [PROGRAMS / "hammer.c", PROGRAMS / "hammer_paths.c"]
 SEED_VARIABLE: Final = "PLIMSOLL_HAMMER_SEED"
 """Set it to a failed run's seed to draw the same programs, deaths and pauses again."""
 
@@ -36,7 +35,7 @@ def _check(outcome: Outcome, plan: Plan) -> None:
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     """Every path, forks, execs, kill -9: the book never shows more than the lines, and 0 in the end."""
     program = tmp_path / "hammer"
-    compile_c(SOURCES, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS)
     async with hammering(tmp_path, program) as container:
         outcome = await container.run(plan)
@@ -49,7 +48,7 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
 async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str) -> None:
     """The same with library and program under AddressSanitizer and UBSan, and threads alone under ThreadSanitizer."""
-    built = sanitized.build(sanitizer, SOURCES, tmp_path)
+    built = sanitized.build(sanitizer, [*SOURCES], tmp_path)
     is_for_threads = sanitizer == "thread"
     plan = Plan(
         seed, SANITIZED_SECONDS, paths=PATHS, processes=2 if is_for_threads else 8,

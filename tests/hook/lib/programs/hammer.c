@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ static struct {
     unsigned chosen_count;
     int device_count;
     bool may_fork;
+    bool has_pools; /* some path takes from a pool */
     CUcontext context;
     struct hand hands[MOST_THREADS];
 } hammer;
@@ -59,8 +61,10 @@ static void rest_ms(long duration_ms) {
 static void *work(void *argument) {
     struct hand *hand = argument;
     unsigned steps = 20 + draw(hand, 200);
-    granted(cuCtxSetCurrent(hammer.context), "cuCtxSetCurrent");
+    MUST(cuCtxSetCurrent(hammer.context));
     for (unsigned i = 0; i < steps && !is_over(); i++) {
+        if (hammer.has_pools && draw(hand, 16) == 0)
+            stir_pools(hand);
         bool is_taken = draw(hand, 8) < 5 && take_any(hand);
         if (!is_taken && hand->item_count)
             give_back(hand, draw(hand, hand->item_count));
@@ -68,23 +72,23 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static void make_pool(struct hand *hand, CUdevice device) {
+static void prepare(struct hand *hand, CUdevice device) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
     cuuint64_t keep_bytes = (cuuint64_t)draw(hand, 5) << 24;
     props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     props.location.id = device;
     hand->device = device;
     hand->other = (device + 1) % hammer.device_count;
-    granted(cuMemPoolCreate(&hand->pool, &props), "cuMemPoolCreate");
-    granted(cuMemPoolSetAttribute(hand->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_bytes),
-            "cuMemPoolSetAttribute");
+    MUST(cuMemPoolCreate(&hand->pool, &props));
+    MUST(cuMemPoolSetAttribute(hand->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_bytes));
+    MUST(cuStreamCreate(&hand->stream, CU_STREAM_NON_BLOCKING));
 }
 
 static void work_together(CUdevice device) {
     pthread_t threads[MOST_THREADS];
     for (unsigned i = 0; i < hammer.thread_count; i++) {
         struct hand *hand = &hammer.hands[i];
-        make_pool(hand, device);
+        prepare(hand, device);
         if (i && pthread_create(&threads[i], NULL, work, hand) != 0)
             abort();
     }
@@ -93,24 +97,31 @@ static void work_together(CUdevice device) {
         pthread_join(threads[i], NULL);
 }
 
+static void give_everything_back(void) {
+    for (unsigned i = 0; i < hammer.thread_count; i++)
+        give_back_all(&hammer.hands[i]);
+    for (unsigned i = 0; i < hammer.thread_count; i++) {
+        MUST(cuMemPoolDestroy(hammer.hands[i].pool));
+        MUST(cuStreamDestroy(hammer.hands[i].stream));
+    }
+}
+
 /* `is_left`: nothing that lives in the context was given back before it ends. */
 static void end_context(struct hand *main_hand, bool is_created, CUdevice device) {
     bool is_left = draw(main_hand, 2);
-    for (unsigned i = 0; i < hammer.thread_count && !is_left; i++)
-        give_back_all(&hammer.hands[i]);
-    for (unsigned i = 0; i < hammer.thread_count && !is_left; i++)
-        granted(cuMemPoolDestroy(hammer.hands[i].pool), "cuMemPoolDestroy");
+    if (!is_left)
+        give_everything_back();
     if (is_created)
-        granted(cuCtxDestroy(hammer.context), "cuCtxDestroy");
+        MUST(cuCtxDestroy(hammer.context));
     else if (draw(main_hand, 2))
-        granted(cuDevicePrimaryCtxReset(device), "cuDevicePrimaryCtxReset");
+        MUST(cuDevicePrimaryCtxReset(device));
     else
-        granted(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+        MUST(cuDevicePrimaryCtxRelease(device));
     for (unsigned i = 0; i < hammer.thread_count && is_left; i++) {
         forget_context(&hammer.hands[i]);
-        granted(cuMemPoolDestroy(hammer.hands[i].pool), "cuMemPoolDestroy");
+        MUST(cuMemPoolDestroy(hammer.hands[i].pool));
     }
-    granted(cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
+    MUST(cuCtxSetCurrent(NULL));
 }
 
 static void live_in_one_context(struct hand *main_hand) {
@@ -122,7 +133,7 @@ static void live_in_one_context(struct hand *main_hand) {
         rest_ms(5);
         return;
     }
-    granted(cuCtxSetCurrent(hammer.context), "cuCtxSetCurrent");
+    MUST(cuCtxSetCurrent(hammer.context));
     work_together(device);
     end_context(main_hand, is_created, device);
 }
@@ -155,8 +166,8 @@ static void become_another(struct hand *hand) {
     CUcontext context;
     if (now >= hammer.end_ns || !granted(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain"))
         return;
-    granted(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    make_pool(hand, 0);
+    MUST(cuCtxSetCurrent(context));
+    prepare(hand, 0);
     take_any(hand);
     snprintf(seed, sizeof(seed), "%u", draw(hand, 1u << 30) * 2); /* even: it has forked already */
     snprintf(seconds, sizeof(seconds), "%.3f", (double)(hammer.end_ns - now) / 1e9);
@@ -196,11 +207,16 @@ static void await_children(void) {
 /* --- a life ----------------------------------------------------------------------------------------------
  */
 
+static void add_path(unsigned path) {
+    hammer.chosen[hammer.chosen_count++] = path;
+    hammer.has_pools = hammer.has_pools || path >= PATH_async;
+}
+
 static void choose(int count, char **names) {
     for (int i = 0; i < count; i++)
         for (unsigned path = 0; path < PATH_END; path++)
             if (strcmp(names[i], path_names[path]) == 0)
-                hammer.chosen[hammer.chosen_count++] = path;
+                add_path(path);
 }
 
 static void read_arguments(int count, char **arguments) {
@@ -208,6 +224,7 @@ static void read_arguments(int count, char **arguments) {
         fprintf(stderr, "usage: hammer SEED SECONDS THREADS LARGEST_MIB PATH...\n");
         exit(2);
     }
+    int letters[2];
     uint64_t seed = strtoull(arguments[1], NULL, 10);
     hammer.arguments = arguments;
     hammer.end_ns = now_ns() + (uint64_t)(strtod(arguments[2], NULL) * 1e9);
@@ -216,10 +233,15 @@ static void read_arguments(int count, char **arguments) {
     choose(count - 5, arguments + 5);
     if (hammer.thread_count < 1 || hammer.thread_count > MOST_THREADS || !hammer.chosen_count)
         exit(2);
+    /* Shared with the child: what one of the two offers, either may pick up. */
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, letters) != 0)
+        exit(2);
     if (seed % 2 && hammer.may_fork && fork_before_cuda())
         seed += 1u << 20;
     for (unsigned i = 0; i < hammer.thread_count; i++) {
         struct hand *hand = &hammer.hands[i];
+        hand->letters_out = letters[0];
+        hand->letters_in = letters[1];
         hand->random = (seed * MOST_THREADS + i + 1) * 0x9e3779b97f4a7c15u;
         hand->largest_mib = (unsigned)strtoul(arguments[4], NULL, 10);
         hand->chosen = hammer.chosen;
@@ -239,8 +261,8 @@ static void print_tallies(void) {
 int main(int count, char **arguments) {
     read_arguments(count, arguments);
     struct hand *hand = &hammer.hands[0];
-    granted(cuInit(0), "cuInit");
-    granted(cuDeviceGetCount(&hammer.device_count), "cuDeviceGetCount");
+    MUST(cuInit(0));
+    MUST(cuDeviceGetCount(&hammer.device_count));
     while (!is_over()) {
         live_in_one_context(hand);
         unsigned turn = hammer.may_fork ? draw(hand, 32) : 0;

@@ -3,9 +3,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
+#define SHAREABLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define BLOCK (2 * MIB) /* what the driver takes at once: with whole blocks the line is exact */
 
 struct tally tallies[PATH_END];
@@ -27,14 +30,12 @@ bool granted(CUresult result, const char *what) {
     _exit(3);
 }
 
-static void must(CUresult result, const char *what) {
+void must(CUresult result, const char *what) {
     if (!granted(result, what)) {
         fprintf(stderr, "hammer: %s found no memory\n", what);
         _exit(3);
     }
 }
-
-#define MUST(call) must(call, #call)
 
 /* --- taking ----------------------------------------------------------------------------------------------
  */
@@ -52,6 +53,7 @@ static CUresult take_array(struct item *item) {
 
 static CUresult create(struct hand *hand, struct item *item) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    prop.requestedHandleTypes = item->path == PATH_export ? SHAREABLE : CU_MEM_HANDLE_TYPE_NONE;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.location.id = draw(hand, 4) ? hand->device : hand->other;
     return cuMemCreate(&item->handle, item->bytes, &prop, 0);
@@ -76,6 +78,59 @@ static CUresult create_and_map(struct hand *hand, struct item *item) {
     return CUDA_SUCCESS;
 }
 
+/* --- between processes -----------------------------------------------------------------------------------
+ */
+
+/* One descriptor and a byte to carry it. */
+union letter {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+};
+
+static bool send_letter(int socket, int descriptor) {
+    union letter letter = {
+        .head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec byte = {(char[]){0}, 1};
+    struct msghdr message = {
+        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &letter, .msg_controllen = sizeof(letter)};
+    memcpy(CMSG_DATA(&letter.head), &descriptor, sizeof(descriptor));
+    return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+/* The descriptor of some letter, or -1. */
+static int receive_letter(int socket) {
+    union letter letter = {.head = {.cmsg_len = 0}};
+    struct iovec byte = {(char[]){0}, 1};
+    struct msghdr message = {
+        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &letter, .msg_controllen = sizeof(letter)};
+    int descriptor = -1;
+    if (recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == 1 &&
+        letter.head.cmsg_type == SCM_RIGHTS)
+        memcpy(&descriptor, CMSG_DATA(&letter.head), sizeof(descriptor));
+    return descriptor;
+}
+
+static CUresult export_to_other(struct hand *hand, struct item *item) {
+    int descriptor = -1;
+    CUresult result = create(hand, item);
+    if (result != CUDA_SUCCESS)
+        return result;
+    MUST(cuMemExportToShareableHandle(&descriptor, item->handle, SHAREABLE, 0));
+    send_letter(hand->letters_out, descriptor);
+    close(descriptor);
+    return CUDA_SUCCESS;
+}
+
+/* What has lost its last holder meanwhile cannot be had any more: as good as refused. */
+static CUresult import_from_other(struct hand *hand, struct item *item) {
+    int descriptor = receive_letter(hand->letters_in);
+    if (descriptor < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = cuMemImportFromShareableHandle(&item->handle, (void *)(intptr_t)descriptor, SHAREABLE);
+    close(descriptor);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 static CUresult take(struct hand *hand, struct item *item) {
     size_t pitch;
     switch (item->path) {
@@ -89,6 +144,13 @@ static CUresult take(struct hand *hand, struct item *item) {
         return create(hand, item);
     case PATH_map:
         return create_and_map(hand, item);
+    case PATH_export:
+        return export_to_other(hand, item);
+    case PATH_import:
+        return import_from_other(hand, item);
+    case PATH_graph:
+    case PATH_capture:
+        return take_by_graph(hand, item);
     case PATH_async:
         return cuMemAllocAsync(&item->handle, item->bytes, NULL);
     case PATH_pool:
@@ -132,7 +194,13 @@ static void give(struct hand *hand, const struct item *item) {
             MUST(cuMemRelease(item->handle));
         break;
     case PATH_create:
+    case PATH_export:
+    case PATH_import:
         MUST(cuMemRelease(item->handle));
+        break;
+    case PATH_graph:
+    case PATH_capture:
+        give_graph(hand, item);
         break;
     case PATH_async:
     case PATH_pool:
@@ -159,7 +227,15 @@ void give_back_all(struct hand *hand) {
 
 void forget_context(struct hand *hand) {
     for (unsigned i = hand->item_count; i-- > 0;)
-        if (hand->items[i].path == PATH_create || hand->items[i].path == PATH_map)
+        switch (hand->items[i].path) {
+        case PATH_create:
+        case PATH_map:
+        case PATH_export:
+        case PATH_import:
             give_back(hand, i);
+            break;
+        default:
+            break;
+        }
     hand->item_count = 0;
 }
