@@ -28,7 +28,7 @@ CUcontext context_current(void) {
     return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
 
-static bool activate(CUcontext context) {
+bool context_activate(CUcontext context) {
     if (!book_charge(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes))
         return false;
     book_count_context(&driver.book, context->gpu, 1);
@@ -52,8 +52,7 @@ static bool is_in_use(CUdevice device) {
     return false;
 }
 
-/* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
-static void deactivate(CUcontext context) {
+void context_deactivate(CUcontext context) {
     capture_forget_context(context);
     stream_free_all(context);
     event_free_all(context);
@@ -71,7 +70,7 @@ static void deactivate(CUcontext context) {
         graph_memory_leave(context->device);
 }
 
-static CUcontext make(CUdevice device, unsigned flags) {
+CUcontext context_make(CUdevice device, unsigned flags) {
     CUcontext context = object_new(OBJECT_CONTEXT, sizeof *context);
     if (!context)
         return NULL;
@@ -84,7 +83,7 @@ static CUcontext make(CUdevice device, unsigned flags) {
     return context;
 }
 
-static void discard(CUcontext context) {
+void context_discard(CUcontext context) {
     CUcontext *link = &first;
     while (*link != context)
         link = &(*link)->next;
@@ -99,12 +98,12 @@ static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     if (stack.depth == STACK)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUcontext context = make(device, flags);
+    CUcontext context = context_make(device, flags);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!activate(context)) {
-        deactivate(context);
-        discard(context);
+    if (!context_activate(context)) {
+        context_deactivate(context);
+        context_discard(context);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *result = stack.contexts[stack.depth++] = context;
@@ -139,8 +138,8 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     if (!object_is(context, OBJECT_CONTEXT) || context->primary)
         return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     work_finish_context(context);
-    deactivate(context);
-    discard(context);
+    context_deactivate(context);
+    context_discard(context);
     if (context_current() == context)
         stack.depth--;
     return driver_leave(CUDA_SUCCESS);
@@ -225,101 +224,5 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
     if (context ? !object_is(context, OBJECT_CONTEXT) : !context_current())
         return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     *version = API_VERSION;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-static CUresult retain(CUcontext *result, CUdevice device) {
-    if (!result)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!driver_has_device(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    CUcontext context = driver.primaries[device];
-    if (!context)
-        context = driver.primaries[device] = make(device, driver.primary_flags[device]);
-    if (!context)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    context->primary = true;
-    if (!context->uses && !activate(context)) {
-        deactivate(context);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    context->uses++;
-    *result = context;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(retain(context, device));
-}
-
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    CUcontext context = driver.primaries[device];
-    if (!context || !context->uses)
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    if (context->uses == 1) {
-        work_finish_context(context);
-        deactivate(context);
-    } else
-        context->uses--;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
-
-/* Frees everything at once; whoever still holds a retain finds the context inactive, as with NVIDIA's. */
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    CUcontext context = driver.primaries[device];
-    if (context && context->uses) {
-        work_finish_context(context);
-        deactivate(context);
-    }
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-    return cuDevicePrimaryCtxReset_v2(device);
-}
-
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    driver.primary_flags[device] = flags;
-    if (driver.primaries[device])
-        driver.primaries[device]->flags = flags;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
-}
-
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!flags || !active)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = driver.primary_flags[device];
-    *active = driver.primaries[device] && driver.primaries[device]->uses;
     return driver_leave(CUDA_SUCCESS);
 }

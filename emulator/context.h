@@ -13,8 +13,9 @@ struct CUctx_st {
     int gpu;       /* driver.gpus[device] */
     unsigned uses; /* of a primary context: retains; 0 = not active */
     bool primary;
-    unsigned peers; /* devices with peer access enabled, one bit each */
-    bool charged;   /* its own memory stands in the book */
+    unsigned attached; /* cuCtxAttach calls that are not detached */
+    unsigned peers;    /* devices with peer access enabled, one bit each */
+    bool charged;      /* its own memory stands in the book */
     unsigned flags;
     unsigned long long id;
     CUstream legacy;  /* the default stream */
@@ -24,6 +25,16 @@ struct CUctx_st {
     CUsharedconfig shared_config;
 };
 
+/* A context in the list of all, not yet active; NULL without host memory. */
+CUcontext context_make(CUdevice device, unsigned flags);
+/* Charges what it costs; false where there is no room. A failed one is deactivated too. */
+bool context_activate(CUcontext context);
+/* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
+void context_deactivate(CUcontext context);
+/* Forgets an inactive context. */
+void context_discard(CUcontext context);
+/* Retains a device's primary context, as cuDevicePrimaryCtxRetain does. */
+CUresult context_retain(CUcontext *context, CUdevice device);
 /* The calling thread's current context; NULL = none. May name one that has been destroyed. */
 CUcontext context_current(void);
 /* All contexts, primary ones included, linked by `next`. */

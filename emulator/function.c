@@ -95,14 +95,17 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle) {
         return entered;
     if (!state)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state =
+        function->module->is_loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuFuncLoad(CUfunction handle) {
     CUfunction function;
     CUresult entered = enter(handle, &function);
-    return entered ? entered : driver_leave(CUDA_SUCCESS);
+    if (entered)
+        return entered;
+    return driver_leave(module_require(function->module) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 /* Of a kernel's parameters only those of `busy` are known. */

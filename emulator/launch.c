@@ -26,6 +26,8 @@ CUresult launch_work(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *params, s
         params->sharedMemBytes >
             (unsigned)function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES])
         return CUDA_ERROR_INVALID_VALUE;
+    if (!module_require(function->module))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *work = (struct work){
         .kind = WORK_DEVICE, .launches = 1, .type = CU_GRAPH_NODE_TYPE_KERNEL, .params = params};
     return module_length_ns(function, params->kernelParams, params->extra, &work->length_ns);

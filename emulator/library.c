@@ -10,6 +10,7 @@ enum { CONTEXTS = 16 };
 struct CUlib_st {
     struct object object;
     char *ptx; /* NULL = not text: every name exists */
+    size_t image_bytes;
     CUkernel kernels;
     struct {
         CUcontext context;
@@ -30,6 +31,7 @@ static CUresult load(CUlibrary *result, const void *image) {
     if (!library)
         return CUDA_ERROR_OUT_OF_MEMORY;
     library->ptx = module_ptx_of(image);
+    library->image_bytes = module_image_bytes(image);
     *result = library;
     return CUDA_SUCCESS;
 }
@@ -131,7 +133,7 @@ static CUresult module_in(CUlibrary library, CUcontext context, CUmodule *module
     if (!slot)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!*slot)
-        result = module_load(context, library->ptx ? library->ptx : "\177LIB", slot);
+        result = module_load(context, library->ptx ? library->ptx : "\177LIB", library->image_bytes, slot);
     *module = *slot;
     return result;
 }

@@ -8,7 +8,7 @@
 
 static CUmodule first; /* lock */
 
-static bool is_text(const char *image) {
+bool module_is_text(const char *image) {
     for (int i = 0; i < 4; i++)
         if (!isprint((unsigned char)image[i]) && !isspace((unsigned char)image[i]))
             return false;
@@ -16,7 +16,7 @@ static bool is_text(const char *image) {
 }
 
 char *module_ptx_of(const void *image) {
-    return is_text(image) ? strdup(image) : NULL;
+    return module_is_text(image) ? strdup(image) : NULL;
 }
 
 static bool is_word(char c) {
@@ -34,12 +34,18 @@ bool module_ptx_has(const char *ptx, const char *name) {
     return false;
 }
 
-CUresult module_load(CUcontext context, const void *image, CUmodule *result) {
+CUresult module_load(CUcontext context, const void *image, size_t image_bytes, CUmodule *result) {
     CUmodule module = object_new(OBJECT_MODULE, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
     module->context = context;
     module->ptx = module_ptx_of(image);
+    module->image_bytes = image_bytes;
+    if (!module_is_lazy() && !module_require(module)) {
+        free(module->ptx);
+        object_free(module);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     module->next = first;
     *result = first = module;
     return CUDA_SUCCESS;
@@ -80,6 +86,7 @@ void module_free(CUmodule module) {
     while (*link != module)
         link = &(*link)->next;
     *link = module->next;
+    module_refund(module);
     while (module->functions) {
         CUfunction function = module->functions;
         module->functions = function->next;

@@ -13,6 +13,8 @@ struct CUmod_st {
     CUmodule next; /* of all */
     CUcontext context;
     char *ptx; /* NULL = not text */
+    size_t image_bytes, charged_bytes;
+    bool is_loaded; /* its memory stands in the book, where modules cost any */
     CUfunction functions;
 };
 
@@ -30,7 +32,15 @@ CUfunction module_function(CUcontext context, CUfunction handle);
 /* How long a launch with these parameters takes. INVALID_VALUE where a parameter is missing. */
 CUresult module_length_ns(CUfunction function, void **parameters, void **extra, uint64_t *length_ns);
 bool module_is_busy(CUfunction function);
-CUresult module_load(CUcontext context, const void *image, CUmodule *module);
+/* OUT_OF_MEMORY where it is loaded eagerly and finds no room. */
+CUresult module_load(CUcontext context, const void *image, size_t image_bytes, CUmodule *module);
+/* Before a function of it runs: false where the card has no room for it. */
+bool module_require(CUmodule module);
+void module_refund(CUmodule module);
+/* At least 1. */
+size_t module_image_bytes(const void *image);
+bool module_is_text(const char *image);
+bool module_is_lazy(void);
 CUresult module_find(CUmodule module, const char *name, CUfunction *function);
 bool module_ptx_has(const char *ptx, const char *name);
 /* A copy of an image if it is PTX text; NULL otherwise. */

@@ -14,7 +14,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
         return entered;
     if (!module || !image)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    return driver_leave(module_load(context, image, module));
+    return driver_leave(module_load(context, image, module_image_bytes(image), module));
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
@@ -88,7 +88,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
         return entered;
     if (!mode)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *mode = CU_MODULE_LAZY_LOADING;
+    *mode = module_is_lazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -79,6 +79,10 @@ static bool set_reserved(struct parser *p, const char *value) {
     return node_parse_bytes(value, &gpu_of(p)->reserved_bytes);
 }
 
+static bool set_module(struct parser *p, const char *value) {
+    return node_parse_bytes(value, &gpu_of(p)->module_bytes);
+}
+
 static bool set_context(struct parser *p, const char *value) {
     return node_parse_bytes(value, &gpu_of(p)->context_bytes);
 }
@@ -159,6 +163,7 @@ static const struct key {
     {GPU, "memory", set_memory, "give the card's total between 64Mi and 1Ti, such as 24Gi, 512Mi or bytes"},
     {GPU, "reserved", set_reserved, "give the bytes the driver keeps, such as 512Mi"},
     {GPU, "context", set_context, "give the bytes one context costs, such as 300Mi"},
+    {GPU, "module", set_module, "give the bytes in whose multiples modules cost memory, such as 2Mi, or 0"},
     {GPU, "compute", set_compute, "give the compute capability, such as 8.9"},
     {GPU, "sms", set_sms, "give the number of multiprocessors between 1 and 1024, such as 58"},
     {GPU, "pci", set_pci, "give domain:bus:device.0 in hexadecimal, such as 0000:17:00.0"},
@@ -188,7 +193,7 @@ static bool read_key(struct parser *p, char *text) {
     return refuse(
         p, name, value,
         p->section == TOP   ? "no such key before the sections; known: driver, cuda, slice, sample, copy"
-        : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, "
+        : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, module, "
                               "compute, sms, pci, numa, cpus"
                             : "no such key in [link]; known: path");
 }

@@ -41,6 +41,7 @@ struct node_gpu {
     uint64_t memory_bytes;        /* the card's total */
     uint64_t reserved_bytes;      /* what the driver keeps for itself */
     uint64_t context_bytes;       /* what one CUDA context costs */
+    uint64_t module_bytes;        /* a module costs its image in whole pieces of this; 0 = nothing */
     unsigned compute_major, compute_minor;
     unsigned sm_count;
     unsigned pci_domain, pci_bus, pci_device;

@@ -1,0 +1,99 @@
+/* Primary contexts: one per device, shared by all who retain it. */
+#include "context.h"
+#include "work.h"
+
+CUresult context_retain(CUcontext *result, CUdevice device) {
+    if (!result)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!driver_has_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUcontext context = driver.primaries[device];
+    if (!context)
+        context = driver.primaries[device] = context_make(device, driver.primary_flags[device]);
+    if (!context)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    context->primary = true;
+    if (!context->uses && !context_activate(context)) {
+        context_deactivate(context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    context->uses++;
+    *result = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult entered = driver_enter();
+    return entered ? entered : driver_leave(context_retain(context, device));
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    CUcontext context = driver.primaries[device];
+    if (!context || !context->uses)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (context->uses == 1) {
+        work_finish_context(context);
+        context_deactivate(context);
+    } else
+        context->uses--;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* Frees everything at once; whoever still holds a retain finds the context inactive, as with NVIDIA's. */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    CUcontext context = driver.primaries[device];
+    if (context && context->uses) {
+        work_finish_context(context);
+        context_deactivate(context);
+    }
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    driver.primary_flags[device] = flags;
+    if (driver.primaries[device])
+        driver.primaries[device]->flags = flags;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!driver_has_device(device))
+        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (!flags || !active)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *flags = driver.primary_flags[device];
+    *active = driver.primaries[device] && driver.primaries[device]->uses;
+    return driver_leave(CUDA_SUCCESS);
+}
