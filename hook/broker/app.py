@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import importlib
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,14 @@ import structlog
 from hook.broker.contexts_file import ContextsFile
 from hook.broker.control import bind_control_socket, serve_control
 from hook.broker.core.checks import RECORD_NAME, check
+from hook.broker.core.facts import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
+from hook.broker.core.overheads import BLOCK_BYTES
+from hook.broker.core.pressure import Pressure
 from hook.broker.core.turns import Record
+from hook.broker.core.wait_policies import wait_policy
+from hook.broker.core.waits import Overcommit
 from hook.broker.engine import Disk, Engine, NotCarriedOutError
 from hook.broker.journal_file import JournalFile
 from hook.broker.processes import in_first_pid_namespace
@@ -72,7 +77,7 @@ async def _serve(
 ) -> None:
     root = Path(settings.root)
     loop = asyncio.get_running_loop()
-    node = await loop.run_in_executor(files_thread, _read_node, root, journal_file, settings.journal_max)
+    node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
     try:
         async with asyncio.TaskGroup() as group:
             start_task = partial(_start_task, group)
@@ -158,13 +163,28 @@ def _open_root(root: Path) -> int:
     return lock
 
 
-def _read_node(root: Path, journal_file: JournalFile, journal_max: int) -> Node:
+def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
+    root = Path(settings.root)
     if not in_first_pid_namespace():
         remedy = "run it with hostPID: true, unless all processes are in its own pid namespace"
         _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
     records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
-    contexts = ContextsFile(root).read()
-    return Node(Journal(journal_file.read(), journal_max), records, boot_id(), contexts)
+    journal = Journal(journal_file.read(), settings.journal_max)
+    overcommit = _overcommit(settings, records) if settings.overcommit else None
+    return Node(journal, records, boot_id(), ContextsFile(root).read(), overcommit)
+
+
+def _overcommit(settings: Settings, records: Iterable[Record]) -> Overcommit:
+    """Under this node's policy, with what its pages say already."""
+    files = SharedFiles(Path(settings.root))
+    keys = [ContainerKey(record.pod.pod, one.name) for record in records for one in record.pod.containers]
+    pressure = Pressure(
+        wait_policy(settings.wait_policy, os.urandom(16)),
+        remind_s=settings.wait_remind_s,
+        longest_wait_s=settings.wait_longest_s,
+        block_bytes=BLOCK_BYTES,
+    )
+    return Overcommit(pressure, {key: files.granted(key) for key in keys})
 
 
 def _record_paths(root: Path) -> list[Path]:

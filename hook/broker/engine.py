@@ -8,7 +8,7 @@ death: the next start decides the rest of it again.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,10 +26,14 @@ from hook.broker.core.turns import (
     Died,
     Event,
     Heard,
+    HeldRead,
+    HungUp,
     Instruction,
     LayOut,
+    ReadHeld,
     ReadWords,
     RemovePod,
+    Reply,
     Report,
     Rewrite,
     SaveContexts,
@@ -49,6 +53,9 @@ from plimsoll.errors import PlimsollError
 from plimsoll.processes import DeathWatch, open_process
 
 RECORD_MODE: Final = 0o600
+
+LOOK_AGAIN_S: Final = 1.0
+"""Between two looks at the words while anybody waits, for what no message told; nobody looks while nobody waits."""
 
 _log: Final = structlog.get_logger()
 T = TypeVar("T")
@@ -76,7 +83,7 @@ class _Outcome:
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
-    answers: list[Surveyed | WordsRead] = field(default_factory=list)
+    answers: list[Surveyed | WordsRead | HeldRead] = field(default_factory=list)
     failures: list[OSError] = field(default_factory=list)
     stale: set[ContainerKey] = field(default_factory=set)
 
@@ -102,6 +109,7 @@ class Engine:
         self._visible_seq = 0
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
+        self._looking: asyncio.Task[None] | None = None
         self._hooks = HookSockets(start_task, self._in_files_thread, node.gpus, self._hear, connections_max)
 
     @property
@@ -162,7 +170,7 @@ class Engine:
     async def _in_files_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
-    async def _hear(self, event: Heard) -> None:
+    async def _hear(self, event: Heard | HungUp) -> None:
         try:
             await self.take(event)
         except NotCarriedOutError as error:
@@ -174,9 +182,19 @@ class Engine:
     async def _bury(self, key: ProcessKey) -> None:
         await self._hooks.last_words(key.pid)
         try:
-            await self.take(Died(key))
+            await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:
             _log.error("not_carried_out", problem=str(error), remedy="the next audit tries again")
+
+    async def _look_again(self) -> None:
+        """Look after those who wait, for as long as there are any."""
+        while self._node.waits.is_anybody_waiting:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                async with self._turn:
+                    await self._carry_out(self._node.waits.look_again())
+            except NotCarriedOutError as error:
+                _log.error("not_carried_out", problem=str(error), remedy="the next look tries again")
 
     async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         if self._journal_file.is_behind:
@@ -189,6 +207,8 @@ class Engine:
             await self._work_on_sockets(instruction, outcome)
         for answer in outcome.answers:
             await self._carry_out(self._node.handle(answer, time.time()))
+        if self._node.waits.is_anybody_waiting and (self._looking is None or self._looking.done()):
+            self._looking = self._start_task(self._look_again(), "look again")
         if outcome.failures:
             problems = "; ".join(map(str, outcome.failures))
             raise NotCarriedOutError(f"{problems}; mend that and ask again")
@@ -213,6 +233,8 @@ class Engine:
                 for container in instruction.containers:
                     self._hooks.close(container)
                 _log.info("pod_removed", pod=instruction.pod)
+            case Reply():
+                self._hooks.reply(instruction)
             case Report():
                 _log.warning(instruction.event, **instruction.details)
             case Append(Announcement() as line):
@@ -236,9 +258,8 @@ class Engine:
             case Survey(container):
                 if container not in outcome.stale:
                     outcome.answers.append(self._surveyed(instruction))
-            case ReadWords(measured, containers):
-                slots = {container: self._slots(container) for container in containers}
-                outcome.answers.append(WordsRead(measured, slots))
+            case ReadWords() | ReadHeld():
+                self._read(instruction, outcome)
             case SaveContexts(context_bytes):
                 self._contexts_file.write(context_bytes)
             case Append(line):
@@ -247,7 +268,7 @@ class Engine:
                 self._journal_file.replace(lines)
             case Watch(key):
                 outcome.watches.append((key, open_process(key.pid, key.start_ticks)))
-            case Report():
+            case Reply() | Report():
                 pass
             case _:
                 assert_never(instruction)
@@ -282,11 +303,22 @@ class Engine:
         dead = survey.known - {process.key for process in known}
         return Surveyed(survey.container, slots, living, frozenset(dead))
 
-    def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
-        return {container: self._slots(container) for container in self._node.containers()}
+    def _read(self, instruction: ReadWords | ReadHeld, outcome: _Outcome) -> None:
+        """Read words. Not where a lower grant could not be written: they would prove nothing."""
+        match instruction:
+            case ReadWords(measured, containers):
+                outcome.answers.append(WordsRead(measured, self._slots_of(containers)))
+            case ReadHeld(gpu, containers):
+                if outcome.stale.isdisjoint(containers):
+                    outcome.answers.append(HeldRead(gpu, self._slots_of(containers), time.monotonic()))
+            case _:
+                assert_never(instruction)
 
-    def _slots(self, container: ContainerKey) -> tuple[SlotUse, ...]:
-        return self._files.slots(container, len(self._node.gpus(container)))
+    def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
+        return self._slots_of(self._node.containers())
+
+    def _slots_of(self, containers: Iterable[ContainerKey]) -> dict[ContainerKey, tuple[SlotUse, ...]]:
+        return {key: self._files.slots(key, len(self._node.gpus(key))) for key in containers}
 
 
 def _named(container: ContainerKey) -> dict[str, str]:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import structlog
 
-from hook.broker.core.datagram import SIZE, Datagram, decode
+from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start_ticks
-from hook.broker.core.turns import Heard
+from hook.broker.core.turns import Heard, HungUp, Reply
 from hook.broker.listeners import bind_unix
 from hook.broker.processes import read_process, uptime_ticks
 from plimsoll.errors import InputError
@@ -58,11 +58,18 @@ def bind_hook_socket(directory: Path) -> socket.socket:
 
 @dataclass(eq=False, slots=True)
 class _Speaker:
-    """One connection of a process."""
+    """One connection of a process.
+
+    Attributes:
+        number: by which a reply finds it.
+        has_asked: it may wait for an answer, so its end is to be told.
+    """
 
     pid: int
     connection: socket.socket
+    number: int
     is_being_heard: bool = False
+    has_asked: bool = False
 
 
 class HookSockets:
@@ -73,7 +80,7 @@ class HookSockets:
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
-        hear: Callable[[Heard], Awaitable[None]],
+        hear: Callable[[Heard | HungUp], Awaitable[None]],
         connections_max: int,
     ) -> None:
         self._start_task = start_task
@@ -84,6 +91,8 @@ class HookSockets:
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
         self._speakers: dict[int, set[_Speaker]] = {}
+        self._numbered: dict[int, _Speaker] = {}
+        self._count = 0
 
     def listens_for(self, container: ContainerKey) -> bool:
         """Whether a container's socket is open."""
@@ -103,6 +112,16 @@ class HookSockets:
             self._listeners.pop(container)[1].cancel()
         for task in self._connections.pop(container, set()):
             task.cancel()
+
+    def reply(self, to: Reply) -> None:
+        """Tell one that waits; whoever hung up meanwhile, or reads nothing, is none of the broker's trouble."""
+        speaker = self._numbered.get(to.connection)
+        if speaker is None:
+            return
+        try:
+            speaker.connection.send(reply(to.gpu, to.refusal))
+        except OSError as error:
+            _log.info("reply_not_sent", pid=speaker.pid, problem=str(error))
 
     async def last_words(self, pid: int) -> None:
         """Wait until everything that a dead process had sent was heard, within reason.
@@ -153,7 +172,8 @@ class HookSockets:
             _log.warning("too_many_connections", **_named(container), pid=pid, most=self._connections_max)
             connection.close()
             return
-        speaker = _Speaker(pid, connection)
+        self._count += 1
+        speaker = self._numbered[self._count] = _Speaker(pid, connection, self._count)
         task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
         connections.add(task)
         self._speakers.setdefault(pid, set()).add(speaker)
@@ -162,6 +182,7 @@ class HookSockets:
     def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
         speaker.connection.close()
         self._connections.get(container, set()).discard(task)
+        del self._numbered[speaker.number]
         self._speakers[speaker.pid].discard(speaker)
         if not self._speakers[speaker.pid]:
             del self._speakers[speaker.pid]
@@ -172,7 +193,7 @@ class HookSockets:
         damaged_count = 0
         while data := await _received(loop, speaker.connection):
             speaker.is_being_heard = True
-            problem = await self._listened(container, pid, data)
+            problem = await self._listened(container, speaker, data)
             speaker.is_being_heard = False
             if problem is None:
                 continue
@@ -181,13 +202,18 @@ class HookSockets:
             if damaged_count.bit_count() == 1:
                 details = _named(container) | {"problem": problem}
                 _log.warning("datagram_damaged", **details, pid=pid, count=damaged_count)
+        if speaker.has_asked:
+            await self._hear(HungUp(speaker.number, loop.time()))
 
-    async def _listened(self, container: ContainerKey, pid: int, data: bytes) -> str | None:
+    async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""
+        pid = speaker.pid
         try:
             datagram = decode(data, self._gpus(container))
-            speaker = await self._in_files_thread(partial(_speaker, pid, datagram))
-            await self._hear(Heard(container, speaker, datagram))
+            process = await self._in_files_thread(partial(_speaker, pid, datagram))
+            speaker.has_asked |= datagram.kind is Kind.WAIT
+            at_s = asyncio.get_running_loop().time()
+            await self._hear(Heard(container, process, datagram, speaker.number, at_s))
         except (InputError, OSError) as error:
             return str(error)
         except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker

@@ -29,6 +29,7 @@ from hook.broker.core.pages import (
     Numbers,
     claimed_slots,
     counts_head,
+    granted_by,
     limits_body,
     new_limits,
     owner_offset,
@@ -36,7 +37,7 @@ from hook.broker.core.pages import (
 )
 from plimsoll.brokerwire import ContainerLines, Directories
 from plimsoll.layout import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
-from plimsoll.names import PodUid
+from plimsoll.names import GpuUuid, PodUid
 
 DIRECTORY_MODE: Final = 0o755
 LIMITS_MODE: Final = 0o644
@@ -96,6 +97,13 @@ class SharedFiles:
             OSError: its directory is gone, or the disk is full or read-only.
         """
         _lay_out_limits(self.limits_dir(container), lines, numbers)
+
+    def granted(self, container: ContainerKey) -> dict[GpuUuid, int]:
+        """What the page of a container says it was granted, by GPU; empty where there is no page of ours."""
+        try:
+            return granted_by(self.limits_dir(container).joinpath(LIMITS_NAME).read_bytes())
+        except OSError:
+            return {}
 
     def slots(self, container: ContainerKey, gpu_count: int = MAX_GPUS) -> tuple[SlotUse, ...]:
         """A container's claimed slots; none if the file is gone or no file of ours any more.

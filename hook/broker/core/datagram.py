@@ -1,4 +1,7 @@
-"""One datagram of the library, taken apart and checked: a tenant writes it, so nothing in it is believed."""
+"""One datagram of the library, taken apart and checked: a tenant writes it, so nothing in it is believed.
+
+And the answers of the broker to those who wait.
+"""
 
 import ctypes
 from collections.abc import Collection
@@ -10,8 +13,12 @@ from plimsoll.errors import InputError
 from plimsoll.layout import (
     KIND_CONTEXT,
     KIND_DENIED,
+    KIND_FREED,
+    KIND_GRANTED,
     KIND_HELLO,
+    KIND_REFUSED,
     KIND_UNKNOWN,
+    KIND_WAIT,
     MAX_SLOTS,
     MESSAGE_MAGIC,
     VERSION,
@@ -30,6 +37,8 @@ class Kind(Enum):
     CONTEXT = "context"
     DENIED = "denied"
     UNKNOWN = "unknown"
+    WAIT = "wait"
+    FREED = "freed"
 
 
 _KINDS: Final = {
@@ -37,7 +46,10 @@ _KINDS: Final = {
     KIND_CONTEXT: Kind.CONTEXT,
     KIND_DENIED: Kind.DENIED,
     KIND_UNKNOWN: Kind.UNKNOWN,
+    KIND_WAIT: Kind.WAIT,
+    KIND_FREED: Kind.FREED,
 }
+_OF_A_GPU: Final = frozenset({Kind.CONTEXT, Kind.DENIED, Kind.WAIT, Kind.FREED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +93,22 @@ def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
         requested_bytes=message.requested_bytes,
         used_bytes=message.used_bytes,
         line_bytes=message.line_bytes,
-        gpu=_gpu(message.gpu_uuid, gpus) if kind in {Kind.CONTEXT, Kind.DENIED} else None,
+        gpu=_gpu(message.gpu_uuid, gpus) if kind in _OF_A_GPU else None,
         text=_text(message.text, kind),
+    )
+
+
+def reply(gpu: GpuUuid, refusal: str) -> bytes:
+    """What one that asked to wait is told: to go on, or, with a refusal, why it must not wait.
+
+    Args:
+        gpu: on which it asked.
+        refusal: empty to let it go on; what is past the datagram's room is cut off.
+    """
+    kind = KIND_REFUSED if refusal else KIND_GRANTED
+    text = refusal.encode("ascii", "replace")[: Message.text.size - 1]
+    return bytes(
+        Message(magic=MESSAGE_MAGIC, version=VERSION, kind=kind, gpu_uuid=gpu.encode("ascii"), text=text)
     )
 
 

@@ -8,27 +8,34 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from hook.broker.core.checks import check, check_change
+from hook.broker.core.datagram import Kind
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
 from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
+from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
 from hook.broker.core.turns import (
     Append,
+    ClearSlots,
     Died,
     Event,
     Heard,
+    HeldRead,
+    HungUp,
     Instruction,
     LayOut,
     Record,
     RemovePod,
+    Reply,
     SaveRecord,
     SetLimits,
     Survey,
     Surveyed,
     WordsRead,
 )
+from hook.broker.core.waits import Overcommit, Waits
 from plimsoll.brokerwire import (
     Acknowledge,
     Announcement,
@@ -53,6 +60,7 @@ class Node:
         records: Iterable[Record],
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
+        overcommit: Overcommit | None = None,
     ) -> None:
         """Begin where the last broker on this node left off.
 
@@ -61,6 +69,7 @@ class Node:
             records: what the `record.json` files hold.
             boot_id: the machine's, now.
             contexts: what a context was known to cost, in bytes per GPU.
+            overcommit: None where nobody ever waits.
         """
         self._journal = journal
         self._lives = Lives(journal, boot_id)
@@ -70,15 +79,18 @@ class Node:
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
         self._measuring = Measuring(self._lives, contexts or {})
+        self._waits = Waits(overcommit, self._lives.announcer, self._set_limits)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
         instructions: list[Instruction] = [self._lives.rewrite()]
         if self._is_new_boot:
             instructions += self._lives.all_died(now_s)
+        # Enrolled first, as what is laid out says what was granted already.
+        enrolments = [step for record in self._records.values() for step in self._enrol(record.pod)]
         for record in self._records.values():
             instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
-        return instructions + self.survey()
+        return instructions + self._waits.carry(enrolments, now_s) + self.survey()
 
     def survey(self) -> list[Instruction]:
         """Look after every container: for the slow audit that finds what no event told."""
@@ -98,22 +110,35 @@ class Node:
         """
         match event:
             case Register() | Unregister() | Acknowledge() | Measured():
-                return self._asked(event)
-            case WordsRead():
-                return self._words_read(event, now_s)
+                return self._asked(event, now_s)
             case Heard():
                 return self._heard(event, now_s)
+            case HungUp():
+                return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Surveyed():
-                return self._surveyed(event, now_s)
+            case Surveyed() | WordsRead() | HeldRead():
+                return self._has_read(event, now_s)
             case _:
                 assert_never(event)
 
-    def _asked(self, request: Register | Unregister | Acknowledge | Measured) -> list[Instruction]:
+    def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
+        match event:
+            case Surveyed():
+                return self._surveyed(event, now_s)
+            case WordsRead():
+                return self._words_read(event, now_s)
+            case HeldRead():
+                return self._held_read(event, now_s)
+            case _:
+                assert_never(event)
+
+    def _asked(
+        self, request: Register | Unregister | Acknowledge | Measured, now_s: float
+    ) -> list[Instruction]:
         match request:
             case Register():
-                return self._register(request)
+                return self._register(request, now_s)
             case Unregister():
                 return self._unregister(request.pod)
             case Acknowledge():
@@ -150,6 +175,11 @@ class Node:
     def measuring(self) -> Measuring:
         """What measurements have come to; to be read only."""
         return self._measuring
+
+    @property
+    def waits(self) -> Waits:
+        """Everyone who waits for memory; to be read only."""
+        return self._waits
 
     @property
     def newest_seq(self) -> int:
@@ -189,7 +219,7 @@ class Node:
             for key, slot in held
         )
 
-    def _register(self, request: Register) -> list[Instruction]:
+    def _register(self, request: Register, now_s: float) -> list[Instruction]:
         check(request)
         old = self._records.get(request.pod)
         if old is not None:
@@ -199,7 +229,12 @@ class Node:
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         # The record of a resized pod is saved with the announcement, see `resizes`.
-        return [*self._lay_out(request), *(map(self._survey, resized) if resized else (SaveRecord(record),))]
+        enrolments = self._enrol(request)
+        instructions = [
+            *self._lay_out(request),
+            *(map(self._survey, resized) if resized else (SaveRecord(record),)),
+        ]
+        return instructions + self._waits.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
         record = self._records.get(pod)
@@ -222,12 +257,19 @@ class Node:
         if self.lines(event.container) is None:
             return []
         self._vacant.discard(event.container)
-        return self._lives.heard(event, now_s)
+        instructions = self._lives.heard(event, now_s)
+        if event.process.key in self._lives.of(event.container):
+            return instructions + self._waits.heard(event, now_s)
+        if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
+            instructions.append(Reply(event.connection, event.datagram.gpu, refusal="it is not who it says"))
+        return instructions
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = [c for c in self._lives.containers if event.key in self._lives.of(c)]
-        instructions = self._lives.died(event.key, now_s)
+        instructions = self._waits.died(event.key, now_s, event.at_s)
+        instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self._measuring.forget(event.key))
+        instructions += self._waits.look(sorted({gpu for place in places for gpu in self.gpus(place)}))
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
         return [*instructions, *map(self._survey, again)]
@@ -235,6 +277,8 @@ class Node:
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
         instructions = self._lives.surveyed(event, self.gpus(container), now_s)
+        if any(isinstance(instruction, ClearSlots) for instruction in instructions):
+            instructions += self._waits.look(self.gpus(container))
         record = self._records.get(container.pod)
         if record is not None:
             instructions += self._resized(event, record, now_s)
@@ -244,7 +288,7 @@ class Node:
             self._vacant.discard(container)
         else:
             self._vacant.add(container)
-        return instructions + self._remove_if_vacant(record)
+        return instructions + self._remove_if_vacant(record, now_s)
 
     def _resized(self, event: Surveyed, record: Record, now_s: float) -> list[Instruction]:
         lines = self.lines(event.container)
@@ -254,7 +298,7 @@ class Node:
         is_last = not self._resizes.of(record.pod.pod)
         return [*announcements, SaveRecord(record)] if is_last else announcements
 
-    def _remove_if_vacant(self, record: Record) -> list[Instruction]:
+    def _remove_if_vacant(self, record: Record, now_s: float) -> list[Instruction]:
         containers = _containers(record.pod)
         if not self._vacant.issuperset(containers):
             return []
@@ -262,7 +306,7 @@ class Node:
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
         self._measuring.forget_pod(record.pod.pod)
-        return [RemovePod(record.pod.pod, containers)]
+        return [RemovePod(record.pod.pod, containers), *self._waits.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
         containers = {
@@ -271,7 +315,8 @@ class Node:
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
         instructions, stale = self._measuring.take(event, containers, now_s)
-        return [*instructions, *self._set_limits(stale)]
+        measured = self._waits.measured(self._measuring.capacity, now_s)
+        return [*instructions, *self._set_limits(stale), *measured]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
@@ -286,12 +331,25 @@ class Node:
         """What stands beside each of a container's lines, put together from who computes it."""
         return tuple(
             PageNumbers(
-                granted_bytes=line.line_bytes,
+                granted_bytes=self._waits.granted_bytes(container, line),
                 context_bytes=self._measuring.context_bytes(line.gpu),
                 excess_bytes=self._measuring.excess_bytes(container, line.gpu),
+                is_wanted=self._waits.is_wanted(line.gpu),
             )
             for line in lines.lines
         )
+
+    def _enrol(self, pod: Register) -> list[Step]:
+        pairs = zip(_containers(pod), pod.containers, strict=True)
+        return [step for key, lines in pairs for step in self._waits.enrol(key, lines)]
+
+    def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
+        places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
+        words = {
+            key: sum(slot.used_bytes[place] for slot in event.slots[key]) for key, place in places.items()
+        }
+        excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
+        return self._waits.read(event, words, excess, now_s)
 
     def _survey(self, container: ContainerKey) -> Survey:
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))

@@ -23,6 +23,7 @@ from plimsoll.layout import (
     Limits,
     Slot,
 )
+from plimsoll.names import GpuUuid
 
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)
@@ -68,6 +69,20 @@ def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:
 def limits_body(container: ContainerLines, numbers: Numbers) -> bytes:
     """What follows the generation in `limits`."""
     return _limits(container, numbers, generation=0)[BODY_OFFSET:]
+
+
+def granted_by(page: bytes) -> dict[GpuUuid, int]:
+    """What a `limits` file grants, by GPU; empty for one that is damaged.
+
+    One that a dying broker left half written may say either number: both were granted in their time.
+    """
+    if len(page) != LIMITS_BYTES:
+        return {}
+    limits = Limits.from_buffer_copy(page)
+    if (limits.magic, limits.version) != (LIMITS_MAGIC, VERSION) or limits.gpu_count > MAX_GPUS:
+        return {}
+    gpus = limits.gpus[: limits.gpu_count]
+    return {GpuUuid(gpu.uuid.decode("ascii", "replace")): gpu.granted_bytes for gpu in gpus}
 
 
 def counts_head(slots_touched: int = 0) -> bytes:

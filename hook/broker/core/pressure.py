@@ -204,6 +204,11 @@ class Pressure:
         holding = self._holdings.find(container, gpu)
         return holding.used_bytes if holding else 0
 
+    def line(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """What a container declared; 0 for one that is not enrolled."""
+        holding = self._holdings.find(container, gpu)
+        return holding.line_bytes if holding else 0
+
     def is_wanted(self, gpu: GpuUuid) -> bool:
         """What every page on this GPU should say now."""
         return gpu in self._wanted

@@ -20,11 +20,26 @@ from plimsoll.names import GpuUuid, PodUid
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A process said something over its container's `hook.sock`."""
+    """A process said something over its container's `hook.sock`.
+
+    Attributes:
+        connection: the number of the connection that it came over; never used twice.
+        heard_s: when, by a clock that never goes back.
+    """
 
     container: ContainerKey
     process: Process
     datagram: Datagram
+    connection: int = 0
+    heard_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HungUp:
+    """A connection ended over which a process had asked to wait."""
+
+    connection: int
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class Died:
     """A watched process is gone."""
 
     key: ProcessKey
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +75,18 @@ class WordsRead:
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]]
 
 
-Event = Register | Unregister | Acknowledge | Measured | Heard | Died | Surveyed | WordsRead
+@dataclass(frozen=True, slots=True)
+class HeldRead:
+    """Answer to `ReadHeld`: the claimed slots of each container, read after all that came before it was written."""
+
+    gpu: GpuUuid
+    slots: Mapping[ContainerKey, tuple[SlotUse, ...]]
+    read_s: float
+
+
+Event = (
+    Register | Unregister | Acknowledge | Measured | Heard | HungUp | Died | Surveyed | WordsRead | HeldRead
+)
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -172,6 +199,27 @@ class Report:
     details: Mapping[str, str | int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadHeld:
+    """Read the slots of these containers, all that have a line on this GPU."""
+
+    gpu: GpuUuid
+    containers: tuple[ContainerKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Tell one that asked to wait to go on, or why it must not wait.
+
+    Attributes:
+        refusal: empty where it is granted.
+    """
+
+    connection: int
+    gpu: GpuUuid
+    refusal: str = ""
+
+
 Instruction = (
     LayOut
     | SetLimits
@@ -180,9 +228,11 @@ Instruction = (
     | Survey
     | ReadWords
     | SaveContexts
+    | ReadHeld
     | RemovePod
     | Append
     | Rewrite
     | Watch
+    | Reply
     | Report
 )

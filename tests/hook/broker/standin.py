@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,11 @@ from plimsoll.layout import (
     COUNTS_NAME,
     KIND_CONTEXT,
     KIND_DENIED,
+    KIND_FREED,
+    KIND_GRANTED,
     KIND_HELLO,
     KIND_UNKNOWN,
+    KIND_WAIT,
     LIMITS_NAME,
     MAX_SLOTS,
     MESSAGE_MAGIC,
@@ -37,6 +41,8 @@ KINDS: Final = {
     "context": KIND_CONTEXT,
     "denied": KIND_DENIED,
     "unknown": KIND_UNKNOWN,
+    "wait": KIND_WAIT,
+    "freed": KIND_FREED,
 }
 
 
@@ -69,7 +75,11 @@ class StandIn:
 
     def send(self, kind: str, gpu: str = "", text: str = "", requested_bytes: int = 0) -> None:
         """Send one datagram."""
-        message = Message(
+        self.send_raw(bytes(self.message(kind, gpu, text, requested_bytes)))
+
+    def message(self, kind: str, gpu: str = "", text: str = "", requested_bytes: int = 0) -> Message:
+        """One datagram."""
+        return Message(
             magic=MESSAGE_MAGIC,
             version=VERSION,
             kind=KINDS[kind],
@@ -79,7 +89,6 @@ class StandIn:
             gpu_uuid=gpu.encode(),
             text=text.encode(),
         )
-        self.send_raw(bytes(message))
 
     def send_raw(self, data: bytes) -> None:
         """Send any bytes as one datagram, over a connection of its own unless one is held open."""
@@ -105,6 +114,40 @@ class StandIn:
         """Hold so much on the GPU at this place of the lines."""
         self._counts.slots[self.slot].used_bytes[place] = used_bytes
         self._counts.slots[self.slot].denied_count = denied_count
+
+    def take(self, place: int, size: int) -> str:
+        """Hold so much more, waiting for it as the library does; returns `taken` or why it was refused."""
+        gpu = bytes(self._limits().gpus[place].uuid).decode()
+        while not self._fits(place, size):
+            if refusal := self._wait(gpu, size):
+                return refusal
+        self._counts.slots[self.slot].used_bytes[place] += size
+        return "taken"
+
+    def _wait(self, gpu: str, size: int) -> str:
+        """Wait once; returns why that was refused, or nothing once it is worth trying again."""
+        with self.connection_again() as connection:
+            connection.send(bytes(self.message("wait", gpu, requested_bytes=size)))
+            reply = connection.recv(ctypes.sizeof(Message))
+        if not reply:
+            return ""  # the broker is gone: ask the next one
+        answer = Message.from_buffer_copy(reply)
+        return "" if answer.kind == KIND_GRANTED else bytes(answer.text).decode()
+
+    def _fits(self, place: int, size: int) -> bool:
+        used = sum(int(slot.used_bytes[place]) for slot in self._counts.slots if slot.owner)
+        return used + size <= int(self._limits().gpus[place].granted_bytes)
+
+    def _limits(self) -> Limits:
+        return Limits.from_buffer_copy((self.limits_dir / LIMITS_NAME).read_bytes())
+
+    def connection_again(self) -> socket.socket:
+        """A new connection, as soon as there is a broker."""
+        while True:
+            try:
+                return self.connection()
+            except OSError:
+                time.sleep(0.01)
 
     def lines_seen(self, last_bytes: int) -> int:
         """Read `limits` by its rules until the lines are `last_bytes`; returns how many different ones were seen.
@@ -150,6 +193,8 @@ class StandIn:
                 self.use(int(place), int(used_bytes), *map(int, denied))
             case ["hold"]:
                 self.hold()
+            case ["take", place, size]:
+                return self.take(int(place), int(size))
             case ["watch-lines", last_bytes]:
                 return str(self.lines_seen(int(last_bytes)))
             case ["fork"]:
