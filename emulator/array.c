@@ -4,12 +4,6 @@
 #include "memory.h"
 #include "work.h"
 
-struct CUmipmappedArray_st {
-    struct object object;
-    unsigned level_count;
-    CUarray levels[ARRAY_MAX_LEVELS];
-};
-
 static size_t element_bytes(CUarray_format format) {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
@@ -40,14 +34,37 @@ static bool shape(CUarray array) {
            !__builtin_mul_overflow(slice_bytes, array->slices, &bytes);
 }
 
-static CUresult make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, CUarray *result) {
+/* Addresses without memory; what is mapped there later stands for itself. */
+static CUresult reserve(CUcontext context, CUarray array) {
+    size_t bytes = array->row_bytes * array->rows * array->slices;
+    struct allocation allocation = {.base = memory_back(bytes),
+                                    .size = bytes,
+                                    .kind = MEMORY_MAPPED,
+                                    .context = context,
+                                    .gpu = context->gpu,
+                                    .device = context->device};
+    if (!allocation.base || !memory_add(&allocation))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    array->base = allocation.base;
+    return CUDA_SUCCESS;
+}
+
+/* An array at an address, or with memory of its own. */
+static CUresult make_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, uint64_t base,
+                        CUarray *result) {
     CUarray array = object_new(OBJECT_ARRAY, sizeof *array);
     if (!array)
         return CUDA_ERROR_OUT_OF_MEMORY;
     array->context = context;
     array->form = *form;
+    array->base = base;
     CUresult outcome = CUDA_ERROR_INVALID_VALUE;
-    if (shape(array))
+    bool good = shape(array);
+    if (good && base)
+        outcome = CUDA_SUCCESS;
+    else if (good && array_is_mapped_later(form))
+        outcome = reserve(context, array);
+    else if (good)
         outcome = memory_allocate(context, MEMORY_DEVICE, array->row_bytes * array->rows * array->slices,
                                   &array->base);
     if (outcome)
@@ -57,7 +74,12 @@ static CUresult make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, CUa
     return outcome;
 }
 
+static CUresult make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, CUarray *result) {
+    return make_at(context, form, 0, result);
+}
+
 static void discard(CUarray array) {
+    array_unmap_all(array);
     struct allocation *allocation = memory_find(array->base);
     if (allocation)
         memory_release(allocation);
@@ -125,25 +147,58 @@ static size_t halved(size_t extent, unsigned level) {
 }
 
 static void discard_mipmap(CUmipmappedArray mipmap) {
+    array_unmap_all(mipmap);
     for (unsigned level = 0; level < mipmap->level_count; level++)
         discard(mipmap->levels[level]);
     object_free(mipmap);
 }
 
+static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned level) {
+    CUDA_ARRAY3D_DESCRIPTOR part = *form;
+    part.Width = halved(form->Width, level);
+    part.Height = halved(form->Height, level);
+    part.Depth = halved(form->Depth, level);
+    return part;
+}
+
+size_t array_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels) {
+    size_t bytes = 0;
+    for (unsigned level = 0; level < levels; level++) {
+        struct CUarray_st array = {.form = level_of(form, level)};
+        if (!shape(&array))
+            return 0;
+        bytes += array.row_bytes * array.rows * array.slices;
+    }
+    return bytes;
+}
+
+/* From `base` on, or each with memory of its own. */
 static CUresult make_levels(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned count,
-                            CUmipmappedArray mipmap) {
+                            uint64_t base, CUmipmappedArray mipmap) {
     for (unsigned level = 0; level < count; level++) {
-        CUDA_ARRAY3D_DESCRIPTOR part = *form;
-        part.Width = halved(form->Width, level);
-        part.Height = halved(form->Height, level);
-        part.Depth = halved(form->Depth, level);
-        CUresult result = make(context, &part, &mipmap->levels[level]);
+        CUDA_ARRAY3D_DESCRIPTOR part = level_of(form, level);
+        CUresult result = make_at(context, &part, base, &mipmap->levels[level]);
         if (result)
             return result;
+        if (base)
+            base += array_mipmap_bytes(&part, 1);
         mipmap->levels[level]->is_level = true;
         mipmap->level_count = level + 1;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult array_mipmap_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels,
+                         uint64_t base, CUmipmappedArray *result) {
+    CUmipmappedArray mipmap = object_new(OBJECT_MIPMAP, sizeof *mipmap);
+    if (!mipmap)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult outcome = make_levels(context, form, levels, base, mipmap);
+    if (outcome)
+        discard_mipmap(mipmap);
+    else
+        *result = mipmap;
+    return outcome;
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *result, const CUDA_ARRAY3D_DESCRIPTOR *form,
@@ -154,15 +209,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *result, const CUDA_ARRAY3D_DES
         return entered;
     if (!result || !form || !levels || levels > ARRAY_MAX_LEVELS)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    CUmipmappedArray mipmap = object_new(OBJECT_MIPMAP, sizeof *mipmap);
-    if (!mipmap)
-        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    CUresult outcome = make_levels(context, form, levels, mipmap);
-    if (outcome)
-        discard_mipmap(mipmap);
-    else
-        *result = mipmap;
-    return driver_leave(outcome);
+    return driver_leave(array_mipmap_at(context, form, levels, 0, result));
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level) {

@@ -1,6 +1,7 @@
 /* Contexts. One costs device memory of its own, whether primary or created, and dies with all it holds. */
 #include "context.h"
 
+#include "array.h"
 #include "capture.h"
 #include "event.h"
 #include "graph_memory.h"
@@ -57,6 +58,7 @@ void context_deactivate(CUcontext context) {
     stream_free_all(context);
     event_free_all(context);
     module_free_all(context);
+    array_unmap_all(context);
     memory_free_all(context);
     if (context->charged) {
         book_refund(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes);

@@ -21,6 +21,9 @@ enum object_kind {
     OBJECT_GRAPH,
     OBJECT_NODE,
     OBJECT_GRAPH_EXEC,
+    OBJECT_EXTERNAL_MEMORY,
+    OBJECT_GREEN,
+    OBJECT_RESOURCES,
 };
 
 /* The first field of every such object. */

@@ -40,6 +40,8 @@ PER_THREAD(cuMemAllocFromPoolAsync, _ptsz,
            (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
            (dptr, bytesize, pool, hStream))
 PER_THREAD(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
+PER_THREAD(cuMemMapArrayAsync, _ptsz, (CUarrayMapInfo * mapInfoList, unsigned int count, CUstream hStream),
+           (mapInfoList, count, hStream))
 PER_THREAD(cuMemPrefetchAsync, _ptsz,
            (CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream),
            (devPtr, count, dstDevice, hStream))
