@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from monitor.advertise import Advertiser
-from monitor.broker import Acknowledger
+from monitor.broker import Acknowledger, Measurer
 from monitor.core.lifecycle import Fact
 from monitor.epoch import next_epoch
 from monitor.metrics import NodeMetrics, routes
@@ -79,6 +79,7 @@ async def _run_parts(
     def looked(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         metrics.looked(gpus, facts)
         advertiser.looked(gpus, facts)
+        measurer.looked(gpus, facts)
 
     async def know_epoch(epoch: int) -> None:
         await observer.know_epoch(epoch)
@@ -86,14 +87,16 @@ async def _run_parts(
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
     publisher = Publisher(Target(settings.nats_url, node, stream), store, know_epoch)
     acknowledger = Acknowledger(root)
-    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked)
+    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked, metrics.told_limit)
     observer = Observer(settings, identity, store, sampler, listeners)
+    measurer = Measurer(root, settings.broker_away_s, observer.broker_presence)
     heard = announcements(root)
     try:
         async with _metrics_server(settings, metrics), asyncio.TaskGroup() as group:
             _start(group, "observer", observer.run)
             _start(group, "announcements", lambda: observer.listen(heard))
             _start(group, "acknowledger", acknowledger.run)
+            _start(group, "measurer", measurer.run)
             _start(group, "publisher", publisher.run)
             if settings.kubeconfig:
                 _start(group, "advertiser", advertiser.run)

@@ -1,18 +1,29 @@
-"""Our word to the broker that it may forget announcements: given only after what follows from them is on our disk."""
+"""What the monitor tells the broker: what it may forget, and what NVML shows.
+
+Neither ever waits in the monitor's loop: each has a task of its own, and only the newest counts.
+"""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from plimsoll.brokerclient import BrokerClient
+from monitor.core.lifecycle import Fact
+from monitor.core.measured import concerns_broker, measured
+from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
+from plimsoll.brokerwire import Measured
 from plimsoll.errors import PlimsollError
+from plimsoll.events import Gpu
 
 log = structlog.get_logger("monitor.broker")
 
 
 class Acknowledger:
-    """Tells the broker what it may forget; `run` it as a task. Only the newest number counts."""
+    """Tells the broker what it may forget, which is only given after what follows from it is on our disk.
+
+    `run` it as a task.
+    """
 
     def __init__(self, root: Path) -> None:
         self._client = BrokerClient(root)
@@ -36,3 +47,56 @@ class Acknowledger:
                     log.info("the broker did not take an acknowledgement", seq=self._wanted, error=str(error))
         finally:
             await self._client.close()
+
+
+class Measurer:
+    """Tells the broker what NVML shows; `run` it as a task, and tell it `looked` after each turn.
+
+    The first look is always sent, so that a broker knows what its GPUs can hold, and the last after one that
+    concerned it, so that it knows what ended; in between only looks that concern it. So a node without a broker is
+    asked for it once.
+    """
+
+    def __init__(self, root: Path, away_s: float, presence: Callable[[bool], None]) -> None:
+        """Begin.
+
+        Args:
+            root: the broker's root directory.
+            away_s: a broker that takes nothing for so long is away.
+            presence: is told after each attempt whether the broker is there.
+        """
+        self._client = BrokerClient(root, timeout_s=away_s)
+        self._presence = presence
+        self._newest: Measured | None = None
+        self._concerned = True
+        self._wakened = asyncio.Event()
+
+    def looked(self, gpus: tuple[Gpu, ...], _: tuple[Fact, ...]) -> None:
+        """A turn ended with these GPUs; none means that they could not be read, which tells nothing."""
+        if not gpus:
+            return
+        newest = measured(gpus)
+        before, self._concerned = self._concerned, concerns_broker(newest)
+        if before or self._concerned:
+            self._newest = newest
+            self._wakened.set()
+
+    async def run(self) -> None:
+        """Tell for ever; a look that did not arrive is replaced by the next."""
+        try:
+            while True:
+                await self._wakened.wait()
+                self._wakened.clear()
+                assert self._newest is not None
+                self._presence(await self._told(self._newest))
+        finally:
+            await self._client.close()
+
+    async def _told(self, newest: Measured) -> bool:
+        try:
+            await self._client.measure(newest)
+        except BrokerAwayError:
+            return False
+        except RefusedError as error:
+            log.warning("the broker did not take a measurement in", error=str(error))
+        return True

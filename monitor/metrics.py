@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from monitor.core.lifecycle import Fact
-from plimsoll.events import Gpu
+from plimsoll.events import LIMIT_EVENTS, Gpu
 from plimsoll.names import NodeName
 
 _GPU: Final = ("node", "gpu")
@@ -29,11 +29,16 @@ class NodeMetrics(Collector):
         self._waiting_count = waiting_count
         self._gpus: tuple[Gpu, ...] = ()
         self._told: Counter[tuple[str, str]] = Counter()
+        self._limits: Counter[str] = Counter()
 
     def looked(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         """A turn ended with these GPUs and told these facts."""
         self._gpus = gpus
         self._told.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
+
+    def told_limit(self, what: str) -> None:
+        """An event `limit.<what>` was told."""
+        self._limits[what] += 1
 
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""
@@ -54,11 +59,16 @@ class NodeMetrics(Collector):
         )
         for (uuid, phase), count in sorted(self._told.items()):
             told.add_metric((self._node, uuid, phase), count)
+        limits = CounterMetricFamily(
+            "plimsoll_limit_events", "Limit events told since the start.", labels=("node", "what")
+        )
+        for what in sorted(LIMIT_EVENTS):
+            limits.add_metric((self._node, what), self._limits[what])
         waiting = GaugeMetricFamily(
             "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
         )
         waiting.add_metric((self._node,), self._waiting_count())
-        return (usable, used, idle, tasks, told, waiting)
+        return (usable, used, idle, tasks, told, limits, waiting)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:

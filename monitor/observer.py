@@ -22,7 +22,7 @@ import structlog
 from monitor.core import lifecycle, node_state, telling
 from monitor.core import tasks as table
 from monitor.core.idle import IdleMeter
-from monitor.core.lifecycle import Fact, Process
+from monitor.core.lifecycle import Fact, Process, TaskKey
 from monitor.core.tasks import Tasks
 from monitor.core.telling import Entry, Moment
 from monitor.core.turn import START, Heard, Mark, Outcome, turn
@@ -53,11 +53,13 @@ class Listeners:
         published: events wait in the outbox.
         acknowledged: announcements up to this number are safe.
         looked: the GPUs as of the end of the turn, and its facts.
+        told: what was told of limits: `denied`, `violated` and so on.
     """
 
     published: Callable[[], None]
     acknowledged: Callable[[int], None]
     looked: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
+    told: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,20 @@ class Observer:
         self._told_s = 0.0
         self._utilisation_due_s = 0.0
         self._trouble = ""
+        self._has_broker, self._away_since = True, ""
+        self._told_unwatched: frozenset[TaskKey] = frozenset()
+
+    def broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
+        """Whether the broker takes measurements; called after each attempt."""
+        if is_there == self._has_broker:
+            return
+        self._has_broker, self._away_since = is_there, rfc3339(datetime.now(UTC))
+        self._told_unwatched = frozenset()
+        if is_there:
+            log.info("the broker is there again")
+        else:
+            log.warning("the broker is away", effect="the last limits hold, and nobody audits them")
+            self._wakened.set()
 
     async def listen(self, announcements: AsyncIterable[Announcement]) -> None:
         """Take announcements in, for as long as they come; waits while too many are held."""
@@ -146,8 +162,12 @@ class Observer:
         heard, sample = await self._hear()
         now_s = time.monotonic()
         outcome = turn(self._tasks, self._mark, heard, now_s, self._settings.rules)
+        outcome = replace(outcome, unwatched=self._unwatched(outcome.tasks))
         gpus = node_state.gpus(
-            sample.readings if sample else (), self._idle_pct(), outcome.tasks.lives.values()
+            sample.readings if sample else (),
+            self._idle_pct(),
+            outcome.tasks.lives.values(),
+            self._settings.overcommit_ratio,
         )
         try:
             await self._keep(outcome, gpus, now_s)
@@ -214,14 +234,24 @@ class Observer:
         if not entries and node_state.worth_telling(self._told, gpus, silent_s, self._settings.thresholds):
             entries = (telling.state_entry(moment, seq),)
         numbered = len(entries)
-        entries += tuple(telling.denied_entry(moment, denial) for denial in outcome.denials)
+        entries += tuple(telling.limit_entry(moment, said) for said in outcome.limits)
+        unwatched = (outcome.tasks.lives[key] for key in outcome.unwatched)
+        entries += tuple(telling.unwatched_entry(moment, life, self._away_since) for life in unwatched)
         return entries, self._seq + numbered
+
+    def _unwatched(self, tasks: Tasks) -> tuple[TaskKey, ...]:
+        """Hooked tasks of which nobody was told yet that their broker is away."""
+        return () if self._has_broker else tuple(sorted(tasks.hooked - self._told_unwatched))
 
     def _taken(self, heard: Heard, outcome: Outcome) -> None:
         for note in outcome.notes:
             log.warning(
                 "a hooked process reports", what=note.what, text=note.text, pod=note.pod, pid=note.pid
             )
+        for what in (*(said.what for said in outcome.limits), *("unenforced" for _ in outcome.unwatched)):
+            self._listeners.told(what)
+        if not self._has_broker:  # it may have come back while this was stored
+            self._told_unwatched = self._told_unwatched.union(outcome.unwatched) & outcome.tasks.lives.keys()
         self._tasks, self._mark = outcome.tasks, outcome.mark
         self._dead.difference_update(heard.dead)
         if heard.announcements:

@@ -29,6 +29,7 @@ class Settings:
         node: this node's name in Kubernetes (RFC 1123); it has no default.
         nats_url: where events go; several URLs with commas.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
+        broker_away_s: a broker that takes no measurement for so long is away, and hooked tasks are told `unenforced`.
         state_dir: what must outlive a restart (epoch, outbox, living tasks); one monitor each.
         log_level: the least that is logged: debug, info, warning or error.
         metrics_port: where Prometheus finds `/metrics`; None for nowhere, 0 for any free port (logged).
@@ -60,6 +61,7 @@ class Settings:
     node: NodeText
     nats_url: str = "nats://127.0.0.1:4222"
     broker_root: str = SYSTEM_ROOT
+    broker_away_s: Positive = 10.0
     state_dir: str = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None

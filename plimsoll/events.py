@@ -20,8 +20,14 @@ TYPE_PREFIX: Final = "dev.plimsoll."
 SLOWEST_HEARTBEAT_S: Final = 3600.0
 """No monitor is silent for longer; readers may forget a node that is."""
 
+LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized"})
+"""What can be told of a container's line; an announcement of the same name becomes `limit.<name>`."""
+
 LARGEST: Final = 2**53
 """No number in an event is greater: beyond it JSON readers round, and here arithmetic would overflow a float."""
+
+LARGEST_RATIO: Final = 10.0
+"""No node promises more than this per usable byte."""
 
 # Neither a stray byte within a JSON string nor brackets nested by the thousand is a MsgspecError.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -64,6 +70,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
         usable_bytes: NVML's total less what the driver reserves for itself.
         used_bytes: held by all processes together, at most `usable_bytes`.
         idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle).
+        overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
         tasks: every process on it that has not exited.
     """
 
@@ -73,6 +80,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     usable_bytes: int
     used_bytes: int
     idle_pct: float
+    overcommit_ratio: float = 1.0
     tasks: tuple[Task, ...] = ()
 
 
@@ -241,6 +249,7 @@ def _check_report(report: Report) -> None:
         _check_range(f"{name}.usable_bytes", gpu.usable_bytes, 1, LARGEST)
         _check_range(f"{name}.used_bytes", gpu.used_bytes, 0, LARGEST)
         _check_range(f"{name}.idle_pct", gpu.idle_pct, 0, 100)
+        _check_ratio(f"{name}.overcommit_ratio", gpu.overcommit_ratio)
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
             _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
@@ -249,6 +258,11 @@ def _check_report(report: Report) -> None:
 def _check_range(field_name: str, value: float, least: int, most: int) -> None:
     if not least <= value <= most:
         raise InputError(field_name, value, "cannot be", f"give {least} to {most}")
+
+
+def _check_ratio(field_name: str, value: float) -> None:
+    if not 0 < value <= LARGEST_RATIO:
+        raise InputError(field_name, value, "cannot be", f"give more than 0, at most {LARGEST_RATIO:g}")
 
 
 def _damaged(message: bytes, error: Exception) -> InputError:

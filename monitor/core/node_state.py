@@ -54,7 +54,10 @@ class Thresholds:
 
 
 def gpus(
-    readings: Iterable[GpuReading], idle_pct: Mapping[GpuUuid, float], lives: Iterable[Life]
+    readings: Iterable[GpuReading],
+    idle_pct: Mapping[GpuUuid, float],
+    lives: Iterable[Life],
+    overcommit_ratio: float = 1.0,
 ) -> tuple[Gpu, ...]:
     """The GPUs of a state.
 
@@ -65,6 +68,7 @@ def gpus(
         readings: the GPUs that could be read.
         idle_pct: their idle averages; 100 where there is none.
         lives: every living task of the node; those on unreadable GPUs are left out.
+        overcommit_ratio: bytes that may be promised per usable byte.
     """
     on: dict[GpuUuid, list[Task]] = {}
     for life in sorted(lives, key=lambda life: life.key):
@@ -77,6 +81,7 @@ def gpus(
             usable_bytes=reading.usable_bytes,
             used_bytes=min(max(reading.used_bytes, 0), reading.usable_bytes),
             idle_pct=round(idle_pct.get(reading.uuid, 100.0), _IDLE_DIGITS),
+            overcommit_ratio=overcommit_ratio,
             tasks=tuple(on.get(reading.uuid, ())),
         )
         for reading in sorted(readings, key=lambda reading: reading.index)

@@ -56,6 +56,11 @@ class Tasks:
     left: Mapping[TaskKey, Life] = field(default_factory=dict)
     owners: Mapping[Process, Owner] = field(default_factory=dict)
 
+    @property
+    def hooked(self) -> frozenset[TaskKey]:
+        """The living tasks that run under a hook: only an announcement names a container."""
+        return frozenset(key for key, life in self.lives.items() if life.owner.container is not None)
+
     def of(self, process: Process) -> tuple[TaskKey, ...]:
         """The living tasks of a process."""
         return tuple(key for key in self.lives if key.process == process)

@@ -6,13 +6,16 @@ has an order (`epoch`, `seq`) of its own. All reports of one turn carry the same
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from monitor.core.lifecycle import Fact
+from monitor.core.lifecycle import Fact, Life
 from plimsoll import events
 from plimsoll.brokerwire import Announcement
 from plimsoll.events import Gpu, Limit, NodeState, Report
 from plimsoll.names import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
+
+_UNWATCHED: Final = "the broker is away: the last limits hold, and nobody holds them against NVML"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +73,54 @@ def state_entry(moment: Moment, seq: int) -> Entry:
     return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
 
 
-def denied_entry(moment: Moment, denial: Announcement) -> Entry:
-    """A refused allocation."""
-    assert denial.gpu is not None
-    parts = (denial.pid, denial.start_ticks, denial.gpu, "denied", denial.seq, denial.time)
-    event_id = events.fact_id(moment.boot_id, *parts)
+def limit_entry(moment: Moment, said: Announcement) -> Entry:
+    """Something about a container's line, as the broker announced it; a reminder has a number of its own."""
+    call, reason = (said.text, "") if said.what == "denied" else ("", said.text)
     data = Limit(
         node=moment.node,
-        gpu=denial.gpu,
-        pod=denial.pod,
-        container=denial.container,
-        pid=denial.pid,
-        requested_bytes=denial.requested_bytes,
-        used_bytes=denial.used_bytes,
-        line_bytes=denial.line_bytes,
-        call=denial.text,
+        gpu=said.gpu,
+        pod=said.pod,
+        container=said.container,
+        pid=said.pid,
+        requested_bytes=said.requested_bytes,
+        used_bytes=said.used_bytes,
+        line_bytes=said.line_bytes,
+        call=call,
+        reason=reason,
+        waited_s=said.waited_s,
     )
-    body = events.encode("limit.denied", event_id, moment.source, denial.time, data)
-    return Entry(event_id, limit_subject("denied", moment.node), body)
+    parts = (said.pid, said.start_ticks, said.gpu, said.what, said.seq, said.time)
+    return _limit_entry(moment, said.what, data, said.time, parts)
+
+
+def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
+    """A hooked task goes on while its broker is away: its line holds as it was, and nobody audits it.
+
+    Args:
+        moment: of the turn.
+        life: the task.
+        away_since: when this run of the monitor missed the broker; it tells this outage from another.
+    """
+    task = life.task
+    assert task.pod is not None
+    assert task.container is not None
+    data = Limit(
+        node=moment.node,
+        gpu=task.gpu,
+        pod=task.pod,
+        container=task.container,
+        pid=task.pid,
+        used_bytes=task.used_bytes,
+        reason=_UNWATCHED,
+    )
+    parts = (task.pid, task.start_ticks, task.gpu, "unenforced", "away", away_since)
+    return _limit_entry(moment, "unenforced", data, moment.time, parts)
+
+
+def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: tuple[object, ...]) -> Entry:
+    event_id = events.fact_id(moment.boot_id, *parts)
+    body = events.encode(f"limit.{what}", event_id, moment.source, time, data)
+    return Entry(event_id, limit_subject(what, moment.node), body)
 
 
 def _task_entry(moment: Moment, fact: Fact, seq: int) -> Entry:

@@ -12,6 +12,7 @@ from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
 from monitor.core.tasks import Look, Step, Tasks
 from plimsoll.brokerwire import Announcement
+from plimsoll.events import LIMIT_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +47,36 @@ class Outcome:
 
     Attributes:
         facts: to be told, in order.
-        denials: announcements of refused allocations, to be told.
+        limits: announcements about a container's line, to be told.
         notes: announcements worth a line in the log only.
+        unwatched: hooked tasks of which is to be told that their broker is away.
     """
 
     tasks: Tasks
     mark: Mark
     facts: tuple[Fact, ...] = ()
-    denials: tuple[Announcement, ...] = ()
+    limits: tuple[Announcement, ...] = ()
     notes: tuple[Announcement, ...] = ()
+    unwatched: tuple[TaskKey, ...] = ()
 
 
 def turn(tasks: Tasks, mark: Mark, heard: Heard, now_s: float, rules: Rules) -> Outcome:
     """Take in everything that was heard; the arguments are unchanged."""
     facts: list[Fact] = []
-    denials, notes = [], []
+    limits, notes = [], []
     for each in heard.announcements:
         if not is_new(each, mark):
             continue
         mark = Mark(each.seq, each.time)
         (tasks, told), kept = _announced(tasks, each, now_s), _kept(each)
         facts += told
-        denials += [each] if kept == "denial" else []
+        limits += [each] if kept == "limit" else []
         notes += [each] if kept == "note" else []
     if heard.look is not None:
         tasks, told = table.look(tasks, heard.look, now_s, rules)
         facts += told
     tasks, told = _ended(tasks, heard.dead, now_s)
-    return Outcome(tasks, mark, (*facts, *told), tuple(denials), tuple(notes))
+    return Outcome(tasks, mark, (*facts, *told), tuple(limits), tuple(notes))
 
 
 def is_new(announcement: Announcement, mark: Mark) -> bool:
@@ -100,8 +103,8 @@ def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
 
 def _kept(what: Announcement) -> str:
     match what.what:
-        case "denied" if what.gpu is not None:
-            return "denial"
+        case name if name in LIMIT_EVENTS:
+            return "limit"
         case "hello" | "exited":
             return ""
         case "context" if what.gpu is not None:

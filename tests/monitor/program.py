@@ -1,11 +1,13 @@
 """An ordinary CUDA program, over the driver API, that does on the emulator what its standard input says.
 
-`alloc MIB`, `refused MIB` (which must fail), `free`, `copy MIB` (which keeps the GPU busy), `leave` and `return`
-(the context); it answers each line with `ok` when done. The context is there at the first `ok`.
+`alloc MIB`, `refused MIB` (which must fail), `free`, `churn MIB SECONDS` (allocate and free in a loop), `copy MIB`
+(which keeps the GPU busy), `leave` and `return` (the context); it answers each line with `ok` when done. The context
+is there at the first `ok`.
 """
 
 import ctypes
 import sys
+import time
 
 CONTEXT_GPU = int(sys.argv[1])
 MIB = 1024 * 1024
@@ -35,6 +37,8 @@ def main() -> None:
                 check(0 if status == OUT_OF_MEMORY else 1)
             case ["free"]:
                 check(cuda.cuMemFree_v2(pointers.pop()))
+            case ["churn", mib, seconds]:
+                churn(cuda, int(mib) * MIB, float(seconds))
             case ["copy", mib]:
                 for _ in range(int(mib)):
                     check(cuda.cuMemcpyHtoD_v2(pointers[-1], bytes(MIB), ctypes.c_size_t(MIB)))
@@ -45,6 +49,16 @@ def main() -> None:
             case _:
                 sys.exit(f"unknown: {line}")
         answer()
+
+
+def churn(cuda: ctypes.CDLL, size_bytes: int, seconds: float) -> None:
+    """Allocate and free, and have it about half of the time."""
+    pointer, end_s = ctypes.c_uint64(), time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        check(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes)))
+        time.sleep(0.001)
+        check(cuda.cuMemFree_v2(pointer))
+        time.sleep(0.001)
 
 
 def answer() -> None:

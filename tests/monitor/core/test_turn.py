@@ -54,9 +54,9 @@ def test_a_replayed_journal_tells_nothing() -> None:
     )
     first = taken(*journal)
     assert [fact.phase for fact in first.facts] == [Phase.STARTED, Phase.EXITED]
-    assert (len(first.denials), len(first.notes)) == (1, 1)
+    assert (len(first.limits), len(first.notes)) == (1, 1)
     again = taken(*journal, before=first)
-    assert (again.facts, again.denials, again.notes) == ((), (), ())
+    assert (again.facts, again.limits, again.notes) == ((), (), ())
     assert again.mark == first.mark == Mark(4, journal[-1].time)
 
 
@@ -85,14 +85,14 @@ JOURNALS = st.lists(st.tuples(SPOKEN, st.integers(10, 12)), max_size=20).map(
 def test_delivery_with_repetitions_is_delivery_once(journal: list[Announcement], data: st.DataObject) -> None:
     """However the broker repeats itself after lost acknowledgements, the same is told as by one delivery."""
     once = taken(*journal)
-    outcome, facts, denials = Outcome(Tasks(), START), list[object](), list[Announcement]()
+    outcome, facts, limits = Outcome(Tasks(), START), list[object](), list[Announcement]()
     position = 0
     while position < len(journal):
         start = data.draw(st.integers(0, position))
         end = data.draw(st.integers(position + 1, len(journal)))
         outcome = taken(*journal[start:end], before=outcome)
         facts += outcome.facts
-        denials += outcome.denials
+        limits += outcome.limits
         position = end
-    assert (tuple(facts), tuple(denials)) == (once.facts, once.denials)
-    assert replace(outcome, facts=(), denials=(), notes=()) == replace(once, facts=(), denials=(), notes=())
+    assert (tuple(facts), tuple(limits)) == (once.facts, once.limits)
+    assert replace(outcome, facts=(), limits=(), notes=()) == replace(once, facts=(), limits=(), notes=())

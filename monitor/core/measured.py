@@ -1,0 +1,34 @@
+"""A look at the GPUs as the broker wants it, to hold it against what its processes count."""
+
+from collections.abc import Iterable
+
+from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.events import Gpu, Task
+
+
+def measured(gpus: Iterable[Gpu]) -> Measured:
+    """The whole look. A task that holds nothing was announced and is not listed yet, so it is left out."""
+    gpus = tuple(gpus)
+    return Measured(
+        gpus=tuple(
+            MeasuredGpu(gpu=gpu.uuid, usable_bytes=gpu.usable_bytes, used_bytes=gpu.used_bytes)
+            for gpu in gpus
+        ),
+        processes=tuple(_process(task) for gpu in gpus for task in gpu.tasks if task.used_bytes > 0),
+    )
+
+
+def concerns_broker(look: Measured) -> bool:
+    """Whether any process is in a pod: without one, nothing can be held against anything."""
+    return any(process.pod is not None for process in look.processes)
+
+
+def _process(task: Task) -> MeasuredProcess:
+    return MeasuredProcess(
+        pid=task.pid,
+        start_ticks=task.start_ticks,
+        gpu=task.gpu,
+        used_bytes=task.used_bytes,
+        pod=task.pod,
+        container=task.container,
+    )

@@ -1,0 +1,59 @@
+"""What is said of containers' lines on the bus."""
+
+import msgspec
+import pytest
+
+from monitor.core.lifecycle import Owner, Process, TaskKey, begin
+from monitor.core.telling import Entry, Moment, limit_entry, unwatched_entry
+from plimsoll.brokerwire import Announcement
+from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
+from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+
+MOMENT = Moment(NodeName("node-1.test"), "boot", 3, 7, "2026-01-01T00:00:00Z", ())
+POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")
+
+
+def said(what: str, seq: int = 1) -> Announcement:
+    """An announcement with something in every field."""
+    return Announcement(
+        seq=seq, what=what, pod=POD, container=MAIN, pid=5, start_ticks=6, time="2026-01-01T00:00:01Z", gpu=GPU,
+        requested_bytes=7, used_bytes=8, line_bytes=9, text="text", waited_s=1.5,
+    )  # fmt: skip
+
+
+def data(entry: Entry) -> Limit:
+    """What an entry says."""
+    return msgspec.json.decode(decode_event(entry.body).data, type=Limit)
+
+
+@pytest.mark.parametrize("what", sorted(LIMIT_EVENTS))
+def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
+    """Subject, type, id and every number; the text is the call of a denial, and the reason of anything else."""
+    entry = limit_entry(MOMENT, said(what))
+    event = decode_event(entry.body)
+    assert entry.subject == f"plimsoll.v1.limit.{what}.node-1_test"
+    assert (event.type, event.id, event.time) == (f"dev.plimsoll.limit.{what}.v1", entry.id, said(what).time)
+    texts = {"call": "text"} if what == "denied" else {"reason": "text"}
+    assert data(entry) == Limit(
+        node=MOMENT.node, gpu=GPU, pod=POD, container=MAIN, pid=5, requested_bytes=7, used_bytes=8, line_bytes=9,
+        waited_s=1.5, **texts,
+    )  # fmt: skip
+
+
+def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:
+    """The same announcement told twice has one id; a later one of the same wait has its own."""
+    first, again = limit_entry(MOMENT, said("paused")), limit_entry(MOMENT, said("paused"))
+    assert first.id == again.id
+    assert limit_entry(MOMENT, said("paused", seq=2)).id != first.id
+
+
+def test_a_task_without_its_broker_is_told_by_name() -> None:
+    """Pod, container, process and memory; each outage is a fact of its own."""
+    life = begin(TaskKey(Process(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
+    entry = unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z")
+    told = data(entry)
+    assert entry.subject == "plimsoll.v1.limit.unenforced.node-1_test"
+    assert (told.pod, told.container, told.gpu, told.pid, told.used_bytes) == (POD, MAIN, GPU, 5, 100)
+    assert "broker is away" in told.reason
+    assert unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z").id == entry.id
+    assert unwatched_entry(MOMENT, life, "2026-01-01T01:00:00Z").id != entry.id
