@@ -184,13 +184,15 @@ class _Attempt:
         fitting = sorted((room for room, why in verdicts if why is None), key=lambda r: -prefer(r, demand))
         if len(fitting) >= demand.gpus:
             return [
-                _Choice(demand, grant_of(demand, room.gpu.uuid, room.free_bytes), room)
+                _Choice(demand, grant_of(demand, room.gpu.uuid, room.open_to(demand)), room)
                 for room in fitting[: demand.gpus]
             ]
         whys = {why.value for _, why in verdicts if why is not None}
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
-        return Refusal({self.node: tuple(sorted(whys))}, max((room.free_bytes for room in rooms), default=0))
+        return Refusal(
+            {self.node: tuple(sorted(whys))}, max((room.open_to(demand) for room in rooms), default=0)
+        )
 
 
 def _hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:

@@ -105,12 +105,14 @@ def _check_gpu(
     measured = seen.measured_bytes.get(change.old.pod, 0)
     counted = max(ledger.expected_bytes(change.old, gpu), measured)
     expected = ledger.expected_bytes(change.new, gpu)
-    if max(expected, measured) - counted <= room.free_bytes:
+    free_bytes = room.promisable_bytes
+    # A pod that is promised more than the card has would wait for itself.
+    if max(expected, measured) - counted <= free_bytes and expected <= max(seen.usable_bytes, counted):
         return
     others = expected - change.after[gpu]  # of the pod's other containers there
-    fitting = room.free_bytes + counted - others if room.free_bytes >= 0 else 0
+    fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
     most = max(fitting, change.before[gpu])
-    problem = f"does not fit: promises leave {format_bytes(max(room.free_bytes, 0))} free on {gpu}"
+    problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {gpu}"
     remedy = f"give at most {most * len(change.after)} bytes in total, or make room there"
     raise InputError(FIELD, gpu_memory, problem, remedy)
 

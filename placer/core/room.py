@@ -5,6 +5,10 @@
 `expected` is the declaration or, for best-effort pods, the peak learned from their owner's earlier tasks; it
 counts from placement on. `unattributed` is measured memory of no booked pod: unmanaged processes, and pods that
 ended but whose processes still hold memory.
+
+A node that overcommits (its ratio is above 1) lets declarations go on past that, up to usable × ratio: its broker
+makes allocations wait that do not fit yet. Whoever declares nothing gets none of it, and no pod is promised more of a GPU
+than is there, or it would wait for itself.
 """
 
 from dataclasses import dataclass
@@ -30,7 +34,9 @@ class Room:
     """What is left of one GPU.
 
     Attributes:
-        free_bytes: headroom; negative where measured use passed the promises.
+        free_bytes: headroom; negative where measured use, or promises of an overcommitting node, passed it.
+        promisable_bytes: what may still be declared: the headroom with the node's ratio.
+        pending_bytes: what the plan under way has declared here already.
         free_share_pct: share not yet promised, 0–100.
         sharers: containers on it.
         unattributed_bytes: measured memory of no booked pod.
@@ -39,10 +45,18 @@ class Room:
 
     gpu: GpuView
     free_bytes: int
+    promisable_bytes: int
+    pending_bytes: int
     free_share_pct: int
     sharers: int
     unattributed_bytes: int
     taken_whole: bool
+
+    def open_to(self, demand: ContainerDemand) -> int:
+        """The most that a container may be expected to need here."""
+        if demand.memory_bytes is None:
+            return min(self.free_bytes, self.promisable_bytes)
+        return min(self.promisable_bytes, self.gpu.usable_bytes - self.pending_bytes)
 
     @property
     def free_ratio(self) -> float:
@@ -68,9 +82,13 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
     )
     attributed = sum(gpu.measured_bytes.get(booking.pod, 0) for booking in booked)
     unattributed = max(gpu.used_bytes - attributed, 0)
+    taken = promised + unattributed
+    planned = pending.grants if pending is not None else ()
     return Room(
         gpu=gpu,
-        free_bytes=gpu.usable_bytes - promised - unattributed,
+        free_bytes=gpu.usable_bytes - taken,
+        promisable_bytes=int(gpu.usable_bytes * gpu.overcommit_ratio) - taken,
+        pending_bytes=sum(grant.memory_bytes or 0 for grant in planned if grant.gpu == gpu.uuid),
         free_share_pct=100 - sum(grant.share_pct for grant in grants),
         sharers=len(grants),
         unattributed_bytes=unattributed,
@@ -93,7 +111,7 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         return None if free else Reason.GPU_NOT_EMPTY
     if room.sharers >= SHARERS_PER_GPU:
         return Reason.GPU_SHARERS
-    if room.free_bytes <= 0 or room.free_bytes < expected_bytes:
+    if room.open_to(demand) < max(expected_bytes, 1):
         return Reason.GPU_MEMORY
     if room.free_share_pct < demand.share_pct:
         return Reason.GPU_SHARE

@@ -15,6 +15,7 @@ class GpuView:
         usable_bytes: NVML's total less what the driver reserves.
         used_bytes: held by all processes together.
         idle_pct: decayed idle average, 0–100.
+        overcommit_ratio: bytes that the node lets be promised per usable byte.
         measured_bytes: held by each pod's processes, of pods that the monitor could name.
     """
 
@@ -23,6 +24,7 @@ class GpuView:
     usable_bytes: int
     used_bytes: int
     idle_pct: float
+    overcommit_ratio: float
     measured_bytes: Mapping[PodUid, int]
 
 
@@ -45,4 +47,12 @@ def _gpu_view(gpu: Gpu) -> GpuView:
     for task in gpu.tasks:
         if task.pod is not None:
             measured[task.pod] = measured.get(task.pod, 0) + task.used_bytes
-    return GpuView(gpu.uuid, gpu.model, gpu.usable_bytes, gpu.used_bytes, gpu.idle_pct, measured)
+    return GpuView(
+        uuid=gpu.uuid,
+        model=gpu.model,
+        usable_bytes=gpu.usable_bytes,
+        used_bytes=gpu.used_bytes,
+        idle_pct=gpu.idle_pct,
+        overcommit_ratio=gpu.overcommit_ratio,
+        measured_bytes=measured,
+    )

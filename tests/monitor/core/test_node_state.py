@@ -34,6 +34,12 @@ def test_used_never_passes_usable(changes: dict[str, int], usable_bytes: int, us
     assert (gpu.usable_bytes, gpu.used_bytes) == (usable_bytes, used_bytes)
 
 
+def test_every_gpu_tells_how_far_promises_may_go() -> None:
+    """The node's ratio, which is 1 unless somebody set it."""
+    assert [gpu.overcommit_ratio for gpu in gpus([reading(), reading(index=1)], {}, (), 1.5)] == [1.5, 1.5]
+    assert gpus([reading()], {}, ())[0].overcommit_ratio == 1.0
+
+
 def test_a_gpu_without_usable_memory_is_left_out() -> None:
     """Every reader refuses a state with nothing usable, so it is not sent."""
     assert gpus([reading(reserved_bytes=25 * GIB)], {}, ()) == ()

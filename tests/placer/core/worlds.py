@@ -7,7 +7,14 @@ from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 
 
-def gpu(uuid: str, *tasks: Task, idle_pct: float = 100.0, usable_gib: int = 24, other_bytes: int = 0) -> Gpu:
+def gpu(
+    uuid: str,
+    *tasks: Task,
+    idle_pct: float = 100.0,
+    usable_gib: int = 24,
+    other_bytes: int = 0,
+    ratio: float = 1.0,
+) -> Gpu:
     """A GPU holding these tasks, and `other_bytes` of nobody's."""
     return Gpu(
         uuid=GpuUuid(uuid),
@@ -16,6 +23,7 @@ def gpu(uuid: str, *tasks: Task, idle_pct: float = 100.0, usable_gib: int = 24, 
         usable_bytes=usable_gib * GIB,
         used_bytes=sum(task.used_bytes for task in tasks) + other_bytes,
         idle_pct=idle_pct,
+        overcommit_ratio=ratio,
         tasks=tasks,
     )
 
