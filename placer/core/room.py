@@ -7,8 +7,8 @@ counts from placement on. `unattributed` is measured memory of no booked pod: un
 ended but whose processes still hold memory.
 
 A node that overcommits (its ratio is above 1) lets declarations go on past that, up to usable × ratio: its broker
-makes allocations wait that do not fit yet. Whoever declares nothing gets none of it, and no pod is promised more of a GPU
-than is there, or it would wait for itself.
+makes allocations wait that do not fit yet. Whoever declares nothing gets none of it, and no pod is promised more of
+a GPU than is there, or it would wait for itself.
 """
 
 from dataclasses import dataclass
