@@ -5,15 +5,17 @@ Every sample is made anew from the description at the moment of the scrape, so a
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from itertools import accumulate
 from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from hook.broker.core.facts import ContainerKey
+from hook.broker.core.waits import WAIT_BUCKETS_S, Waited
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
 from plimsoll.brokerwire import ContainerUse, Description
@@ -68,12 +70,39 @@ class _Uses(Collector):
             "Announcements that no subscriber has acknowledged.",
             value=self._engine.node.journal_length,
         )
-        return (processes, used, line, excess, denied, violated, unenforced, journal)
+        return (processes, used, line, excess, denied, violated, unenforced, *self._waits(), journal)
+
+    def _waits(self) -> tuple[Metric, ...]:
+        """What is granted of the lines, and who waits for more."""
+        granted = GaugeMetricFamily(
+            "plimsoll_hook_granted_bytes", "What may be held without asking the broker.", labels=_GPU
+        )
+        waiting = GaugeMetricFamily(
+            "plimsoll_hook_waiting", "Allocations that wait for memory that others hold.", labels=_GPU
+        )
+        waited = HistogramMetricFamily(
+            "plimsoll_hook_wait_seconds", "How long allocations waited that wait no more.", labels=_CONTAINER
+        )
+        waits = self._engine.node.waits
+        for container in self.description.containers:
+            key = ContainerKey(container.pod, container.container.name)
+            names = (container.namespace, container.pod_name, container.container.name)
+            waited.add_metric(names, _buckets(waits.waited(key)), waits.waited(key).sum_s)
+            for gpu_line in container.container.lines:
+                granted.add_metric((*names, gpu_line.gpu), waits.granted_bytes(key, gpu_line))
+                waiting.add_metric((*names, gpu_line.gpu), waits.waiting_count(key, gpu_line.gpu))
+        return granted, waiting, waited
 
     def _denied(self, container: ContainerUse) -> int:
         key = ContainerKey(container.pod, container.container.name)
         alive = sum(process.denied_count for process in container.processes)
         return alive + self._engine.files.denied_by_the_dead(key)
+
+
+def _buckets(waited: Waited) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus wants them."""
+    bounds = (*map(str, WAIT_BUCKETS_S), "+Inf")
+    return list(zip(bounds, accumulate(waited.counts), strict=True))
 
 
 def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContextManager[int]:
