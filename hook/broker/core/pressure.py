@@ -190,8 +190,13 @@ class Pressure:
             used: by container, words and excess together; who is missing uses what it used before.
             now_s: now.
         """
-        for container, holding in self._holdings.on(gpu).items():
+        on = self._holdings.on(gpu)
+        for container, holding in on.items():
             holding.read(used.get(container, holding.used_bytes), now_s)
+        if sum(holding.floor_bytes for holding in on.values()) > self._usable.get(gpu, 0):
+            # What was promised is gone. Whoever did not take it in time asks again.
+            for holding in on.values():
+                holding.promises.clear()
         return (*self._refuse_hopeless(now_s), *self._decide(now_s))
 
     def granted(self, container: ContainerKey, gpu: GpuUuid) -> int:
@@ -264,7 +269,7 @@ class Pressure:
     def _decide(self, now_s: float) -> Iterable[Step]:
         going = self._queue.going_on(Bank(self._usable, self._holdings.floors()))
         bank = Bank(self._usable, self._holdings.ceilings())
-        overdrawn = frozenset(gpu for gpu in self._usable if bank.free_bytes(gpu) < 0)
+        overdrawn = self._overdrawn()
         is_there = _take_all(bank, going)
         if overdrawn or not is_there:
             wanted = frozenset() if is_there else self._holdings.connected(wait.gpu for wait, _ in going)
@@ -280,6 +285,14 @@ class Pressure:
         yield from self._set_wanted()
         if len(going) == GOING_MOST:
             yield Look(going[0][0].gpu)
+
+    def _overdrawn(self) -> frozenset[GpuUuid]:
+        """Where containers may hold more than there is: what is given back there must not be taken again."""
+        return frozenset(
+            gpu
+            for gpu, usable_bytes in self._usable.items()
+            if sum(holding.ceiling_bytes for holding in self._holdings.on(gpu).values()) > usable_bytes
+        )
 
     def _take_back(self, gpus: frozenset[GpuUuid]) -> list[SetGranted]:
         """Lower every grant on these GPUs to what is used or promised."""
@@ -326,7 +339,8 @@ class Pressure:
                 yield Paused(wait.ticket, reason, now_s - wait.since_s)
 
     def _set_wanted(self) -> Iterable[Step]:
-        before, self._wanted = self._wanted, self._holdings.connected(w.gpu for w in self._queue.waits)
+        needed = self._holdings.connected(wait.gpu for wait in self._queue.waits) | self._overdrawn()
+        before, self._wanted = self._wanted, needed
         yield from (SetWanted(gpu, gpu in self._wanted) for gpu in sorted(before ^ self._wanted))
 
 

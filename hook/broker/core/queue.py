@@ -78,7 +78,8 @@ class WaitQueue:
     def break_circles(self, bank: Bank) -> list[Wait]:
         """Take out waits until nobody waits in a circle: those of the youngest containers; returns them.
 
-        A container that was just told to go on does not count as waiting, though another thread of it may.
+        A container that was just told to go on does not count as waiting, though another thread of it may; nor one
+        that is about to be refused.
         """
         broken: list[Wait] = []
         while circle := bank.in_circle(self._asks()):
@@ -92,7 +93,7 @@ class WaitQueue:
     def _asks(self) -> dict[ContainerKey, list[tuple[GpuUuid, int]]]:
         asks: dict[ContainerKey, list[tuple[GpuUuid, int]]] = {}
         for wait in _oldest(list(self._waits.values())):
-            if self._holdings.has_promise(wait.container):
+            if wait.hopeless_s is not None or self._holdings.has_promise(wait.container):
                 continue
             asks.setdefault(wait.container, []).append((wait.gpu, wait.requested_bytes))
         return asks

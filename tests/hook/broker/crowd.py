@@ -50,6 +50,7 @@ class Crowd:
         self.looks = 0
         self.now_s = 0.0
         self._random = random
+        self._is_shrunk = False
 
     def resize(self, gpu: GpuUuid, usable_bytes: int) -> None:
         """The GPU has so much for containers."""
@@ -94,8 +95,28 @@ class Crowd:
         """Read the words of one GPU."""
         self.looks += 1
         used = {name: member.used[gpu] for name, member in self.members.items() if gpu in member.lines}
-        assert sum(used.values()) <= self.usable.get(gpu, 0), "more is used than there is"
+        assert self._is_shrunk or sum(used.values()) <= self.usable.get(gpu, 0), "more is used than there is"
         return self.pressure.looked(gpu, used, self.now_s)
+
+    def shrink(self, gpu: GpuUuid, usable_bytes: int) -> None:
+        """Others took memory of the GPU; what is used already stays."""
+        self._is_shrunk = True
+        self.resize(gpu, usable_bytes)
+
+    def pass_time(self) -> None:
+        """Nothing happens for a while, and the broker looks."""
+        for _ in range(3):
+            self.now_s += 1
+            for gpu in self.usable:
+                self.carry_out(self.look(gpu))
+
+    def step_or_die(self, container: ContainerKey) -> None:
+        """One that was refused ends, as programs do that run out of memory."""
+        member = self.members[container]
+        if member.granted is not None and isinstance(self.answers[member.granted], Refuse):
+            self.end(container)
+        else:
+            self.step(container)
 
     def step(self, container: ContainerKey) -> None:
         """Let one container that does not wait do its next thing; with none left, it ends."""
@@ -143,7 +164,8 @@ class Crowd:
         for gpu, usable_bytes in self.usable.items():
             on = [member for member in self.members.values() if gpu in member.lines]
             held = sum(max(member.used[gpu], member.page[gpu]) for member in on)
-            assert held <= usable_bytes, "more is granted than there is"
+            used = sum(member.used[gpu] for member in on)
+            assert held <= max(usable_bytes, used), "more is granted than there is"
 
     def _write(self, container: ContainerKey, gpu: GpuUuid, granted_bytes: int) -> None:
         if container not in self.members:
