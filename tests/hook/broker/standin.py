@@ -127,10 +127,13 @@ class StandIn:
     def _wait(self, gpu: str, size: int) -> str:
         """Wait once; returns why that was refused, or nothing once it is worth trying again."""
         with self.connection_again() as connection:
-            connection.send(bytes(self.message("wait", gpu, requested_bytes=size)))
-            reply = connection.recv(ctypes.sizeof(Message))
+            try:
+                connection.send(bytes(self.message("wait", gpu, requested_bytes=size)))
+                reply = connection.recv(ctypes.sizeof(Message))
+            except ConnectionError:
+                reply = b""
         if not reply:
-            return ""  # the broker is gone: ask the next one
+            return ""  # the broker is gone, reset if it had not read the question yet: ask the next one
         answer = Message.from_buffer_copy(reply)
         return "" if answer.kind == KIND_GRANTED else bytes(answer.text).decode()
 
