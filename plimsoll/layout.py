@@ -128,7 +128,10 @@ class Slot(ctypes.LittleEndianStructure):
         ("owner", ctypes.c_uint64),
         ("used_bytes", ctypes.c_uint64 * MAX_GPUS),  # reserved or held, in the order of `Limits.gpus`
         ("denied_count", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 14),
+        # Reservations of this process that are not yet judged. Low half: how many just now. High half: how many
+        # were ever begun. Who is refused sees by it whether it only met another that will withdraw.
+        ("attempts", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 13),
     )
 
 

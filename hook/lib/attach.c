@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "contexts.h"
 #include "ledger.h"
 #include "limits.h"
 #include "messages.h"
@@ -64,8 +63,11 @@ static bool is_valid_counts(const struct plimsoll_counts *counts) {
 /* Which GPUs a container has is fixed for its life; only their numbers change. */
 static void store_numbers(const struct plimsoll_limits *copy) {
     for (unsigned i = 0; i < copy->gpu_count; i++) {
-        __atomic_store_n(&plimsoll.gpus[i].line_bytes, copy->gpus[i].line_bytes, __ATOMIC_RELAXED);
-        __atomic_store_n(&plimsoll.gpus[i].context_bytes, copy->gpus[i].context_bytes, __ATOMIC_RELAXED);
+        const struct plimsoll_gpu_limit *from = &copy->gpus[i];
+        __atomic_store_n(&plimsoll.gpus[i].line_bytes, from->line_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].granted_bytes, from->granted_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].excess_bytes, from->excess_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].context_bytes, from->context_bytes, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&plimsoll.flags, copy->flags, __ATOMIC_RELAXED);
     __atomic_store_n(&plimsoll.generation, copy->generation, __ATOMIC_RELEASE);
@@ -102,12 +104,14 @@ static void refresh_from(const struct plimsoll_limits *mapping, uint64_t generat
         plimsoll_fail("new limits are not readable or name other GPUs; going on with the last ones");
     }
     __atomic_store_n(&plimsoll.is_refreshing, false, __ATOMIC_RELEASE);
-    plimsoll_recharge_contexts();
 }
 
+/* The odd number just above means that the next limits are being written: until they are, the last ones hold.
+ */
 void plimsoll_refresh(void) {
     uint64_t generation = __atomic_load_n(&plimsoll.limits->generation, __ATOMIC_ACQUIRE);
-    if (generation != __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED))
+    uint64_t known = __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED);
+    if (generation != known && generation != known + 1)
         refresh_from(plimsoll.limits, generation);
 }
 

@@ -4,6 +4,7 @@
 #include "driver.h"
 #include "ledger.h"
 #include "messages.h"
+#include "room.h"
 #include "say.h"
 
 /* NVIDIA's driver hands out memory in blocks of 2 MiB: requests above half of one get blocks of their own,
@@ -23,42 +24,26 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     return charge->is_counting;
 }
 
-static void count_denial(int gpu, uint64_t bytes, uint64_t line_bytes, const char *function) {
+static void count_denial(int gpu, uint64_t bytes, const char *function) {
     __atomic_fetch_add(&plimsoll.counts->slots[plimsoll.slot].denied_count, 1, __ATOMIC_RELAXED);
     if (gpu == GPU_UNLISTED) {
         plimsoll_note("%s refused %llu bytes on a GPU this container was not given", function,
                       (unsigned long long)bytes);
         return;
     }
-    uint64_t used = plimsoll_ledger_used(plimsoll.counts, (unsigned)gpu);
+    uint64_t used = plimsoll_used((unsigned)gpu);
+    uint64_t line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED);
     plimsoll_note("%s refused %llu bytes: %llu of %llu in use on %s", function, (unsigned long long)bytes,
                   (unsigned long long)used, (unsigned long long)line_bytes, plimsoll.gpus[gpu].uuid);
     plimsoll_tell_denied((unsigned)gpu, bytes, used, line_bytes, function);
 }
 
-/* One thread at a time: those of one process share a slot, and so would have the same turn. */
-static bool retry(int gpu, uint64_t bytes, uint64_t line_bytes) {
-    pthread_mutex_lock(&plimsoll.retry_lock);
-    bool fits = plimsoll_ledger_retry(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes, line_bytes);
-    pthread_mutex_unlock(&plimsoll.retry_lock);
-    return fits;
-}
-
 bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
-    if (gpu == GPU_UNLISTED && plimsoll_is_whole())
-        return true;
-    uint64_t line_bytes = 0;
-    if (gpu != GPU_UNLISTED) {
-        line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED);
-        bool is_held = !plimsoll_is_whole() && line_bytes <= PLIMSOLL_NO_LINE - extra_bytes;
-        uint64_t most_bytes = is_held ? line_bytes + extra_bytes : PLIMSOLL_NO_LINE;
-        if (bytes == 0 ||
-            plimsoll_ledger_reserve(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes, most_bytes) ||
-            retry(gpu, bytes, most_bytes))
-            return true;
-    }
-    count_denial(gpu, bytes - extra_bytes, line_bytes, function);
-    return false;
+    bool fits = gpu == GPU_UNLISTED ? plimsoll_is_whole()
+                                    : plimsoll_fit((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
+    if (!fits)
+        count_denial(gpu, bytes - extra_bytes, function);
+    return fits;
 }
 
 static void uncharge_gpu(int gpu, uint64_t bytes) {

@@ -1,13 +1,12 @@
-/* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. What one
- * costs here stands in `limits` once it was measured. It is charged once per process and GPU, with the first
- * context, and given back with the last.
+/* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. What a
+ * new one costs here stands in `limits` once it was measured, and is charged for as long as the context
+ * lives. One made before that is not charged later: NVML shows it, and so it stands in `excess_bytes`.
  */
 #include "contexts.h"
 
 #include "charge.h"
 #include "driver.h"
 #include "attach.h"
-#include "ledger.h"
 #include "messages.h"
 
 CUresult cuInit(unsigned int Flags) {
@@ -16,48 +15,9 @@ CUresult cuInit(unsigned int Flags) {
     return charge.refusal ? charge.refusal : REAL(cuInit)(Flags);
 }
 
-/* Counts a context that is about to be made; the first is charged. False if the line forbids it. */
-static bool enter_context(int gpu, const char *function) {
-    plimsoll_refresh(); /* not under the lock: it takes it where limits changed */
-    if (gpu < 0)
-        return gpu == GPU_NONE || plimsoll_charge_gpu(gpu, 0, 0, function);
-    pthread_mutex_lock(&plimsoll.context_lock);
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    uint64_t bytes = __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
-    bool fits = here->alive > 0 || plimsoll_charge_gpu(gpu, bytes, 0, function);
-    if (fits && here->alive++ == 0)
-        here->charged_bytes = bytes;
-    pthread_mutex_unlock(&plimsoll.context_lock);
-    return fits;
-}
-
-static void leave_context(int gpu) {
-    if (gpu < 0)
-        return;
-    pthread_mutex_lock(&plimsoll.context_lock);
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    if (here->alive > 0 && --here->alive == 0) {
-        struct plimsoll_holding charged = {.gpu = (int16_t)gpu, .bytes = here->charged_bytes};
-        plimsoll_give_back(&charged);
-    }
-    pthread_mutex_unlock(&plimsoll.context_lock);
-}
-
-static void recharge(unsigned gpu) {
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    uint64_t bytes = __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
-    if (here->alive == 0 || here->charged_bytes == bytes)
-        return;
-    plimsoll_ledger_reserve(plimsoll.counts, plimsoll.slot, gpu, bytes, PLIMSOLL_NO_LINE);
-    plimsoll_ledger_give_back(plimsoll.counts, plimsoll.slot, gpu, here->charged_bytes);
-    here->charged_bytes = bytes;
-}
-
-void plimsoll_recharge_contexts(void) {
-    pthread_mutex_lock(&plimsoll.context_lock);
-    for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
-        recharge(gpu);
-    pthread_mutex_unlock(&plimsoll.context_lock);
+static uint64_t context_bytes(int gpu) {
+    plimsoll_refresh();
+    return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
 static void announce(int gpu) {
@@ -74,15 +34,12 @@ static void announce(int gpu) {
 /* --- created contexts ------------------------------------------------------------------------------------
  */
 
-static CUresult after_create(struct plimsoll_charge *charge, CUresult result, const CUcontext *context,
-                             int gpu) {
-    charge->gpu = gpu < 0 ? GPU_NONE : gpu;
-    charge->bytes = 0;
+/* A GPU that is not in `limits` (the container owns whole ones) has nothing to remember. */
+static CUresult after_create(struct plimsoll_charge *charge, CUresult result, const CUcontext *context) {
+    int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
         announce(gpu);
-    else
-        leave_context(gpu);
     return result;
 }
 
@@ -92,10 +49,9 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
         if (!plimsoll_begin(&charge, #symbol))                                                               \
             return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
         int gpu = plimsoll_gpu_of_device(device);                                                            \
-        if (!enter_context(gpu, #symbol))                                                                    \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        plimsoll_depth++;                                                                                    \
-        return after_create(&charge, REAL(symbol)(__VA_ARGS__), context, gpu);                               \
+        if (plimsoll_reserve(&charge, gpu, context_bytes(gpu)))                                              \
+            return charge.refusal;                                                                           \
+        return after_create(&charge, REAL(symbol)(__VA_ARGS__), context);                                    \
     } while (0)
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
@@ -123,7 +79,7 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
         return result;
     plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
     if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known))
-        leave_context(known.gpu);
+        plimsoll_give_back(&known);
     return result;
 }
 
@@ -159,21 +115,47 @@ static uint64_t swap_primary(int gpu, uint64_t context) {
     return gpu < 0 ? 0 : __atomic_exchange_n(&plimsoll.contexts[gpu].primary, context, __ATOMIC_ACQ_REL);
 }
 
-/* Each retain enters; all but the one that made the context leave again, so that the number alive stays one
- * whatever order threads come in. */
+/* A retain makes the context or finds it made; only the driver knows, and only afterwards. So each retain
+ * enters, the first one charged, and all but the one that made the context leave again: the number alive
+ * stays one, whatever order threads come in. */
+static bool enter_primary(int gpu, const char *function) {
+    if (gpu < 0)
+        return gpu == GPU_NONE || plimsoll_charge_gpu(gpu, 0, 0, function);
+    uint64_t bytes = context_bytes(gpu);
+    pthread_mutex_lock(&plimsoll.context_lock);
+    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
+    bool fits = here->alive > 0 || plimsoll_charge_gpu(gpu, bytes, 0, function);
+    if (fits && here->alive++ == 0)
+        here->charged_bytes = bytes;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+    return fits;
+}
+
+static void leave_primary(int gpu) {
+    if (gpu < 0)
+        return;
+    pthread_mutex_lock(&plimsoll.context_lock);
+    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
+    if (here->alive > 0 && --here->alive == 0) {
+        struct plimsoll_holding charged = {.gpu = (int16_t)gpu, .bytes = here->charged_bytes};
+        plimsoll_give_back(&charged);
+    }
+    pthread_mutex_unlock(&plimsoll.context_lock);
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     struct plimsoll_charge charge;
     if (!plimsoll_begin(&charge, "cuDevicePrimaryCtxRetain"))
         return charge.refusal ? charge.refusal : REAL(cuDevicePrimaryCtxRetain)(pctx, dev);
     int gpu = plimsoll_gpu_of_device(dev);
-    if (!enter_context(gpu, "cuDevicePrimaryCtxRetain"))
+    if (!enter_primary(gpu, "cuDevicePrimaryCtxRetain"))
         return CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
     if (result == CUDA_SUCCESS && swap_primary(gpu, (uintptr_t)*pctx) == 0)
         announce(gpu);
     else
-        leave_context(gpu);
+        leave_primary(gpu);
     return result;
 }
 
@@ -182,7 +164,7 @@ static void end_primary(int gpu) {
     if (!context)
         return;
     plimsoll_holdings_sweep(&plimsoll.holdings, context, plimsoll_give_back);
-    leave_context(gpu);
+    leave_primary(gpu);
 }
 
 /* A release ends the context only when it was the last one; the driver keeps that count. A reset always. */

@@ -6,12 +6,20 @@
  * loads (sequential consistency), and no process ever writes another's word, so a `kill -9` between any two
  * instructions leaves at worst a word that is too large, in a slot whose owner is dead.
  *
- * The price: two that would fit one at a time may each see the other's add and both withdraw. Therefore a
- * loser tries again, after a pause that doubles with each round, plus its place among the processes: the
- * lower slot goes first and finds the higher one withdrawn. An add that must be withdrawn normally stands for
- * less than a microsecond, but its process may lose the processor just then; so the pauses outlast a time
- * slice. A true refusal costs them all: 4 ms where several processes share the line, 30 us where there is
- * only one.
+ * Why it holds while the line sinks. The broker writes the lower number, closes it with a new generation, and
+ * then sums the words. A reservation is kept only if the generation, loaded after its add and its sum, is
+ * still the one its ceiling was read under. So either the process meets the new number, or the broker's sum
+ * meets the process's word.
+ *
+ * The price of having no lock: two that would fit one at a time may each see the other's add and both
+ * withdraw. Each therefore marks its slot while it tries (`attempts`). Whoever finds the line passed sums
+ * once more between two looks at those marks. If nobody else was trying in all that time, the sum consists of
+ * memory that is really held: a true refusal, told at once. Else it may have been a collision, and the loser
+ * comes again, after a pause that doubles with each round, plus its place among the processes: the lower slot
+ * goes first and finds the higher one withdrawn. An add that must be withdrawn normally stands for less than
+ * a microsecond, but its process may lose the processor just then; so the pauses outlast a time slice, 4 ms
+ * in all. After so long there is somebody at every look: the line is full, or a process died while trying and
+ * the broker has yet to clear its slot.
  */
 #include "ledger.h"
 
@@ -20,10 +28,15 @@
 #include <time.h>
 
 #define PAUSE_NS 2000
-#define ROUNDS 11      /* 2 us * (2^11 - 1) = 4 ms */
-#define ROUNDS_ALONE 4 /* only threads of this process can collide, and they come here one at a time */
+#define ROUNDS 11 /* 2 us * (2^11 - 1) = 4 ms */
 /* From here on a pause is slept: whoever is being waited for may need this very processor. */
 #define SLEPT_NS 50000
+
+/* The two halves of `attempts`. */
+#define ATTEMPT_BEGUN (1ull << 32 | 1)
+#define ATTEMPT_SETTLED 1ull
+#define ATTEMPTS_NOW(attempts) ((uint32_t)(attempts))
+#define ATTEMPTS_EVER(attempts) ((attempts) >> 32)
 
 static uint64_t load(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -33,21 +46,82 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu) {
+/* No slot at or past this was ever claimed. */
+static uint32_t slots_touched(const struct plimsoll_counts *counts) {
     uint32_t touched = __atomic_load_n(&counts->slots_touched, __ATOMIC_SEQ_CST);
+    return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
+}
+
+uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu) {
+    uint32_t touched = slots_touched(counts);
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < touched && i < PLIMSOLL_MAX_SLOTS; i++)
+    for (uint32_t i = 0; i < touched; i++)
         sum = add_saturating(sum, load(&counts->slots[i].used_bytes[gpu]));
     return sum;
 }
 
-static bool try_reserve(struct plimsoll_counts *counts, uint64_t *own, unsigned gpu, uint64_t bytes,
-                        uint64_t line_bytes) {
-    __atomic_fetch_add(own, bytes, __ATOMIC_SEQ_CST);
-    if (plimsoll_ledger_used(counts, gpu) <= line_bytes)
-        return true;
-    __atomic_fetch_sub(own, bytes, __ATOMIC_SEQ_CST);
-    return false;
+/* An odd generation just above is the next one being written: whoever writes it sums when it is done, and
+ * until then the numbers before it hold. */
+static bool is_current(const struct plimsoll_ceiling *ceiling) {
+    uint64_t now = load(ceiling->generation);
+    return now == ceiling->seen || now == ceiling->seen + 1;
+}
+
+struct attempts {
+    uint32_t touched;
+    bool is_quiet; /* only `self` was trying, once */
+    uint64_t ever[PLIMSOLL_MAX_SLOTS];
+};
+
+/* A slot without an owner tries nothing, whatever a process that died in it left behind. */
+static void note_attempts(const struct plimsoll_counts *counts, unsigned self, struct attempts *noted) {
+    noted->touched = slots_touched(counts);
+    noted->is_quiet = true;
+    for (uint32_t i = 0; i < noted->touched; i++) {
+        uint64_t attempts = load(&counts->slots[i].attempts);
+        uint32_t others = ATTEMPTS_NOW(attempts) - (i == self);
+        noted->ever[i] = ATTEMPTS_EVER(attempts);
+        noted->is_quiet = noted->is_quiet && (others == 0 || load(&counts->slots[i].owner) == 0);
+    }
+}
+
+static bool was_quiet_since(const struct plimsoll_counts *counts, const struct attempts *noted) {
+    bool is_quiet = noted->is_quiet;
+    for (uint32_t i = 0; i < noted->touched && is_quiet; i++)
+        is_quiet = ATTEMPTS_EVER(load(&counts->slots[i].attempts)) == noted->ever[i];
+    return is_quiet && slots_touched(counts) == noted->touched;
+}
+
+/* The reservation stands, marked as tried: may it stay? */
+static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                                   const struct plimsoll_ceiling *ceiling) {
+    struct attempts noted;
+    enum plimsoll_verdict verdict = VERDICT_FITS;
+    if (plimsoll_ledger_used(counts, gpu) > ceiling->most_bytes) {
+        note_attempts(counts, slot, &noted);
+        if (plimsoll_ledger_used(counts, gpu) > ceiling->most_bytes)
+            verdict = was_quiet_since(counts, &noted) ? VERDICT_PAST : VERDICT_COLLIDED;
+    }
+    return is_current(ceiling) ? verdict : VERDICT_CHANGED;
+}
+
+void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
+    __atomic_fetch_add(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
+}
+
+enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                                              uint64_t bytes, const struct plimsoll_ceiling *ceiling) {
+    uint64_t *attempts = &counts->slots[slot].attempts;
+    /* More than the ceiling is refused unseen, which also keeps an absurd size from wrapping the word. */
+    if (bytes > ceiling->most_bytes)
+        return is_current(ceiling) ? VERDICT_PAST : VERDICT_CHANGED;
+    __atomic_fetch_add(attempts, ATTEMPT_BEGUN, __ATOMIC_SEQ_CST);
+    plimsoll_ledger_add(counts, slot, gpu, bytes);
+    enum plimsoll_verdict verdict = judge(counts, slot, gpu, ceiling);
+    if (verdict != VERDICT_FITS)
+        plimsoll_ledger_give_back(counts, slot, gpu, bytes);
+    __atomic_fetch_sub(attempts, ATTEMPT_SETTLED, __ATOMIC_SEQ_CST);
+    return verdict;
 }
 
 static void pause_ns(long duration_ns) {
@@ -65,17 +139,6 @@ static void pause_ns(long duration_ns) {
     } while ((now.tv_sec - start.tv_sec) * 1000000000L + (now.tv_nsec - start.tv_nsec) < duration_ns);
 }
 
-bool plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes,
-                             uint64_t line_bytes) {
-    uint64_t *own = &counts->slots[slot].used_bytes[gpu];
-    if (line_bytes == PLIMSOLL_NO_LINE) {
-        __atomic_fetch_add(own, bytes, __ATOMIC_SEQ_CST);
-        return true;
-    }
-    /* More than the line is refused unseen, which also keeps an absurd size from wrapping the word. */
-    return bytes <= line_bytes && try_reserve(counts, own, gpu, bytes, line_bytes);
-}
-
 static unsigned processes_below(const struct plimsoll_counts *counts, uint32_t end) {
     unsigned count = 0;
     for (uint32_t i = 0; i < end && i < PLIMSOLL_MAX_SLOTS; i++)
@@ -83,17 +146,11 @@ static unsigned processes_below(const struct plimsoll_counts *counts, uint32_t e
     return count;
 }
 
-bool plimsoll_ledger_retry(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes,
-                           uint64_t line_bytes) {
-    long turn_ns = (long)processes_below(counts, slot) * PAUSE_NS;
-    bool is_alone = processes_below(counts, __atomic_load_n(&counts->slots_touched, __ATOMIC_SEQ_CST)) <= 1;
-    int rounds = bytes > line_bytes ? 0 : is_alone ? ROUNDS_ALONE : ROUNDS;
-    for (int round = 0; round < rounds; round++) {
-        pause_ns(((long)PAUSE_NS << round) + turn_ns);
-        if (plimsoll_ledger_reserve(counts, slot, gpu, bytes, line_bytes))
-            return true;
-    }
-    return false;
+bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, unsigned round) {
+    if (round >= ROUNDS)
+        return false;
+    pause_ns(((long)PAUSE_NS << round) + (long)processes_below(counts, slot) * PAUSE_NS);
+    return true;
 }
 
 void plimsoll_ledger_give_back(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
@@ -134,6 +191,9 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
+    /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
+     * just comparing meets no number twice. */
+    __atomic_fetch_and(&counts->slots[slot].attempts, ~(uint64_t)UINT32_MAX, __ATOMIC_SEQ_CST);
     raise_touched(counts, (uint32_t)slot + 1);
     return slot;
 }

@@ -9,6 +9,21 @@
 
 #define PLIMSOLL_NO_LINE UINT64_MAX
 
+/* What a reservation is judged by: all words together may come to `most_bytes` (PLIMSOLL_NO_LINE: to
+ * anything), as long as `*generation` still is `seen`, the even number under which `most_bytes` was read. */
+struct plimsoll_ceiling {
+    uint64_t most_bytes;
+    const uint64_t *generation;
+    uint64_t seen;
+};
+
+enum plimsoll_verdict {
+    VERDICT_FITS,     /* reserved */
+    VERDICT_PAST,     /* it would pass the ceiling, also without what others are only trying */
+    VERDICT_COLLIDED, /* others were trying at the same moment: it may fit in a moment */
+    VERDICT_CHANGED   /* the limits changed meanwhile: read them again, and come again */
+};
+
 /* Claims a slot for `owner`: its own from before an exec, else a free one. Returns its index with all its
  * words 0 and `slots_touched` past it, or -1 when all are taken. */
 int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner);
@@ -16,15 +31,16 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner);
 /* What all processes together have reserved or hold on GPU `gpu`, saturating. */
 uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu);
 
-/* Adds `bytes` to the slot's word for `gpu` if all words together then stay within `line_bytes`; with
- * PLIMSOLL_NO_LINE always. False, with nothing added, if they would not. */
-bool plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes,
-                             uint64_t line_bytes);
+/* Adds `bytes` to the slot's word for `gpu` if the ceiling allows; unless VERDICT_FITS, nothing was added. */
+enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                                              uint64_t bytes, const struct plimsoll_ceiling *ceiling);
 
-/* After a refusal: tries again a few times in slot order, in case it was only a collision. Threads of one
- * process must come here one at a time. */
-bool plimsoll_ledger_retry(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes,
-                           uint64_t line_bytes);
+/* Adds `bytes` without a judgement: for memory that is there already. */
+void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes);
+
+/* The slot's turn after collision number `round`, counted from 0; false, at once, when there were enough.
+ * Threads of one process must come here one at a time. */
+bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, unsigned round);
 
 /* Takes `bytes` off the slot's own word. */
 void plimsoll_ledger_give_back(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes);

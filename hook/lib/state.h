@@ -45,15 +45,17 @@ struct plimsoll_gpu {
     char uuid[PLIMSOLL_UUID_BYTES]; /* written before `standing` is raised */
     unsigned char uuid_bytes[16];   /* the same as the driver tells it; likewise */
     uint64_t line_bytes;            /* atomic */
+    uint64_t granted_bytes;         /* atomic */
+    uint64_t excess_bytes;          /* atomic */
     uint64_t context_bytes;         /* atomic */
 };
 
-/* A process's contexts on one GPU. */
+/* A process's contexts on one GPU: the primary one, since created ones are holdings. */
 struct plimsoll_contexts {
-    uint64_t charged_bytes; /* context_lock */
-    unsigned alive;         /* context_lock; made or being made */
-    bool is_announced;      /* context_lock */
-    uint64_t primary;       /* atomic; the primary context while it lives, else 0 */
+    uint64_t charged_bytes; /* context_lock; for the primary context */
+    unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
+    bool is_announced; /* context_lock */
+    uint64_t primary;  /* atomic; the primary context while it lives, else 0 */
 };
 
 /* Devices whose index in `limits` is remembered; beyond it every call asks the driver. */

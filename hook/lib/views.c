@@ -4,27 +4,43 @@
 #include "attach.h"
 #include "charge.h"
 #include "driver.h"
-#include "ledger.h"
+#include "room.h"
 
-struct view {
+struct memory {
     uint64_t total_bytes;
     uint64_t used_bytes;
+    uint64_t free_bytes;
 };
 
-/* False: not under Plimsoll, or the container owns its GPUs, so the real numbers stand. */
-static bool view_of(int gpu, uint64_t real_total_bytes, struct view *view) {
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Free is what the program could allocate. Where the grant is the whole line, that is no more than the card
+ * itself has free: memory that belongs to nobody's line (the driver's, a program outside Plimsoll) is gone.
+ * Under overcommit the grant is only where asking begins, and the card's free memory is what others have left
+ * just now: what does not fit is waited for. A program that sizes its work by this number must not be told
+ * less than it can get, so there the line alone counts. */
+static struct memory memory_of(unsigned gpu, const struct memory *real) {
+    const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
+    uint64_t line_bytes = __atomic_load_n(&on->line_bytes, __ATOMIC_RELAXED);
+    bool is_overcommitted = __atomic_load_n(&on->granted_bytes, __ATOMIC_RELAXED) < line_bytes;
+    struct memory seen = {.total_bytes = least(line_bytes, real->total_bytes)};
+    seen.used_bytes = least(plimsoll_used(gpu), seen.total_bytes);
+    seen.free_bytes = seen.total_bytes - seen.used_bytes;
+    if (!is_overcommitted)
+        seen.free_bytes = least(seen.free_bytes, real->free_bytes);
+    return seen;
+}
+
+/* Replaces the card's figures; false: not under Plimsoll, or the container owns its GPUs, so they stand. */
+static bool narrow(int gpu, struct memory *real) {
     if (gpu == GPU_NONE)
         return false;
     plimsoll_refresh();
     if (plimsoll_is_whole())
         return false;
-    *view = (struct view){0};
-    if (gpu == GPU_UNLISTED)
-        return true;
-    uint64_t line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED);
-    uint64_t used_bytes = plimsoll_ledger_used(plimsoll.counts, (unsigned)gpu);
-    view->total_bytes = line_bytes < real_total_bytes ? line_bytes : real_total_bytes;
-    view->used_bytes = used_bytes < view->total_bytes ? used_bytes : view->total_bytes;
+    *real = gpu == GPU_UNLISTED ? (struct memory){0} : memory_of((unsigned)gpu, real);
     return true;
 }
 
@@ -35,11 +51,13 @@ static bool is_limited(void) {
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-    struct view view;
     CUresult result = REAL(cuMemGetInfo_v2)(free, total);
-    if (result == CUDA_SUCCESS && is_limited() && view_of(plimsoll_gpu_of_current(), *total, &view)) {
-        *total = view.total_bytes;
-        *free = view.total_bytes - view.used_bytes;
+    if (result != CUDA_SUCCESS || !is_limited())
+        return result;
+    struct memory seen = {.total_bytes = *total, .free_bytes = *free};
+    if (narrow(plimsoll_gpu_of_current(), &seen)) {
+        *total = seen.total_bytes;
+        *free = seen.free_bytes;
     }
     return result;
 }
@@ -50,28 +68,34 @@ static unsigned clamped(uint64_t bytes) {
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
-    struct view view;
     CUresult result = REAL(cuMemGetInfo)(free, total);
-    if (result == CUDA_SUCCESS && is_limited() && view_of(plimsoll_gpu_of_current(), *total, &view)) {
-        *total = clamped(view.total_bytes);
-        *free = clamped(view.total_bytes - view.used_bytes);
+    if (result != CUDA_SUCCESS || !is_limited())
+        return result;
+    struct memory seen = {.total_bytes = *total, .free_bytes = *free};
+    if (narrow(plimsoll_gpu_of_current(), &seen)) {
+        *total = clamped(seen.total_bytes);
+        *free = clamped(seen.free_bytes);
     }
     return result;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
-    struct view view;
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, dev);
-    if (result == CUDA_SUCCESS && is_limited() && view_of(plimsoll_gpu_of_device(dev), *bytes, &view))
-        *bytes = view.total_bytes;
+    if (result != CUDA_SUCCESS || !is_limited())
+        return result;
+    struct memory seen = {.total_bytes = *bytes};
+    if (narrow(plimsoll_gpu_of_device(dev), &seen))
+        *bytes = seen.total_bytes;
     return result;
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
-    struct view view;
     CUresult result = REAL(cuDeviceTotalMem)(bytes, dev);
-    if (result == CUDA_SUCCESS && is_limited() && view_of(plimsoll_gpu_of_device(dev), *bytes, &view))
-        *bytes = clamped(view.total_bytes);
+    if (result != CUDA_SUCCESS || !is_limited())
+        return result;
+    struct memory seen = {.total_bytes = *bytes};
+    if (narrow(plimsoll_gpu_of_device(dev), &seen))
+        *bytes = clamped(seen.total_bytes);
     return result;
 }
 
@@ -86,35 +110,38 @@ static int gpu_of_handle(nvmlDevice_t device) {
     return plimsoll_gpu_of_uuid_text(uuid);
 }
 
+/* By its definition `used` contains what is reserved: total and free are the container's, and the rest is
+ * used.
+ */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    struct view view;
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
     if (result != NVML_SUCCESS || plimsoll_depth > 0)
         return result;
     if (plimsoll_map_files() == STANDING_UNKNOWN)
         return NVML_ERROR_NOT_READY;
-    if (is_limited() && view_of(gpu_of_handle(device), memory->total, &view)) {
-        memory->total = view.total_bytes;
-        memory->used = view.used_bytes;
-        memory->free = view.total_bytes - view.used_bytes;
+    struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
+    if (is_limited() && narrow(gpu_of_handle(device), &seen)) {
+        memory->total = seen.total_bytes;
+        memory->used = seen.total_bytes - seen.free_bytes;
+        memory->free = seen.free_bytes;
     }
     return result;
 }
 
-/* The second version's parts sum up to its total: what the driver keeps for itself is not this container's.
+/* The second version's parts sum up to its total: `reserved` is what the card lacks for the rest of the line.
  */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    struct view view;
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     if (result != NVML_SUCCESS || plimsoll_depth > 0)
         return result;
     if (plimsoll_map_files() == STANDING_UNKNOWN)
         return NVML_ERROR_NOT_READY;
-    if (is_limited() && view_of(gpu_of_handle(device), memory->total, &view)) {
-        memory->total = view.total_bytes;
-        memory->reserved = 0;
-        memory->used = view.used_bytes;
-        memory->free = view.total_bytes - view.used_bytes;
+    struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
+    if (is_limited() && narrow(gpu_of_handle(device), &seen)) {
+        memory->total = seen.total_bytes;
+        memory->reserved = seen.total_bytes - seen.used_bytes - seen.free_bytes;
+        memory->used = seen.used_bytes;
+        memory->free = seen.free_bytes;
     }
     return result;
 }

@@ -32,6 +32,10 @@ class Line:
     uuid: str
     line_bytes: int
     context_bytes: int = 0
+    granted_bytes: int | None = None
+    """None: the whole line, as where nothing is overcommitted."""
+    excess_bytes: int = 0
+    is_wanted: bool = False
 
 
 def limits_of(lines: list[Line], *, flags: int = 0, generation: int = 2) -> Limits:
@@ -46,7 +50,10 @@ def limits_of(lines: list[Line], *, flags: int = 0, generation: int = 2) -> Limi
     )
     for gpu, line in zip(limits.gpus, lines, strict=False):
         gpu.uuid = line.uuid.encode()
-        gpu.line_bytes = gpu.granted_bytes = line.line_bytes
+        gpu.line_bytes = line.line_bytes
+        gpu.granted_bytes = line.line_bytes if line.granted_bytes is None else line.granted_bytes
+        gpu.excess_bytes = line.excess_bytes
+        gpu.is_wanted = line.is_wanted
         gpu.context_bytes = line.context_bytes
         gpu.limit_pct = 100
     return limits

@@ -72,3 +72,14 @@ def test_what_is_granted_never_passes_the_line(books: Path) -> None:
     """Whatever sizes several processes take and give back at once, the sum granted stays within the line."""
     (most,) = _run(books, "line", "5000")
     assert 0 < most <= 1000
+
+
+def test_of_two_that_want_all_exactly_one_gets_it(books: Path) -> None:
+    """Two reservations that fit one at a time, begun at the same instant, never both fail nor both stand."""
+    assert _run(books, "both", "500") == [500]
+
+
+def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> None:
+    """Once the line is lowered and the words are summed, nobody comes to hold more than line or sum."""
+    (above,) = _run(books, "sink", "300")
+    assert above > 0  # the race was there to be lost

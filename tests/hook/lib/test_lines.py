@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import FLAG_WHOLE_GPUS
+from plimsoll.layout import FLAG_WHOLE_GPUS, LIMITS_NAME, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
 
@@ -94,14 +94,15 @@ def test_odd_sizes_do_not_add_up_past_the_line(
 
 
 def test_a_declaration_that_is_no_multiple_of_a_block_can_be_used_up(
-    program: Program, node: Node, asker: Path, container: Container, lines: list[Line]
+    node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
     """Whoever declares 100 MB gets 100 MB in one piece, and nothing more but what costs nothing."""
     container.rewrite([Line(line.uuid, 100_000_000) for line in lines])
-    assert program.ask("alloc cuMemAlloc_v2 100000000")[0] == SUCCESS
-    assert program.ask("info") == [SUCCESS, 0, 100_000_000]
-    assert program.alloc(1)[0] == program.alloc(2)[0] == OUT_OF_MEMORY
-    with node.run(asker, container.environment) as other:
+    with node.run(asker, container.environment) as program, node.run(asker, container.environment) as other:
+        program.start()
+        assert program.ask("alloc cuMemAlloc_v2 100000000")[0] == SUCCESS
+        assert program.ask("info") == [SUCCESS, 0, 100_000_000]
+        assert program.alloc(1)[0] == program.alloc(2)[0] == OUT_OF_MEMORY
         other.start()
 
 
@@ -194,34 +195,95 @@ def test_whole_gpus_are_counted_and_not_limited(
 
 
 def test_a_context_costs_what_was_measured(program: Program, container: Container) -> None:
-    """The first context on a GPU is charged once, and given back with the last."""
+    """Every context is charged while it lives: a created one each time, the primary one once."""
     assert program.ask("retain 0") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
     result, context = program.ask("create 0")
     assert result == SUCCESS
-    assert container.used_bytes() == 64 * MIB
+    assert container.used_bytes() == 128 * MIB
     assert program.ask(f"destroy {context}") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
     assert program.ask("release 0") == [SUCCESS]
     assert container.used_bytes() == 64 * MIB
     assert program.ask("release 0") == [SUCCESS]
     assert container.used_bytes() == 0
 
 
-def test_a_context_measured_later_is_charged_then(
+def test_a_context_measured_later_is_not_charged_twice(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """What a living context costs is counted as soon as `limits` tells it, and what it costs less is given back."""
+    """A context older than its measurement stands in the excess, and so not in its process's word; a new one does."""
     container.write(limits_of([replace(line, context_bytes=0) for line in lines]))
     with node.run(asker, container.environment) as program:
         program.start()
         assert container.used_bytes() == 0
-        container.rewrite(lines)
+        container.rewrite([replace(line, excess_bytes=64 * MIB) for line in lines])
         assert program.alloc(300)[0] == OUT_OF_MEMORY
         assert program.alloc(128)[0] == SUCCESS
-        assert container.used_bytes() == node.held_bytes({program.pid}) == 192 * MIB
-        container.rewrite([replace(line, context_bytes=32 * MIB) for line in lines])
-        assert program.ask("info") == [SUCCESS, 160 * MIB, 320 * MIB]
+        assert container.used_bytes() == 128 * MIB
+        assert program.ask("info") == [SUCCESS, 128 * MIB, 320 * MIB]
+        result, context = program.ask("create 0")
+        assert result == SUCCESS
+        assert container.used_bytes() == 192 * MIB
+        container.rewrite([replace(line, excess_bytes=64 * MIB, context_bytes=MIB) for line in lines])
         assert program.ask("reset 0") == [SUCCESS]
+        assert container.used_bytes() == 64 * MIB
+        assert program.ask(f"destroy {context}") == [SUCCESS]
         assert container.used_bytes() == 0
+
+
+@pytest.mark.parametrize("excess_bytes", [400 * MIB, 1 << 62, 2**64 - 1])
+def test_an_excess_beyond_the_line_leaves_nothing(
+    program: Program, container: Container, lines: list[Line], excess_bytes: int
+) -> None:
+    """However much NVML shows past the words, nothing wraps: nothing is free, and nothing more is given."""
+    container.rewrite([replace(line, excess_bytes=excess_bytes) for line in lines])
+    for bytes_ in (1, 5 * MIB // 4, 32 * MIB, 2**64 - 1):
+        assert program.ask(f"alloc cuMemAlloc_v2 {bytes_}")[0] == OUT_OF_MEMORY
+    assert program.ask("info") == [SUCCESS, 0, 320 * MIB]
+    container.rewrite(lines)
+    assert program.alloc(256)[0] == SUCCESS
+
+
+def test_a_grant_above_the_line_is_worth_no_more(
+    program: Program, container: Container, lines: list[Line]
+) -> None:
+    """The lower of line and grant holds."""
+    container.rewrite([replace(line, granted_bytes=1024 * MIB) for line in lines])
+    assert program.alloc(257)[0] == OUT_OF_MEMORY
+    assert program.alloc(256)[0] == SUCCESS
+
+
+def test_a_line_that_sinks_under_hammering_holds_once_it_is_audited(
+    program: Program, node: Node, asker: Path, container: Container, lines: list[Line]
+) -> None:
+    """After the line was lowered and the words were summed, the book never holds more than sum or line."""
+    low_bytes, audits = 128 * MIB, []
+    with node.run(asker, container.environment) as other:
+        other.start()
+        for hammering in (program, other):
+            hammering.tell(f"hammer 30000 {90 * MIB}")
+        for _ in range(30):
+            container.rewrite([replace(line, line_bytes=low_bytes) for line in lines])
+            audits.append(container.used_bytes())
+            for _ in range(3):
+                assert node.held_bytes({program.pid, other.pid}) <= max(audits[-1], low_bytes)
+            container.rewrite(lines)
+        assert all(made > 0 for hammering in (program, other) for made in map(int, hammering.answer()))
+    assert max(audits) > 128 * MIB
+    assert container.used_bytes() == 128 * MIB
+
+
+def test_a_broker_that_died_while_writing_does_not_hang_the_program(
+    program: Program, container: Container
+) -> None:
+    """Half-written limits leave the last ones in force, with refusals and grants as before."""
+    with (container.limits_dir / LIMITS_NAME).open("r+b", buffering=0) as file:
+        for generation in (3, 7):
+            file.seek(Limits.generation.offset)
+            file.write(generation.to_bytes(8, "little"))
+            assert program.alloc(1024)[0] == OUT_OF_MEMORY
+            assert program.alloc(64)[0] == SUCCESS
 
 
 def test_a_context_past_the_line_is_refused(
@@ -254,7 +316,7 @@ def test_a_destroyed_context_gives_back_its_memory_alone(
     assert program.alloc(100)[0] == SUCCESS
     _, context = program.ask("create 0")
     assert program.alloc(50)[0] == SUCCESS
-    assert container.used_bytes() == 214 * MIB
+    assert container.used_bytes() == 278 * MIB
     assert program.ask(f"destroy {context}") == [SUCCESS]
     assert container.used_bytes() == node.held_bytes({program.pid}) == 164 * MIB
 
