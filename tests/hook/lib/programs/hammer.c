@@ -157,7 +157,7 @@ static void fork_without_cuda(void) {
         fprintf(stderr, "hammer: a forked child ended with %d\n", status);
         _exit(3);
     }
-    usleep(50000); /* each took a slot, and the broker clears the dead one by one */
+    usleep(250000); /* each took a slot, and the broker clears the dead one by one */
 }
 
 /* The same process, another image, with something still held. */
