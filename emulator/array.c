@@ -55,6 +55,7 @@ static CUresult make_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, 
     CUarray array = object_new(OBJECT_ARRAY, sizeof *array);
     if (!array)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    context = context->owner;
     array->context = context;
     array->form = *form;
     array->base = base;

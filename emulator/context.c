@@ -30,11 +30,10 @@ CUcontext context_current(void) {
 }
 
 bool context_activate(CUcontext context) {
-    if (!book_charge(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes))
+    if (!book_charge(&driver.book, context->gpu, context->own_bytes))
         return false;
     book_count_context(&driver.book, context->gpu, 1);
-    book_note(&driver.book, context->gpu, BOOK_CONTEXTS,
-              (int64_t)driver.book.node.gpus[context->gpu].context_bytes);
+    book_note(&driver.book, context->gpu, BOOK_CONTEXTS, (int64_t)context->own_bytes);
     context->charged = true;
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
     context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
@@ -61,10 +60,9 @@ void context_deactivate(CUcontext context) {
     array_unmap_all(context);
     memory_free_all(context);
     if (context->charged) {
-        book_refund(&driver.book, context->gpu, driver.book.node.gpus[context->gpu].context_bytes);
+        book_refund(&driver.book, context->gpu, context->own_bytes);
         book_count_context(&driver.book, context->gpu, -1);
-        book_note(&driver.book, context->gpu, BOOK_CONTEXTS,
-                  -(int64_t)driver.book.node.gpus[context->gpu].context_bytes);
+        book_note(&driver.book, context->gpu, BOOK_CONTEXTS, -(int64_t)context->own_bytes);
     }
     context->charged = false;
     context->uses = 0;
@@ -78,6 +76,8 @@ CUcontext context_make(CUdevice device, unsigned flags) {
         return NULL;
     context->device = device;
     context->gpu = driver.gpus[device];
+    context->own_bytes = driver.book.node.gpus[context->gpu].context_bytes;
+    context->owner = context;
     context->flags = flags;
     context->id = ++last_id;
     context->next = first;

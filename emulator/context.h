@@ -16,6 +16,9 @@ struct CUctx_st {
     unsigned attached; /* cuCtxAttach calls that are not detached */
     unsigned peers;    /* devices with peer access enabled, one bit each */
     bool charged;      /* its own memory stands in the book */
+    size_t own_bytes;
+    CUgreenCtx green; /* the green context that this one is the other face of; NULL = none */
+    CUcontext owner;  /* of what is allocated in it: the primary context for a green one, else itself */
     unsigned flags;
     unsigned long long id;
     CUstream legacy;  /* the default stream */
@@ -35,6 +38,8 @@ void context_deactivate(CUcontext context);
 void context_discard(CUcontext context);
 /* Retains a device's primary context, as cuDevicePrimaryCtxRetain does. */
 CUresult context_retain(CUcontext *context, CUdevice device);
+/* Ends one retain; the last one deactivates, after all work is done. */
+void context_let_go(CUcontext primary);
 /* The calling thread's current context; NULL = none. May name one that has been destroyed. */
 CUcontext context_current(void);
 /* All contexts, primary ones included, linked by `next`. */

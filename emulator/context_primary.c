@@ -27,6 +27,15 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     return entered ? entered : driver_leave(context_retain(context, device));
 }
 
+void context_let_go(CUcontext context) {
+    if (context->uses > 1)
+        context->uses--;
+    else if (context->uses) {
+        work_finish_context(context);
+        context_deactivate(context);
+    }
+}
+
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     CUresult entered = driver_enter();
     if (entered)
@@ -36,11 +45,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     CUcontext context = driver.primaries[device];
     if (!context || !context->uses)
         return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    if (context->uses == 1) {
-        work_finish_context(context);
-        context_deactivate(context);
-    } else
-        context->uses--;
+    context_let_go(context);
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -166,6 +166,7 @@ static bool take_large(struct allocation *allocation) {
 }
 
 CUresult memory_allocate(CUcontext context, enum memory_kind kind, size_t bytes, uint64_t *base) {
+    context = context->owner;
     struct allocation allocation = {
         .size = bytes, .kind = kind, .context = context, .gpu = context->gpu, .device = context->device};
     if (!make_room())

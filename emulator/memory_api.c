@@ -116,7 +116,7 @@ static CUresult allocate_host(CUcontext context, void **pointer, size_t bytes, u
     struct allocation allocation = {.base = memory_back(bytes),
                                     .size = bytes,
                                     .kind = MEMORY_HOST,
-                                    .context = context,
+                                    .context = context->owner,
                                     .gpu = context->gpu,
                                     .device = context->device,
                                     .flags = flags};
@@ -168,7 +168,7 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
     struct allocation allocation = {.base = (uint64_t)(uintptr_t)pointer,
                                     .size = bytes,
                                     .kind = MEMORY_REGISTERED,
-                                    .context = context,
+                                    .context = context->owner,
                                     .gpu = context->gpu,
                                     .device = context->device,
                                     .flags = flags};

@@ -38,7 +38,7 @@ CUresult module_load(CUcontext context, const void *image, size_t image_bytes, C
     CUmodule module = object_new(OBJECT_MODULE, sizeof *module);
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    module->context = context;
+    module->context = context->owner;
     module->ptx = module_ptx_of(image);
     module->image_bytes = image_bytes;
     if (!module_is_lazy() && !module_require(module)) {

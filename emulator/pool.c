@@ -105,7 +105,7 @@ uint64_t pool_take(CUmemoryPool pool, CUcontext context, size_t size) {
     size_t bytes = memory_round_up(size, ALIGNMENT);
     struct allocation allocation = {.size = size,
                                     .kind = MEMORY_POOLED,
-                                    .context = context,
+                                    .context = context->owner,
                                     .gpu = pool->gpu,
                                     .device = pool->device,
                                     .pool = pool};

@@ -83,13 +83,17 @@ void stream_free_all(CUcontext context) {
     context->legacy = NULL;
 }
 
-static CUresult create(CUcontext context, CUstream *result, unsigned flags, int priority) {
-    if (!result || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
-        return CUDA_ERROR_INVALID_VALUE;
+CUstream stream_make(CUcontext context, unsigned flags, int priority) {
     priority = priority > LEAST_PRIORITY      ? LEAST_PRIORITY
                : priority < GREATEST_PRIORITY ? GREATEST_PRIORITY
                                               : priority;
-    *result = link_new(context, flags, priority);
+    return link_new(context, flags, priority);
+}
+
+static CUresult create(CUcontext context, CUstream *result, unsigned flags, int priority) {
+    if (!result || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
+        return CUDA_ERROR_INVALID_VALUE;
+    *result = stream_make(context, flags, priority);
     return *result ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -27,6 +27,8 @@ struct CUstream_st {
 };
 
 CUstream stream_new(CUcontext context, unsigned flags, int priority);
+/* A stream among those of its context; NULL without host memory. Any priority will do. */
+CUstream stream_make(CUcontext context, unsigned flags, int priority);
 /* The stream meant by a handle in the current context: 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included.
  * NULL where there is none. */
 CUstream stream_of(CUcontext context, CUstream handle);

@@ -48,9 +48,12 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
 }
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green) {
+    CUresult result = cuStreamGetCtx(stream, context);
     if (green)
-        *green = NULL;
-    return cuStreamGetCtx(stream, context);
+        *green = result == CUDA_SUCCESS ? (*context)->green : NULL;
+    if (green && *green)
+        *context = NULL;
+    return result;
 }
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
