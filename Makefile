@@ -82,7 +82,7 @@ bench-hook-memory: native ## what the memory line costs an allocation, a launch,
 	@$(PYTHON) -m bench.hook_memory
 
 .PHONY: bench-convgpu
-bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed
+bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed, and in small on the emulator
 	@$(PYTHON) -m bench.convgpu
 
 .PHONY: bench
