@@ -107,17 +107,6 @@ CUresult cuMemRelease(PHYSICAL handle) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *props, PHYSICAL handle) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    const struct physical *physical = vmm_physical(handle);
-    if (!physical || !props)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *props = physical->props;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 static uint64_t reserve_aligned(size_t size, size_t alignment) {
     if (size > SIZE_MAX - alignment)
         return 0;

@@ -61,3 +61,15 @@ CUresult cuMemImportFromShareableHandle(PHYSICAL *handle, void *shareable, CUmem
     *handle = (PHYSICAL)(uintptr_t)physical;
     return driver_leave(CUDA_SUCCESS);
 }
+
+/* Of an imported handle as of an own one. */
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *props, PHYSICAL handle) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    const struct physical *physical = vmm_physical(handle);
+    if (!physical || !props)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *props = physical->props;
+    return driver_leave(CUDA_SUCCESS);
+}
