@@ -1,0 +1,79 @@
+"""A local pod's new line: checked against the ledger, in force at once, and known to the next placer."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from placer.core.resize import NotNowError
+from placer.local.frontend import LocalFrontEnd, Placed
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.errors import InputError
+from plimsoll.names import PodUid
+from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize
+from tests.placer.arrivals import PATIENCE_S
+from tests.placer.local.world import BUSY, World, gpu_of, idle_report, pod, world
+
+HOLD = [BUSY, "--memory", "512Mi", "--hold-seconds", "1000"]
+
+
+async def placed(front_end: LocalFrontEnd, name: str, memory: str) -> PodUid:
+    """A running pod."""
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await front_end.submit(pod(name, HOLD, memory))
+    assert isinstance(answer, Placed), answer
+    return answer.pod
+
+
+async def line_gib(here: World, uid: PodUid) -> float:
+    """The line that the broker holds a pod to."""
+    async with BrokerClient(here.nodes[0].broker_root) as client:
+        uses = (await client.describe()).containers
+    return next(use.container.lines[0].line_bytes / GIB for use in uses if use.pod == uid)
+
+
+def counted_gib(here: World, uid: PodUid) -> float:
+    """What the ledger counts it for."""
+    booking = here.decider.ledger.booking(uid)
+    assert booking is not None
+    return booking.grants[0].line_bytes / GIB
+
+
+async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
+    tmp_path: Path, valkey: EmbeddedServer
+) -> None:
+    """Raised and lowered within what promises leave; past it, refused, and nothing has changed."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        await here.tell(idle_report("n1", 2))
+        uid = await placed(front_end, "p", "2Gi")
+        await placed(front_end, "neighbour", "10Gi")
+        answer = await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
+        assert (answer.before, answer.lines) == ({gpu_of("n1"): 2 * GIB}, {gpu_of("n1"): 13 * GIB})
+        assert (await line_gib(here, uid), counted_gib(here, uid)) == (13, 13)
+        with pytest.raises(InputError, match="gpu-memory: '14Gi' does not fit"):
+            await front_end.resize(Resize(pod="p", gpu_memory="14Gi"))
+        with pytest.raises(InputError, match="is the line that it has already"):
+            await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
+        await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
+        assert (await line_gib(here, uid), counted_gib(here, uid)) == (1, 1)
+        assert front_end.has("default", "p")
+        await front_end.end(uid)
+        assert not front_end.has("default", "p")
+
+
+async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """It is put off, and the ledger goes on counting the line that may hold."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        await here.tell(idle_report("n1", 2))
+        uid = await placed(front_end, "p", "2Gi")
+        (here.nodes[0].broker_root / "broker.sock").rename(tmp_path / "hidden")
+        front_end_broker = front_end._brokers[here.nodes[0].name]  # noqa: SLF001 - an idle connection would serve
+        await front_end_broker.close()
+        with pytest.raises(NotNowError, match=r"did not .*; ask again"):
+            await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
+        assert counted_gib(here, uid) == 2
+        (tmp_path / "hidden").rename(here.nodes[0].broker_root / "broker.sock")
+        await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
+        assert counted_gib(here, uid) == 1
