@@ -14,8 +14,10 @@ from pathlib import Path
 
 import nats
 
-from plimsoll.cli.local_cluster import PROGRAMS, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.local_cluster import HOOK_LIBRARY, PROGRAMS, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.embedded import EmbeddedServer
 from plimsoll.events import Report, decode_event, decode_report
+from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import NodeName
 from plimsoll.quantity import GIB
 from plimsoll.subjects import STREAM
@@ -36,6 +38,7 @@ class KubeCluster:
     local: LocalCluster
     api: ApiServer
     namespace: str
+    placer: EmbeddedServer
     programs: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def load(self, node: NodeName, gpu: int, memory: str, *options: str) -> asyncio.subprocess.Process:
@@ -45,6 +48,33 @@ class KubeCluster:
             *("--device", str(gpu), "--memory", memory, "--hold-seconds", "600", *options),
             env={**os.environ, **self.local.node_environment(node)},
             stdout=asyncio.subprocess.DEVNULL,
+        )
+        self.programs.append(process)
+        return process
+
+    async def start_in(
+        self, name: str, place: tuple[str, str], memory: str, *options: str
+    ) -> asyncio.subprocess.Process:
+        """Start a pod's program where it was bound, as the kubelet and the container runtime would."""
+        uid = (await self.pods())[name]["metadata"]["uid"]
+        node = NodeName(place[0])
+        root = self.local.broker_root(node)
+
+        async def laid_out() -> bool:
+            return await asyncio.to_thread((root / "limits" / uid / "main" / "limits").exists)
+
+        await until(laid_out)
+        process = await asyncio.create_subprocess_exec(
+            *(str(PROGRAMS / "busy"), "--memory", memory, *options),
+            env={
+                **os.environ,
+                **self.local.node_environment(node),
+                "LD_PRELOAD": str(HOOK_LIBRARY),
+                "CUDA_VISIBLE_DEVICES": place[1],
+                LIMITS_DIR_VARIABLE: str(root / "limits" / uid / "main"),
+                COUNTS_DIR_VARIABLE: str(root / "counts" / uid / "main"),
+            },
+            stdout=asyncio.subprocess.PIPE,
         )
         self.programs.append(process)
         return process
@@ -165,8 +195,8 @@ async def kube_cluster(
         EmulatedNode(name, gpus, settings, {"kubeconfig": kubeconfig, "node": name}) for name in NODES
     )
     async with LocalCluster(directory, nodes) as local:
-        await local.placer(kubeconfig=kubeconfig, kubernetes="on")
-        cluster = KubeCluster(local, api, namespace)
+        placer = await local.placer(kubeconfig=kubeconfig, kubernetes="on")
+        cluster = KubeCluster(local, api, namespace, placer)
         try:
             await until(lambda: _advertised(api))
             yield cluster

@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.local_cluster import HOOK_LIBRARY, PROGRAMS
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import NodeName
 from tests.e2e.cluster import KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer
@@ -18,28 +15,8 @@ from tests.servers.waiting import until
 async def _run_in(
     cluster: KubeCluster, name: str, place: tuple[str, str], memory: str
 ) -> tuple[int, list[str]]:
-    """Start a pod's program where it was bound, as the kubelet and the container runtime would."""
-    uid = (await cluster.pods())[name]["metadata"]["uid"]
-    node = NodeName(place[0])
-    root = cluster.local.broker_root(node)
-
-    async def laid_out() -> bool:
-        return await asyncio.to_thread((root / "limits" / uid / "main" / "limits").exists)
-
-    await until(laid_out)
-    environment = {
-        **os.environ,
-        **cluster.local.node_environment(node),
-        "LD_PRELOAD": str(HOOK_LIBRARY),
-        "CUDA_VISIBLE_DEVICES": place[1],
-        LIMITS_DIR_VARIABLE: str(root / "limits" / uid / "main"),
-        COUNTS_DIR_VARIABLE: str(root / "counts" / uid / "main"),
-    }
-    program = await asyncio.create_subprocess_exec(
-        *(str(PROGRAMS / "busy"), "--memory", memory, "--iterations", "3"),
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    """Run a pod's program where it was bound: its exit code and output."""
+    program = await cluster.start_in(name, place, memory, "--iterations", "3")
     output, _ = await program.communicate()
     assert program.returncode is not None
     return program.returncode, output.decode().splitlines()
