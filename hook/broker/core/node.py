@@ -228,8 +228,8 @@ class Node:
         record = self._records[request.pod] = Record(pod=request)
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
-        # The record of a resized pod is saved with the announcement, see `resizes`.
         enrolments = self._enrol(request)
+        # The record of a resized pod is saved with the announcement, see `resizes`.
         instructions = [
             *self._lay_out(request),
             *(map(self._survey, resized) if resized else (SaveRecord(record),)),
