@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from monitor.core.lifecycle import Fact
-from monitor.core.measured import concerns_broker, measured
+from monitor.core.measured import measured
 from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.brokerwire import Measured
 from plimsoll.errors import PlimsollError
@@ -52,9 +52,9 @@ class Acknowledger:
 class Measurer:
     """Tells the broker what NVML shows; `run` it as a task, and tell it `looked` after each turn.
 
-    The first look is always sent, so that a broker knows what its GPUs can hold, and the last after one that
-    concerned it, so that it knows what ended; in between only looks that concern it. So a node without a broker is
-    asked for it once.
+    Every look is sent, also where no task is hooked: a broker that has just started must know what its GPUs can hold
+    before it lets anybody allocate on a node that overcommits. Where there is none, that is a look for its socket
+    once a second.
     """
 
     def __init__(self, root: Path, away_s: float, presence: Callable[[bool], None]) -> None:
@@ -68,18 +68,14 @@ class Measurer:
         self._client = BrokerClient(root, timeout_s=away_s)
         self._presence = presence
         self._newest: Measured | None = None
-        self._concerned = True
         self._wakened = asyncio.Event()
 
     def looked(self, gpus: tuple[Gpu, ...], _: tuple[Fact, ...]) -> None:
         """A turn ended with these GPUs; none means that they could not be read, which tells nothing."""
         if not gpus:
             return
-        newest = measured(gpus)
-        before, self._concerned = self._concerned, concerns_broker(newest)
-        if before or self._concerned:
-            self._newest = newest
-            self._wakened.set()
+        self._newest = measured(gpus)
+        self._wakened.set()
 
     async def run(self) -> None:
         """Tell for ever; a look that did not arrive is replaced by the next."""

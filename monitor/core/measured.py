@@ -18,11 +18,6 @@ def measured(gpus: Iterable[Gpu]) -> Measured:
     )
 
 
-def concerns_broker(look: Measured) -> bool:
-    """Whether any process is in a pod: without one, nothing can be held against anything."""
-    return any(process.pod is not None for process in look.processes)
-
-
 def _process(task: Task) -> MeasuredProcess:
     return MeasuredProcess(
         pid=task.pid,
