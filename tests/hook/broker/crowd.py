@@ -110,18 +110,11 @@ class Crowd:
             for gpu in self.usable:
                 self.carry_out(self.look(gpu))
 
-    def step_or_die(self, container: ContainerKey) -> None:
-        """One that was refused ends, as programs do that run out of memory."""
-        member = self.members[container]
-        if member.granted is not None and isinstance(self.answers[member.granted], Refuse):
-            self.end(container)
-        else:
-            self.step(container)
-
     def step(self, container: ContainerKey) -> None:
-        """Let one container that does not wait do its next thing; with none left, it ends."""
+        """Let one container that does not wait do its next thing; with none left, or refused, it ends."""
         member = self.members[container]
-        if not member.ops:
+        is_refused = member.granted is not None and isinstance(self.answers[member.granted], Refuse)
+        if not member.ops or is_refused:
             self.end(container)
             return
         gpu, size = member.ops[0]
