@@ -6,6 +6,7 @@
 #include "messages.h"
 #include "room.h"
 #include "say.h"
+#include "waiting.h"
 
 /* NVIDIA's driver hands out memory in blocks of 2 MiB: requests above half of one get blocks of their own,
  * smaller ones share (PyTorch's caching allocator builds on the same numbers). Without this rounding,
@@ -14,7 +15,7 @@
 #define SHARED_BYTES 0x100000u
 
 bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
-    *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE};
+    *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE, .is_patient = true};
     if (plimsoll_depth > 0)
         return false;
     enum plimsoll_standing standing = plimsoll_attach();
@@ -24,7 +25,7 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     return charge->is_counting;
 }
 
-static void count_denial(int gpu, uint64_t bytes, const char *function) {
+void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function) {
     __atomic_fetch_add(&plimsoll.counts->slots[plimsoll.slot].denied_count, 1, __ATOMIC_RELAXED);
     if (gpu == GPU_UNLISTED) {
         plimsoll_note("%s refused %llu bytes on a GPU this container was not given", function,
@@ -42,7 +43,7 @@ bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const ch
     bool fits = gpu == GPU_UNLISTED ? plimsoll_is_whole()
                                     : plimsoll_fit((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
     if (!fits)
-        count_denial(gpu, bytes - extra_bytes, function);
+        plimsoll_count_denial(gpu, bytes - extra_bytes, function);
     return fits;
 }
 
@@ -51,11 +52,33 @@ static void uncharge_gpu(int gpu, uint64_t bytes) {
         plimsoll_ledger_give_back(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes);
 }
 
+/* Told outside every lock, but for a sweep of what dies with a context. */
+static void uncharge_and_tell(int gpu, uint64_t bytes) {
+    uncharge_gpu(gpu, bytes);
+    if (gpu >= 0 && bytes > 0)
+        plimsoll_tell_freed((unsigned)gpu, bytes);
+}
+
+static bool reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
+    enum plimsoll_fit fit;
+    unsigned turn = 0, gpu = (unsigned)charge->gpu;
+    do
+        fit = plimsoll_fit(gpu, charge->bytes, extra_bytes);
+    while (fit == FIT_PAST_GRANT &&
+           plimsoll_wait_for_memory(gpu, charge->bytes - extra_bytes, turn++, charge->function));
+    if (fit != FIT_RESERVED)
+        plimsoll_count_denial(charge->gpu, charge->bytes - extra_bytes, charge->function);
+    return fit == FIT_RESERVED;
+}
+
 static CUresult reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes, uint64_t extra_bytes) {
     charge->gpu = gpu;
     charge->bytes = bytes;
     plimsoll_refresh();
-    if (gpu != GPU_NONE && !plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function))
+    bool fits = gpu == GPU_NONE || (gpu >= 0 && charge->is_patient
+                                        ? reserve_patiently(charge, extra_bytes)
+                                        : plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function));
+    if (!fits)
         return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;
     return CUDA_SUCCESS;
@@ -104,14 +127,14 @@ CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum p
                                        .gpu = (int16_t)charge->gpu,
                                        .kind = (uint8_t)kind};
     if (result != CUDA_SUCCESS)
-        uncharge_gpu(charge->gpu, charge->bytes);
+        uncharge_and_tell(charge->gpu, charge->bytes);
     else if (!plimsoll_holdings_put(&plimsoll.holdings, holding))
         plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
     return result;
 }
 
 void plimsoll_give_back(const struct plimsoll_holding *holding) {
-    uncharge_gpu(holding->gpu, holding->bytes);
+    uncharge_and_tell(holding->gpu, holding->bytes);
 }
 
 CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding) {

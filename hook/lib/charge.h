@@ -23,6 +23,7 @@ struct plimsoll_charge {
     uint64_t bytes;
     int gpu;          /* GPU_NONE: nothing is charged */
     bool is_counting; /* false: not under Plimsoll, or inside another hook */
+    bool is_patient;  /* may wait for memory; false where the caller's stream is capturing */
     CUresult refusal;
 };
 
@@ -50,8 +51,11 @@ bool plimsoll_adjust_blocks(struct plimsoll_charge *charge, uint64_t bytes);
 /* Off the books: what a holding was charged. */
 void plimsoll_give_back(const struct plimsoll_holding *holding);
 
-/* Adds `bytes` to this process's word if the line allows, where `extra_bytes` of them may stand past it; else
- * counts and tells the refusal. Goes by the limits as last read. */
+/* Counts and tells a refusal. */
+void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function);
+
+/* Never waits. Adds `bytes` to this process's word if the line allows, where `extra_bytes` of them may stand
+ * past it; else counts and tells the refusal. Goes by the limits as last read. */
 bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function);
 
 /* After a free: off the books, or back on them if the driver refused. */

@@ -8,6 +8,8 @@
 #include "driver.h"
 #include "attach.h"
 #include "messages.h"
+#include "room.h"
+#include "waiting.h"
 
 CUresult cuInit(unsigned int Flags) {
     struct plimsoll_charge charge;
@@ -115,6 +117,17 @@ static uint64_t swap_primary(int gpu, uint64_t context) {
     return gpu < 0 ? 0 : __atomic_exchange_n(&plimsoll.contexts[gpu].primary, context, __ATOMIC_ACQ_REL);
 }
 
+/* Reserved under the lock, so that two threads never ask for one context twice; waited for outside it. */
+static enum plimsoll_fit try_to_enter(unsigned gpu, uint64_t bytes) {
+    pthread_mutex_lock(&plimsoll.context_lock);
+    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
+    enum plimsoll_fit fit = here->alive > 0 ? FIT_RESERVED : plimsoll_fit(gpu, bytes, 0);
+    if (fit == FIT_RESERVED && here->alive++ == 0)
+        here->charged_bytes = bytes;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+    return fit;
+}
+
 /* A retain makes the context or finds it made; only the driver knows, and only afterwards. So each retain
  * enters, the first one charged, and all but the one that made the context leave again: the number alive
  * stays one, whatever order threads come in. */
@@ -122,13 +135,14 @@ static bool enter_primary(int gpu, const char *function) {
     if (gpu < 0)
         return gpu == GPU_NONE || plimsoll_charge_gpu(gpu, 0, 0, function);
     uint64_t bytes = context_bytes(gpu);
-    pthread_mutex_lock(&plimsoll.context_lock);
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    bool fits = here->alive > 0 || plimsoll_charge_gpu(gpu, bytes, 0, function);
-    if (fits && here->alive++ == 0)
-        here->charged_bytes = bytes;
-    pthread_mutex_unlock(&plimsoll.context_lock);
-    return fits;
+    enum plimsoll_fit fit;
+    unsigned turn = 0;
+    do
+        fit = try_to_enter((unsigned)gpu, bytes);
+    while (fit == FIT_PAST_GRANT && plimsoll_wait_for_memory((unsigned)gpu, bytes, turn++, function));
+    if (fit != FIT_RESERVED)
+        plimsoll_count_denial(gpu, bytes, function);
+    return fit == FIT_RESERVED;
 }
 
 static void leave_primary(int gpu) {

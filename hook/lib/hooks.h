@@ -80,7 +80,8 @@
     X(cuDeviceGetDefaultMemPool)                                                                             \
     X(cuDeviceGetMemPool)                                                                                    \
     X(cuDevicePrimaryCtxGetState)                                                                            \
-    X(cuStreamGetCtx)
+    X(cuStreamGetCtx)                                                                                        \
+    X(cuStreamIsCapturing)
 
 #define PLIMSOLL_NVML_CALLED(X) X(nvmlDeviceGetUUID)
 

@@ -27,6 +27,7 @@
         struct plimsoll_charge charge;                                                                       \
         if (!plimsoll_begin(&charge, #symbol))                                                               \
             return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
+        charge.is_patient = !plimsoll_is_capturing(hStream);                                                 \
         if (plimsoll_reserve(&charge, where, bytes))                                                         \
             return charge.refusal;                                                                           \
         CUresult result = REAL(symbol)(__VA_ARGS__);                                                         \

@@ -36,21 +36,27 @@ static int connect_to_broker(void) {
     return connection;
 }
 
-static bool send_message(struct plimsoll_message *message) {
-    int saved = errno;
+int plimsoll_ask(struct plimsoll_message *message) {
     message->magic = PLIMSOLL_MESSAGE_MAGIC;
     message->version = PLIMSOLL_VERSION;
     message->slot = plimsoll.slot;
     message->owner = plimsoll.owner;
     int connection = connect_to_broker();
-    bool is_sent = false;
-    if (connection >= 0) {
-        is_sent =
-            send(connection, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*message);
+    if (connection >= 0 &&
+        send(connection, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(*message)) {
         close(connection);
+        connection = -1;
     }
+    return connection;
+}
+
+static bool send_message(struct plimsoll_message *message) {
+    int saved = errno;
+    int connection = plimsoll_ask(message);
+    if (connection >= 0)
+        close(connection);
     errno = saved;
-    return is_sent;
+    return connection >= 0;
 }
 
 static bool is_attached(void) {
@@ -76,6 +82,13 @@ static void tell(struct plimsoll_message *message) {
 
 void plimsoll_tell_context(unsigned gpu) {
     struct plimsoll_message message = {.kind = PLIMSOLL_KIND_CONTEXT};
+    memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
+    tell(&message);
+}
+
+void plimsoll_tell_given_back(unsigned gpu, uint64_t bytes, uint64_t used_bytes) {
+    struct plimsoll_message message = {
+        .kind = PLIMSOLL_KIND_FREED, .requested_bytes = bytes, .used_bytes = used_bytes};
     memcpy(message.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(message.gpu_uuid));
     tell(&message);
 }

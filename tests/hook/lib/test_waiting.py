@@ -1,0 +1,166 @@
+"""Within its line but past what was granted, an allocation waits for the broker's answer instead of failing.
+
+The broker here is scripted, so that it can refuse, restart and say nothing; the real one has its own tests.
+"""
+
+import ctypes
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from plimsoll.layout import (
+    KIND_FREED,
+    KIND_GRANTED,
+    KIND_REFUSED,
+    KIND_WAIT,
+    MESSAGE_MAGIC,
+    SOCKET_NAME,
+    VERSION,
+    Message,
+)
+from tests.hook.lib.container import ANSWER_S, Container, Line
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Program
+
+
+class ScriptedBroker:
+    """Hears everything on `hook.sock`, and answers waits as the test says."""
+
+    def __init__(self, container: Container) -> None:
+        self._path = container.limits_dir / SOCKET_NAME
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(self._path))
+        self._listener.listen(64)
+        self._listener.settimeout(ANSWER_S)
+
+    def next(self, kind: int) -> tuple[Message, socket.socket]:
+        """The next message of a kind, past others, and its connection."""
+        while True:
+            connection, _ = self._listener.accept()
+            connection.settimeout(ANSWER_S)
+            message = Message.from_buffer_copy(connection.recv(ctypes.sizeof(Message)))
+            if message.kind == kind:
+                return message, connection
+            connection.close()
+
+    def close(self) -> None:
+        """Go away, as a broker does that restarts."""
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _answer(connection: socket.socket, kind: int, text: bytes = b"") -> None:
+    connection.send(bytes(Message(magic=MESSAGE_MAGIC, version=VERSION, kind=kind, text=text)))
+    connection.close()
+
+
+@pytest.fixture(name="broker")
+def _broker(container: Container) -> Iterator[ScriptedBroker]:
+    broker = ScriptedBroker(container)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(name="granted")
+def _granted(program: Program, container: Container, lines: list[Line]) -> list[Line]:
+    """The program's container was granted its context and 36 MiB of its 320 MiB."""
+    assert program.pid
+    granted = [replace(line, granted_bytes=100 * MIB) for line in lines]
+    container.rewrite(granted)
+    return granted
+
+
+def test_a_grant_lets_the_allocation_go_on(
+    broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
+) -> None:
+    """The wait says what it wants and where; nothing is reserved meanwhile; the grant ends it."""
+    program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
+    wait, connection = broker.next(KIND_WAIT)
+    assert (wait.requested_bytes, wait.used_bytes, wait.line_bytes) == (128 * MIB, 64 * MIB, 320 * MIB)
+    assert wait.gpu_uuid.decode() == granted[0].uuid
+    assert container.used_bytes() == 64 * MIB
+    container.rewrite(lines)
+    _answer(connection, KIND_GRANTED)
+    assert program.answer()[0] == str(SUCCESS)
+    assert container.used_bytes() == 192 * MIB
+
+
+def test_a_grant_that_another_took_is_asked_for_again(
+    broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
+) -> None:
+    """Granted and still without room, the allocation waits again; errno stays as it was."""
+    assert granted
+    program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
+    for _ in range(3):
+        _answer(broker.next(KIND_WAIT)[1], KIND_GRANTED)
+    _, connection = broker.next(KIND_WAIT)
+    container.rewrite(lines)
+    _answer(connection, KIND_GRANTED)
+    result, _, errno = program.answer()
+    assert (result, errno) == (str(SUCCESS), "77")
+
+
+def test_a_refusal_is_out_of_memory_with_its_reason(
+    broker: ScriptedBroker, program: Program, container: Container, granted: list[Line]
+) -> None:
+    """What would wait for ever fails as an allocation past the line does, and says why."""
+    assert granted
+    program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
+    _answer(broker.next(KIND_WAIT)[1], KIND_REFUSED, b"it waits for itself")
+    assert program.answer()[0] == str(OUT_OF_MEMORY)
+    assert "it waits for itself" in program.errors()
+    assert int(container.counts().slots[0].denied_count) == 1
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_past_the_line_nobody_is_asked(broker: ScriptedBroker, program: Program, granted: list[Line]) -> None:
+    """What no grant could allow is refused at once."""
+    assert broker
+    assert granted
+    assert program.alloc(257)[0] == OUT_OF_MEMORY
+
+
+def test_a_broker_that_restarts_is_asked_again(
+    broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
+) -> None:
+    """A wait outlives its broker."""
+    assert granted
+    program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
+    _, connection = broker.next(KIND_WAIT)
+    broker.close()
+    connection.close()
+    following = ScriptedBroker(container)
+    _, connection = following.next(KIND_WAIT)
+    container.rewrite(lines)
+    _answer(connection, KIND_GRANTED)
+    assert program.answer()[0] == str(SUCCESS)
+    following.close()
+
+
+def test_a_context_waits_too(
+    broker: ScriptedBroker, program: Program, container: Container, lines: list[Line]
+) -> None:
+    """A program that starts where nothing is free waits for its context's own memory."""
+    container.rewrite([replace(line, granted_bytes=0) for line in lines])
+    program.tell("retain 1")
+    wait, connection = broker.next(KIND_WAIT)
+    assert wait.requested_bytes == 64 * MIB
+    container.rewrite(lines)
+    _answer(connection, KIND_GRANTED)
+    assert program.answer() == [str(SUCCESS)]
+
+
+def test_a_free_is_told_where_somebody_waits(
+    broker: ScriptedBroker, program: Program, container: Container, lines: list[Line]
+) -> None:
+    """Only while `is_wanted` says so, each give-back is told with its bytes."""
+    _, first = program.alloc(100)
+    _, second = program.alloc(50)
+    assert program.ask(f"free cuMemFree_v2 {first}") == [SUCCESS]
+    container.rewrite([replace(line, is_wanted=True) for line in lines])
+    assert program.ask(f"free cuMemFree_v2 {second}") == [SUCCESS]
+    freed, connection = broker.next(KIND_FREED)
+    connection.close()
+    assert (freed.requested_bytes, freed.used_bytes) == (50 * MIB, 64 * MIB)
+    assert freed.gpu_uuid.decode() == lines[0].uuid
