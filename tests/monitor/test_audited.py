@@ -96,7 +96,7 @@ async def test_the_first_process_teaches_what_a_context_costs(tmp_path: Path, na
 
 
 async def test_a_program_that_clears_its_own_count_is_found_out(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """What it holds is counted all the same, from NVML; past the line it is told, once, with bytes and pod."""
+    """What it holds is counted all the same, from NVML; past the line it is refused more and told, once."""
     async with node(tmp_path, nats.url, reconcile_s=0.2) as one:
         await one.register(GIB)
         async with program(one.hooked) as liar:
@@ -107,6 +107,7 @@ async def test_a_program_that_clears_its_own_count_is_found_out(tmp_path: Path, 
             assert (violation.pod, violation.container, violation.gpu) == (POD, CONTAINER, GPU_0)
             assert (violation.used_bytes, violation.line_bytes) == (CONTEXT + 1280 * MIB, GIB)
             await until_true(lambda: one.counted_bytes == CONTEXT + 1280 * MIB)
+            await liar.do("refused 1")
         await until_true(lambda: one.counted_bytes == 0)
         assert len(await one.limits("violated")) == 1
 
