@@ -8,7 +8,7 @@ HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/
 HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) -shared -Wl,-soname,libplimsoll.so \
 	-Wl,-z,defs -Wl,-Bsymbolic -Wl,--version-script,$(HOOK)/exports.map $(HOOK_SOURCES)
 
-libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so
+libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so
 
 $(HOOK)/layout.h: plimsoll/layout.py
 	@mkdir -p $(@D)
@@ -31,3 +31,9 @@ $(HOOK)/libplimsoll.so: $(HOOK_NEEDS)
 $(HOOK)/against-cuda13.so: $(HOOK_NEEDS)
 	@echo "cc $@"
 	@$(HOOK_CC) -isystem $(CUDA13_INCLUDE) -o $@
+
+# And for the other machine that is supported, with its glibc 2.17: kept as the proof likewise.
+OTHER_TARGET := $(if $(filter aarch64,$(ARCH)),x86_64,aarch64)-linux-gnu.2.17
+$(HOOK)/other-machine.so: $(HOOK_NEEDS)
+	@echo "cc $@"
+	@$(subst $(ZIG_TARGET),$(OTHER_TARGET),$(HOOK_CC)) -isystem $(CUDA12_INCLUDE) -o $@

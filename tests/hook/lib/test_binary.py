@@ -13,9 +13,10 @@ from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.program import LIBRARY, ROOT
 
 
-@pytest.fixture(name="built", scope="module")
-def _built() -> Library:
-    return read_library(LIBRARY)
+@pytest.fixture(name="built", scope="module", params=[LIBRARY.name, "other-machine.so"])
+def _built(request: pytest.FixtureRequest) -> Library:
+    """The library for this machine, and the one for the other that is supported (x86-64, aarch64)."""
+    return read_library(LIBRARY.with_name(str(request.param)))
 
 
 def test_it_loads_on_every_supported_glibc(built: Library) -> None:
@@ -34,6 +35,15 @@ def test_it_needs_libc_alone(built: Library) -> None:
     """Loading the preload loads no driver, and no other library into programs that would not have it."""
     assert built.needed == {"libc.so.6"}
     assert not built.runs_at_load
+
+
+def test_both_supported_machines_are_built() -> None:
+    """One library is for x86-64, the other for aarch64, by the ELF headers' own word."""
+    machines = {
+        int.from_bytes(LIBRARY.with_name(name).read_bytes()[18:20], "little")
+        for name in (LIBRARY.name, "other-machine.so")
+    }
+    assert machines == {62, 183}
 
 
 def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
