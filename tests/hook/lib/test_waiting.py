@@ -116,7 +116,7 @@ def test_a_refusal_is_out_of_memory_with_its_reason(
 
 def test_past_the_line_nobody_is_asked(broker: ScriptedBroker, program: Program, granted: list[Line]) -> None:
     """What no grant could allow is refused at once."""
-    assert broker
+    assert broker is not None
     assert granted
     assert program.alloc(257)[0] == OUT_OF_MEMORY
 
