@@ -122,6 +122,7 @@ static void in_forked_child(void) {
     plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
     plimsoll.is_refreshing = false;
     plimsoll_holdings_reset(&plimsoll.holdings);
+    plimsoll_pools_reset();
     memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
     memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
     plimsoll.is_announced = false;

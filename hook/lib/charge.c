@@ -59,7 +59,7 @@ static void uncharge_and_tell(int gpu, uint64_t bytes) {
         plimsoll_tell_freed((unsigned)gpu, bytes);
 }
 
-static bool reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
+bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
     enum plimsoll_fit fit;
     unsigned turn = 0, gpu = (unsigned)charge->gpu;
     do
@@ -75,8 +75,9 @@ static CUresult reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes,
     charge->gpu = gpu;
     charge->bytes = bytes;
     plimsoll_refresh();
+    plimsoll_pools_make_room(gpu, bytes - extra_bytes);
     bool fits = gpu == GPU_NONE || (gpu >= 0 && charge->is_patient
-                                        ? reserve_patiently(charge, extra_bytes)
+                                        ? plimsoll_reserve_patiently(charge, extra_bytes)
                                         : plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function));
     if (!fits)
         return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
@@ -128,13 +129,21 @@ CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum p
                                        .kind = (uint8_t)kind};
     if (result != CUDA_SUCCESS)
         uncharge_and_tell(charge->gpu, charge->bytes);
-    else if (!plimsoll_holdings_put(&plimsoll.holdings, holding))
-        plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
+    else
+        plimsoll_remember(holding);
     return result;
 }
 
+void plimsoll_remember(struct plimsoll_holding holding) {
+    if (!plimsoll_holdings_put(&plimsoll.holdings, holding))
+        plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
+}
+
 void plimsoll_give_back(const struct plimsoll_holding *holding) {
-    uncharge_and_tell(holding->gpu, holding->bytes);
+    if (holding->pool)
+        plimsoll_pool_returned(holding);
+    else
+        uncharge_and_tell(holding->gpu, holding->bytes);
 }
 
 CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding) {

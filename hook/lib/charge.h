@@ -44,6 +44,14 @@ CUresult plimsoll_reserve_blocks(struct plimsoll_charge *charge, int gpu, uint64
 CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum plimsoll_kind kind,
                          uint64_t key, uint64_t with);
 
+/* Adds `charge->bytes` to the word of `charge->gpu`, a GPU of `limits`, waiting where they are within the
+ * line but past the grant. False, counted and told, if the line forbids. */
+bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes);
+
+/* Keeps what was charged for `holding.key` until that is freed; if there is no memory to, until this process
+ * ends. */
+void plimsoll_remember(struct plimsoll_holding holding);
+
 /* Makes a reservation in blocks larger or smaller, when only the driver's answer tells the size; false, and
  * as it was, if the line forbids. */
 bool plimsoll_adjust_blocks(struct plimsoll_charge *charge, uint64_t bytes);

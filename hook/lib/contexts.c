@@ -80,6 +80,7 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
     if (result != CUDA_SUCCESS || context == NULL)
         return result;
     plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
+    plimsoll_pools_look();
     if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known))
         plimsoll_give_back(&known);
     return result;
@@ -178,6 +179,8 @@ static void end_primary(int gpu) {
     if (!context)
         return;
     plimsoll_holdings_sweep(&plimsoll.holdings, context, plimsoll_give_back);
+    plimsoll_pools_look();
+    plimsoll_graph_pool_look(gpu);
     leave_primary(gpu);
 }
 

@@ -11,4 +11,13 @@
 #include <cuda.h>
 #include <nvml.h>
 
+/* What CUDA 13 brought, for the headers of CUDA 12. */
+#if CUDA_VERSION < 13000
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx);
+CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                   CUgraphNodeParams *nodeParams);
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
+#endif
+
 #endif

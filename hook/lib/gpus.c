@@ -82,12 +82,14 @@ static int gpu_of_context(CUcontext context) {
 
 /* Only a stream made by the program is asked: asking after a default stream while some stream captures would
  * break that capture, and the default streams belong to the current context anyway. */
-int plimsoll_gpu_of_stream(CUstream stream) {
+int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-    CUcontext current, owner;
-    if (is_default || !HAS(cuStreamGetCtx) || CALLED(cuCtxGetCurrent)(&current) != CUDA_SUCCESS ||
-        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || owner == current)
-        return plimsoll_gpu_of_current();
+    CUcontext owner;
+    *context = plimsoll_current_context();
+    if (is_default || !HAS(cuStreamGetCtx) || *context == 0 ||
+        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || (uintptr_t)owner == *context)
+        return plimsoll_gpu_of_current_context(*context);
+    *context = (uintptr_t)owner;
     return gpu_of_context(owner);
 }
 
@@ -109,34 +111,4 @@ int plimsoll_gpu_of_location(const CUmemLocation *location) {
     if ((int)location->type == LOCALITY_DOMAIN)
         return plimsoll_gpu_of_device(location->id & 0xff);
     return GPU_NONE;
-}
-
-void plimsoll_remember_pool(CUmemoryPool pool, int gpu) {
-    plimsoll_holdings_put(
-        &plimsoll.holdings,
-        (struct plimsoll_holding){.key = (uintptr_t)pool, .gpu = (int16_t)gpu, .kind = HELD_POOL});
-}
-
-/* A device's default pool is made by the driver, so its first use here is the first this library hears. */
-static int ask_devices(CUmemoryPool pool) {
-    int count = 0;
-    CUmemoryPool other;
-    if (!HAS(cuDeviceGetDefaultMemPool) || CALLED(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
-        return plimsoll_gpu_of_current();
-    for (int device = 0; device < count; device++) {
-        bool is_its = (CALLED(cuDeviceGetDefaultMemPool)(&other, device) == CUDA_SUCCESS && other == pool) ||
-                      (CALLED(cuDeviceGetMemPool)(&other, device) == CUDA_SUCCESS && other == pool);
-        if (is_its)
-            return plimsoll_gpu_of_device(device);
-    }
-    return plimsoll_gpu_of_current();
-}
-
-int plimsoll_gpu_of_pool(CUmemoryPool pool) {
-    struct plimsoll_holding known;
-    if (plimsoll_holdings_get(&plimsoll.holdings, HELD_POOL, (uintptr_t)pool, &known))
-        return known.gpu;
-    int gpu = ask_devices(pool);
-    plimsoll_remember_pool(pool, gpu);
-    return gpu;
 }

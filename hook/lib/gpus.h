@@ -14,14 +14,11 @@ int plimsoll_gpu_of_current(void);
 int plimsoll_gpu_of_current_context(uint64_t context);
 /* The current context, or 0. */
 uint64_t plimsoll_current_context(void);
-/* Of a stream's context, which need not be the current one. */
-int plimsoll_gpu_of_stream(CUstream stream);
+/* Of a stream's context, which need not be the current one; and that context, 0 for none. */
+int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);
 /* Whether work on the stream is being recorded instead of done; also where that cannot be told. */
 bool plimsoll_is_capturing(CUstream stream);
 int plimsoll_gpu_of_location(const CUmemLocation *location);
-/* Of a pool as created, or of some device's default or current pool. */
-int plimsoll_gpu_of_pool(CUmemoryPool pool);
-void plimsoll_remember_pool(CUmemoryPool pool, int gpu);
 int plimsoll_gpu_of_uuid_text(const char *uuid);
 
 #endif

@@ -15,7 +15,8 @@ enum plimsoll_kind {
     HELD_HANDLE,
     HELD_MAPPING,
     HELD_CONTEXT,
-    HELD_POOL
+    HELD_POOL,
+    HELD_GRAPH
 };
 
 struct plimsoll_holding {
@@ -23,7 +24,8 @@ struct plimsoll_holding {
     uint64_t bytes; /* charged; for a mapping its length */
     uint64_t with;  /* the context it dies with, or 0; for a mapping the handle mapped */
     uint32_t references;
-    int16_t gpu; /* index in `limits`; negative: counted nowhere */
+    uint32_t pool; /* index of the pool's record plus 1; 0: from none */
+    int16_t gpu;   /* index in `limits`; negative: counted nowhere */
     uint8_t kind;
     uint8_t is_used; /* the place in the table is taken */
 };

@@ -9,7 +9,7 @@
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
  *         VIEW     tells the program how much memory there is
- *         LAUNCH   puts work on the GPU; none yet: compute shares do not pass through here so far
+ *         LAUNCH   puts work on the GPU; a graph's may take memory, the others stand in passes.txt so far
  *
  * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
  * process (cuIpcOpenMemHandle, imported handles) is paid by its exporter: neither belongs here.
@@ -53,12 +53,35 @@
     X(cuMemFreeAsync_ptsz, COUNTED)                                                                          \
     X(cuMemPoolCreate, COUNTED)                                                                              \
     X(cuMemPoolDestroy, COUNTED)                                                                             \
+    X(cuMemPoolTrimTo, COUNTED)                                                                              \
+    X(cuDeviceSetMemPool, COUNTED)                                                                           \
+    X(cuMemSetMemPool, COUNTED)                                                                              \
+    X(cuDeviceGraphMemTrim, COUNTED)                                                                         \
+    X(cuStreamSynchronize, COUNTED)                                                                          \
+    X(cuStreamSynchronize_ptsz, COUNTED)                                                                     \
+    X(cuEventSynchronize, COUNTED)                                                                           \
+    X(cuCtxSynchronize, COUNTED)                                                                             \
+    X(cuCtxSynchronize_v2, COUNTED)                                                                          \
     X(cuMemMap, COUNTED)                                                                                     \
     X(cuMemUnmap, COUNTED)                                                                                   \
     X(cuMemRetainAllocationHandle, COUNTED)                                                                  \
     X(cuMemRelease, COUNTED)                                                                                 \
     X(cuArrayDestroy, COUNTED)                                                                               \
     X(cuMipmappedArrayDestroy, COUNTED)                                                                      \
+    X(cuGraphAddMemAllocNode, COUNTED)                                                                       \
+    X(cuGraphAddNode, COUNTED)                                                                               \
+    X(cuGraphAddNode_v2, COUNTED)                                                                            \
+    X(cuGraphAddNode_v3, COUNTED)                                                                            \
+    X(cuGraphExecDestroy, COUNTED)                                                                           \
+    X(cuGraphInstantiate, LIMITED)                                                                           \
+    X(cuGraphInstantiate_v2, LIMITED)                                                                        \
+    X(cuGraphInstantiateWithFlags, LIMITED)                                                                  \
+    X(cuGraphInstantiateWithParams, LIMITED)                                                                 \
+    X(cuGraphInstantiateWithParams_ptsz, LIMITED)                                                            \
+    X(cuGraphUpload, LIMITED)                                                                                \
+    X(cuGraphUpload_ptsz, LIMITED)                                                                           \
+    X(cuGraphLaunch, LAUNCH)                                                                                 \
+    X(cuGraphLaunch_ptsz, LAUNCH)                                                                            \
     X(cuDeviceTotalMem, VIEW)                                                                                \
     X(cuDeviceTotalMem_v2, VIEW)                                                                             \
     X(cuMemGetInfo, VIEW)                                                                                    \
@@ -79,9 +102,17 @@
     X(cuDeviceGetUuid_v2)                                                                                    \
     X(cuDeviceGetDefaultMemPool)                                                                             \
     X(cuDeviceGetMemPool)                                                                                    \
+    X(cuDeviceGetGraphMemAttribute)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuGraphChildGraphNodeGetGraph)                                                                         \
+    X(cuGraphGetNodes)                                                                                       \
+    X(cuGraphMemAllocNodeGetParams)                                                                          \
+    X(cuGraphNodeGetType)                                                                                    \
+    X(cuMemPoolGetAttribute)                                                                                 \
     X(cuStreamGetCtx)                                                                                        \
-    X(cuStreamIsCapturing)
+    X(cuStreamIsCapturing)                                                                                   \
+    X(cuStreamIsCapturing_ptsz)                                                                              \
+    X(cuThreadExchangeStreamCaptureMode)
 
 #define PLIMSOLL_NVML_CALLED(X) X(nvmlDeviceGetUUID)
 

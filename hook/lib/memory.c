@@ -1,10 +1,8 @@
-/* cuMemAlloc and its kin, and what frees them.
+/* cuMemAlloc and its kin, and what frees them, whatever it was made by.
  *
- * `with` is the context that memory dies with. cuMemAlloc, pitch and managed memory belong to the current
- * context; memory from a pool belongs to the device and goes with its primary context.
+ * `with` is the context that memory dies with: for cuMemAlloc, pitch and managed memory the current one.
  */
 #include "charge.h"
-#include "contexts.h"
 #include "driver.h"
 
 /* The three steps, for what lies in the current context and whose size is known beforehand. */
@@ -21,20 +19,6 @@
                                context);                                                                     \
     } while (0)
 
-/* And for what comes from a pool of the GPU `where`. */
-#define ALLOCATE_POOLED(symbol, pointer, bytes, where, ...)                                                  \
-    do {                                                                                                     \
-        struct plimsoll_charge charge;                                                                       \
-        if (!plimsoll_begin(&charge, #symbol))                                                               \
-            return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
-        charge.is_patient = !plimsoll_is_capturing(hStream);                                                 \
-        if (plimsoll_reserve(&charge, where, bytes))                                                         \
-            return charge.refusal;                                                                           \
-        CUresult result = REAL(symbol)(__VA_ARGS__);                                                         \
-        return plimsoll_commit(&charge, result, HELD_MEMORY, result == CUDA_SUCCESS ? *(pointer) : 0,        \
-                               plimsoll_primary_of_gpu(charge.gpu));                                         \
-    } while (0)
-
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     ALLOCATE_HERE(cuMemAlloc_v2, dptr, bytesize, dptr, bytesize);
 }
@@ -46,27 +30,6 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize) {
 /* Managed memory moves between host and GPU; all of it may come to lie on the GPU, so all of it counts. */
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     ALLOCATE_HERE(cuMemAllocManaged, dptr, bytesize, dptr, bytesize, flags);
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
-    ALLOCATE_POOLED(cuMemAllocAsync, dptr, bytesize, plimsoll_gpu_of_stream(hStream), dptr, bytesize,
-                    hStream);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
-    ALLOCATE_POOLED(cuMemAllocAsync_ptsz, dptr, bytesize, plimsoll_gpu_of_stream(hStream), dptr, bytesize,
-                    hStream);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-    ALLOCATE_POOLED(cuMemAllocFromPoolAsync, dptr, bytesize, plimsoll_gpu_of_pool(pool), dptr, bytesize, pool,
-                    hStream);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-                                      CUstream hStream) {
-    ALLOCATE_POOLED(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, plimsoll_gpu_of_pool(pool), dptr, bytesize,
-                    pool, hStream);
 }
 
 /* --- pitch: only the driver's answer tells how wide a row became ---------------------------------------- */
@@ -144,19 +107,4 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
     PLIMSOLL_FREE(cuMemFreeAsync_ptsz, HELD_MEMORY, dptr, dptr, hStream);
-}
-
-/* --- pools: which GPU each lies on -----------------------------------------------------------------------
- */
-
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
-    CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
-    struct plimsoll_charge charge;
-    if (result == CUDA_SUCCESS && plimsoll_begin(&charge, "cuMemPoolCreate"))
-        plimsoll_remember_pool(*pool, plimsoll_gpu_of_location(&poolProps->location));
-    return result;
-}
-
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-    PLIMSOLL_FREE(cuMemPoolDestroy, HELD_POOL, (uintptr_t)pool, pool);
 }

@@ -11,6 +11,7 @@
 #include "hooks.h"
 #include "layout.h"
 #include "loader.h"
+#include "pools.h"
 
 /* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
 #define PLIMSOLL_EXPORT(symbol, kind) extern __typeof__(symbol) symbol __attribute__((visibility("default")));
@@ -95,6 +96,8 @@ struct plimsoll_state {
 
     /* what this process holds */
     struct plimsoll_holdings holdings; /* its shards' own locks */
+    int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
+    struct plimsoll_pools pools;       /* their own locks */
     pthread_mutex_t retry_lock;        /* guards no field: the turn of this process's slot */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];

@@ -25,7 +25,9 @@ CONTEXT_MIB: Final = 64
 LINES_MIB: Final = (1024, 768)
 """One line a GPU: eight contexts and a few hundred blocks, so that most of the time somebody is refused."""
 
-PATHS: Final = ("alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map", "export")
+PATHS: Final = (
+    "alloc", "pitch", "managed", "array", "array3d", "mipmap", "create", "map", "export", "async", "pool",
+)  # fmt: skip
 """Those whose every byte is counted; the programs know more (`hammer_paths.h`)."""
 
 PROGRAMS: Final = Path(__file__).parent / "programs"

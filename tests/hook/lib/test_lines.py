@@ -40,10 +40,10 @@ def test_past_the_line_is_refused_and_a_free_makes_room(
     assert (first, second) == (SUCCESS, SUCCESS)
     assert container.used_bytes() == 320 * MIB
     assert program.alloc(1, allocate)[0] == OUT_OF_MEMORY
-    assert program.ask(f"free {free} {handle}") == [SUCCESS]
+    assert program.ask(f"free {free} {handle}") == program.ask("sync") == [SUCCESS]
     assert container.used_bytes() == 192 * MIB
     assert program.alloc(128, allocate)[0] == SUCCESS
-    assert program.ask(f"free {free} {other}") == [SUCCESS]
+    assert program.ask(f"free {free} {other}") == program.ask("sync") == [SUCCESS]
     assert container.used_bytes() == 192 * MIB
 
 
@@ -147,10 +147,10 @@ def test_memory_is_charged_where_it_lies(program: Program, container: Container)
     assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 100 * MIB)
     result, pool = program.ask("pool 1")
     assert result == SUCCESS
-    assert program.alloc(100, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == SUCCESS
-    assert program.alloc(50, "cuMemAllocFromPoolAsync", "1 0")[0] == SUCCESS
-    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 250 * MIB)
-    assert program.alloc(100, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == OUT_OF_MEMORY
+    assert program.alloc(96, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == SUCCESS
+    assert program.alloc(64, "cuMemAllocFromPoolAsync", "1 0")[0] == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 260 * MIB)
+    assert program.alloc(96, "cuMemAllocFromPoolAsync", f"1 {pool}")[0] == OUT_OF_MEMORY
 
 
 def test_mapped_memory_stays_counted_after_its_handle_is_released(

@@ -173,6 +173,11 @@ static void do_free(const char *text) {
     printf("%d\n", give_back(function, handle));
 }
 
+static void do_sync(const char *unused) {
+    (void)unused;
+    printf("%d\n", FUNCTION(cuCtxSynchronize)());
+}
+
 static void do_info(const char *unused) {
     (void)unused;
     size_t free_bytes = 0, total_bytes = 0;
@@ -393,7 +398,7 @@ static const struct {
     {"pool", do_pool},       {"map", do_map},         {"unmap", do_unmap},     {"proc", do_proc},
     {"proc_v1", do_proc_v1}, {"where", do_where},     {"dlerror", do_dlerror}, {"versioned", do_versioned},
     {"hammer", do_hammer},   {"threads", do_threads}, {"time", do_time},       {"exec", do_exec},
-    {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},
+    {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},         {"sync", do_sync},
 };
 
 static void obey(char *line) {

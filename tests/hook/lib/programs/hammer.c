@@ -259,6 +259,16 @@ static void print_tallies(void) {
     fflush(stdout);
 }
 
+/* A device's own pools outlive every context, and keep what their thresholds say. */
+static void trim_pools(void) {
+    for (int device = 0; device < hammer.device_count; device++) {
+        CUmemoryPool pool;
+        MUST(cuDeviceGetDefaultMemPool(&pool, device));
+        MUST(cuMemPoolTrimTo(pool, 0));
+        MUST(cuDeviceGraphMemTrim(device));
+    }
+}
+
 int main(int count, char **arguments) {
     read_arguments(count, arguments);
     struct hand *hand = &hammer.hands[0];
@@ -272,6 +282,7 @@ int main(int count, char **arguments) {
         else if (turn < 4 && turn)
             fork_without_cuda();
     }
+    trim_pools();
     await_children();
     if (!getenv(CHILD_VARIABLE)) {
         print_tallies();

@@ -1,0 +1,136 @@
+"""Memory that graphs allocate counts when they run, as the driver takes it, and until it is trimmed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hook.lib.container import Container
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
+from tests.hook.lib.script import Script
+
+HELPERS = """
+def by_hand(size, device=0, freed=True):
+    graph = make("cuGraphCreate", 0)
+    node, end = U64(), U64()
+    params = NodeProps(PoolProps(1, 0, Location(1, device)), None, 0, size)
+    must("cuGraphAddMemAllocNode", byref(node), graph, None, SIZE(0), byref(params))
+    if freed:
+        must("cuGraphAddMemFreeNode", byref(end), graph, byref(node), SIZE(1), U64(params.address))
+    return make("cuGraphInstantiateWithFlags", graph, U64(0)), params.address
+
+
+def captured(size):
+    must("cuStreamBeginCapture_v2", stream, 2)
+    code, address = take(size, stream)
+    assert code == 0
+    free(address, stream)
+    graph = U64()
+    must("cuStreamEndCapture", stream, byref(graph))
+    return make("cuGraphInstantiateWithFlags", graph, U64(0)), address
+
+
+def launch(graph, on=None):
+    return call("cuGraphLaunch", graph, on or stream)
+
+
+stream = make("cuStreamCreate", 1)
+"""
+
+
+@pytest.fixture(name="script")
+def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
+    with Script(node, container.environment, tmp_path) as script:
+        script.do(HELPERS)
+        yield script
+
+
+def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
+    assert container.used_bytes() == node.held_bytes({script.pid}) == mib * MIB
+
+
+@pytest.mark.parametrize("kind", ["by_hand", "captured"])
+def test_a_graph_counts_from_its_launch_to_the_trim(
+    script: Script, node: Node, container: Container, kind: str
+) -> None:
+    """Making and instantiating costs nothing, the launch what the driver maps, and a trim gives it all back."""
+    script.do(f"whole, address = {kind}(100 * MIB)")
+    _agree(script, node, container, 64)
+    assert script.get("launch(whole)") == SUCCESS
+    _agree(script, node, container, 64 + 100)
+    assert script.get("launch(whole)") == SUCCESS
+    script.do("must('cuStreamSynchronize', stream); must('cuGraphExecDestroy', whole)")
+    _agree(script, node, container, 64 + 100)
+    script.do("must('cuDeviceGraphMemTrim', 0)")
+    _agree(script, node, container, 64)
+
+
+@pytest.mark.parametrize("start", ["launch(whole)", "call('cuGraphUpload', whole, stream)"])
+def test_a_graph_past_the_line_does_not_run(
+    script: Script, node: Node, container: Container, start: str
+) -> None:
+    """A captured or hand-made graph is no way around the line: its launch or upload is out of memory."""
+    for kind in ("by_hand", "captured"):
+        script.do(f"whole, address = {kind}(300 * MIB)")
+        assert script.get(start) == OUT_OF_MEMORY
+        _agree(script, node, container, 64)
+    script.do("whole, address = by_hand(256 * MIB)")
+    assert script.get(start) == SUCCESS
+    _agree(script, node, container, 64 + 256)
+
+
+def test_a_line_full_of_one_graph_runs_it_again_and_again(
+    script: Script, node: Node, container: Container
+) -> None:
+    """Launched again, also before it is done, a graph needs nothing more."""
+    script.do("whole, address = by_hand(256 * MIB)")
+    assert script.get("[launch(whole) for _ in range(20)]") == [SUCCESS] * 20
+    _agree(script, node, container, 64 + 256)
+
+
+def test_graphs_that_share_memory_are_counted_once(script: Script, node: Node, container: Container) -> None:
+    """What the driver maps for two graphs in turn counts once, and a graph that is done makes way for another."""
+    script.do("one, _ = by_hand(100 * MIB); two, _ = by_hand(100 * MIB)")
+    assert script.get("[launch(one), launch(two), launch(one)]") == [SUCCESS] * 3
+    _agree(script, node, container, 64 + 100)
+    script.do("must('cuStreamSynchronize', stream); large, _ = by_hand(256 * MIB)")
+    assert script.get("launch(large)") == SUCCESS
+    _agree(script, node, container, 64 + 256)
+
+
+def test_an_allocation_takes_precedence_over_idle_graphs(
+    script: Script, node: Node, container: Container
+) -> None:
+    """Memory that graphs keep without need is trimmed before an allocation is refused."""
+    script.do("whole, _ = by_hand(200 * MIB); launch(whole); must('cuStreamSynchronize', stream)")
+    script.do("must('cuGraphExecDestroy', whole)")
+    assert script.get("alloc(200 * MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 200)
+
+
+def test_what_a_graph_left_alive_stays_counted(script: Script, node: Node, container: Container) -> None:
+    """An allocation freed outside its graph lives until then, whatever is destroyed or trimmed."""
+    script.do("whole, address = by_hand(100 * MIB, freed=False)")
+    assert script.get("launch(whole)") == SUCCESS
+    script.do("must('cuStreamSynchronize', stream); must('cuGraphExecDestroy', whole)")
+    script.do("must('cuDeviceGraphMemTrim', 0)")
+    _agree(script, node, container, 64 + 100)
+    script.do("large, _ = by_hand(160 * MIB)")
+    assert script.get("launch(large)") == OUT_OF_MEMORY
+    script.do("free(address, stream); must('cuStreamSynchronize', stream); must('cuDeviceGraphMemTrim', 0)")
+    _agree(script, node, container, 64)
+
+
+def test_a_graph_is_charged_to_the_gpu_of_its_nodes(script: Script, node: Node, container: Container) -> None:
+    """A node on the second GPU counts there, though the graph runs in a stream of the first."""
+    script.do("context(1); context(0); whole, _ = by_hand(100 * MIB, device=1)")
+    assert script.get("launch(whole)") == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 164 * MIB)
+    assert node.held_bytes({script.pid}, 1) == 164 * MIB
+
+
+def test_a_reset_ends_what_graphs_hold(script: Script, node: Node, container: Container) -> None:
+    """With the primary context the pool for graphs goes too."""
+    script.do("whole, _ = by_hand(100 * MIB); launch(whole); must('cuStreamSynchronize', stream)")
+    script.do("must('cuDevicePrimaryCtxReset_v2', 0)")
+    _agree(script, node, container, 0)

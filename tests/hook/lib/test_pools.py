@@ -1,0 +1,200 @@
+"""A pool counts as what the driver keeps for it, not as what the program has not yet freed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.hook.lib.container import Container, Line
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
+from tests.hook.lib.script import Script
+
+
+@pytest.fixture(name="script")
+def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
+    with Script(node, container.environment, tmp_path) as script:
+        yield script
+
+
+def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
+    assert container.used_bytes() == node.held_bytes({script.pid}) == mib * MIB
+
+
+def test_small_requests_count_as_the_chunk_that_the_pool_took(
+    script: Script, node: Node, container: Container
+) -> None:
+    """One byte from a pool costs what the pool grew by, at once, and a second one nothing."""
+    assert script.get("take(1)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 32)
+    assert script.get("take(MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 32)
+
+
+def test_a_pool_never_grows_past_the_line(
+    script: Script, node: Node, container: Container, lines: list[Line]
+) -> None:
+    """Where the next chunk does not fit below the line the request is refused, and the card never sees it."""
+    container.rewrite([replace(line, line_bytes=130 * MIB) for line in lines])
+    assert script.get("take(40 * MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 64)
+    assert script.get("take(20 * MIB)[0]") == SUCCESS
+    assert script.get("take(5 * MIB)[0]") == OUT_OF_MEMORY
+    _agree(script, node, container, 64 + 60)
+    assert script.get("take(4 * MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 64)
+
+
+def test_freed_memory_counts_until_the_driver_gives_it_back(
+    script: Script, node: Node, container: Container
+) -> None:
+    """A free alone leaves the pool its memory; a synchronisation of stream, event or context gives it back."""
+    for synchronise in ("sync()", "must('cuStreamSynchronize', None)", "must('cuEventSynchronize', event)"):
+        script.do("event = make('cuEventCreate', 0); code, address = take(128 * MIB)")
+        _agree(script, node, container, 64 + 128)
+        script.do("free(address); must('cuEventRecord', event, None)")
+        _agree(script, node, container, 64 + 128)
+        script.do(synchronise)
+        _agree(script, node, container, 64)
+
+
+def test_a_release_threshold_is_no_way_around_the_line(
+    script: Script, node: Node, container: Container
+) -> None:
+    """What a pool holds on to under a threshold, as JAX sets it, counts: two programs cannot hoard twice the line."""
+    script.do("hold_all(default_pool()); code, address = take(192 * MIB); free(address); sync()")
+    _agree(script, node, container, 64 + 192)
+    script.do("code, address = take(160 * MIB)")
+    _agree(script, node, container, 64 + 192)
+    script.do("free(address); sync(); must('cuMemPoolTrimTo', default_pool(), SIZE(64 * MIB))")
+    _agree(script, node, container, 64 + 64)
+    script.do("must('cuMemPoolSetAttribute', default_pool(), 4, byref(U64(0))); sync()")
+    _agree(script, node, container, 64)
+
+
+def test_what_a_pool_hoards_makes_way_before_anything_is_refused(
+    script: Script, node: Node, container: Container
+) -> None:
+    """An allocation of any kind takes precedence over idle memory of this process's pools, as on a full card."""
+    script.do("hold_all(default_pool()); code, address = take(224 * MIB); free(address); sync()")
+    _agree(script, node, container, 64 + 224)
+    assert script.get("alloc(128 * MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 128)
+    script.do(
+        "pool = pool_on(0); hold_all(pool); code, address = take_from(pool, 96 * MIB); free(address); sync()"
+    )
+    _agree(script, node, container, 64 + 128 + 96)
+    assert script.get("take(128 * MIB)[0]") == SUCCESS
+    _agree(script, node, container, 64 + 256)
+    assert int(container.counts().slots[0].denied_count) == 0
+
+
+def test_a_pool_that_is_not_idle_does_not_make_way(script: Script, container: Container) -> None:
+    """What still lives in a pool stays there when another allocation is refused."""
+    script.do("hold_all(default_pool()); code, address = take(224 * MIB)")
+    assert script.get("alloc(128 * MIB)[0]") == OUT_OF_MEMORY
+    assert container.used_bytes() == (64 + 224) * MIB
+
+
+def test_a_destroyed_pool_counts_what_lives_in_it(script: Script, node: Node, container: Container) -> None:
+    """Destroying a pool gives back its idle memory; the rest goes with the last free, and the record with it."""
+    for _ in range(3):
+        script.do("pool = pool_on(0); hold_all(pool)")
+        script.do("one, two = (take_from(pool, 64 * MIB)[1] for _ in range(2)); free(one); sync()")
+        _agree(script, node, container, 64 + 128)
+        script.do("must('cuMemPoolDestroy', pool)")
+        _agree(script, node, container, 64 + 64)
+        script.do("free(two); sync()")
+        _agree(script, node, container, 64)
+
+
+def test_a_pool_is_charged_to_its_own_gpu(script: Script, node: Node, container: Container) -> None:
+    """A pool on the second GPU, named or made current there, is the second GPU's, whatever context is current."""
+    script.do("there = pool_on(1); must('cuDeviceSetMemPool', 1, there)")
+    assert script.get("take_from(there, 100 * MIB)[0]") == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 128 * MIB)
+    script.do("context(1); stream = make('cuStreamCreate', 1); context(0)")
+    assert script.get("take(28 * MIB, stream)[0]") == SUCCESS
+    assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, (64 + 128) * MIB)
+    assert node.held_bytes({script.pid}, 1) == (64 + 128) * MIB
+
+
+def test_the_current_pool_is_followed(script: Script, node: Node, container: Container) -> None:
+    """After a device's pool was set, or that pool destroyed, allocations count in the one they come from."""
+    script.do("mine = pool_on(0); hold_all(mine)")
+    script.do("code, a = take(32 * MIB); must('cuDeviceSetMemPool', 0, mine); code, b = take(32 * MIB)")
+    _agree(script, node, container, 64 + 64)
+    script.do("free(a); free(b); sync()")
+    _agree(script, node, container, 64 + 32)
+    script.do("must('cuMemPoolDestroy', mine); code, c = take(64 * MIB)")
+    _agree(script, node, container, 64 + 64)
+    script.do("free(c); sync()")
+    _agree(script, node, container, 64)
+
+
+def test_host_pools_cost_no_gpu(script: Script, container: Container) -> None:
+    """A pool of host memory (NUMA node 0) is the driver's to judge, and no GPU pays for it."""
+    script.do("props = PoolProps(1, 0, Location(3, 0)); pool = U64()")
+    assert script.get("call('cuMemPoolCreate', byref(pool), byref(props))") in {SUCCESS, 801}
+    assert container.used_bytes() == 64 * MIB
+
+
+def test_threads_in_one_pool_leave_nothing(script: Script, node: Node, container: Container) -> None:
+    """Whatever order threads take from and give to one pool, the count is the driver's when they are done."""
+    script.do(
+        """
+        hold_all(default_pool())
+        made = []
+
+        def churn(seed):
+            context(0)
+            stream = make("cuStreamCreate", 1)
+            kept, count = [], 0
+            for round in range(300):
+                code, address = take((seed * 7919 + round * 104729) % (48 * MIB) + 1, stream)
+                if code == 0:
+                    kept.append(address)
+                    count += 1
+                if len(kept) > 2 or code:
+                    for address in kept:
+                        free(address, stream)
+                    kept = []
+                if round % 17 == 0:
+                    must("cuStreamSynchronize", stream)
+            for address in kept:
+                free(address, stream)
+            made.append(count)
+
+        threads = [threading.Thread(target=churn, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """
+    )
+    made = script.get("made")
+    assert len(made) == 4
+    assert min(made) > 50
+    script.do("sync()")
+    assert container.used_bytes() == node.held_bytes({script.pid}) <= 320 * MIB
+    assert node.book()["gpus"][0].get("peak_bytes", 0) <= 320 * MIB
+    script.do("must('cuMemPoolTrimTo', default_pool(), SIZE(0))")
+    _agree(script, node, container, 64)
+
+
+def test_a_reset_ends_the_pools_of_its_gpu(script: Script, node: Node, container: Container) -> None:
+    """What pools kept is gone with the primary context, and counted anew afterwards."""
+    script.do("code, address = take(100 * MIB); must('cuDevicePrimaryCtxReset_v2', 0)")
+    _agree(script, node, container, 0)
+    script.do("context(0); code, address = take(100 * MIB)")
+    _agree(script, node, container, 64 + 128)
+
+
+def test_pools_beyond_counting_are_refused(script: Script) -> None:
+    """A program that makes thousands of pools is refused the next one instead of getting it uncounted."""
+    script.do("pools = [U64() for _ in range(1100)]; props = PoolProps(1, 0, Location(1, 0))")
+    codes = script.get("[call('cuMemPoolCreate', byref(pool), byref(props)) for pool in pools]")
+    assert codes[:1000] == [SUCCESS] * 1000
+    assert codes[-1] == OUT_OF_MEMORY
+    assert script.get("call('cuMemPoolDestroy', pools[0])") == SUCCESS
+    assert script.get("call('cuMemPoolCreate', byref(pools[0]), byref(props))") == SUCCESS
