@@ -98,7 +98,9 @@ struct plimsoll_state {
     struct plimsoll_holdings holdings; /* its shards' own locks */
     int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
     struct plimsoll_pools pools;       /* their own locks */
-    pthread_mutex_t retry_lock;        /* guards no field: the turn of this process's slot */
+    unsigned
+        graphs_counted; /* atomic; executable graphs that take memory, one for each GPU they take it on */
+    pthread_mutex_t retry_lock; /* guards no field: the turn of this process's slot */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 

@@ -89,6 +89,16 @@ def test_what_a_pool_hoards_makes_way_before_anything_is_refused(
     assert int(container.counts().slots[0].denied_count) == 0
 
 
+def test_what_does_not_fit_without_the_hoard_either_is_refused(
+    script: Script, node: Node, container: Container
+) -> None:
+    """A request from the very pool that made way, past the line all the same, ends in a refusal."""
+    script.do("hold_all(default_pool()); code, address = take(96 * MIB); free(address); sync()")
+    assert script.get("alloc(128 * MIB)[0]") == SUCCESS
+    assert script.get("take(160 * MIB)[0]") == OUT_OF_MEMORY
+    _agree(script, node, container, 64 + 128)
+
+
 def test_a_pool_that_is_not_idle_does_not_make_way(script: Script, container: Container) -> None:
     """What still lives in a pool stays there when another allocation is refused."""
     script.do("hold_all(default_pool()); code, address = take(224 * MIB)")
