@@ -203,11 +203,8 @@ static uint64_t start_time(void) {
 static enum plimsoll_standing claim_slot(void) {
     uint64_t owner = (uint32_t)getpid() | (start_time() & UINT32_MAX) << 32;
     int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
-    if (slot < 0) {
-        plimsoll_fail("all %u process slots of this container are taken: this process gets no GPU",
-                      PLIMSOLL_MAX_SLOTS);
+    if (slot < 0)
         return STANDING_MAPPED;
-    }
     plimsoll.slot = (unsigned)slot;
     plimsoll.owner = owner;
     if (!plimsoll.is_fork_watched)
@@ -235,22 +232,33 @@ static bool is_before(const struct timespec *deadline) {
            (now.tv_sec == deadline->tv_sec && now.tv_nsec < deadline->tv_nsec);
 }
 
-static enum plimsoll_standing wait_for_limits(struct directories *in) {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += WAIT_MS / 1000;
-    enum plimsoll_standing reached;
-    do {
-        pthread_mutex_lock(&plimsoll.attach_lock);
-        reached = attach_locked(in);
-        pthread_mutex_unlock(&plimsoll.attach_lock);
-        if (reached == STANDING_UNKNOWN)
-            sleep_ms(POLL_MS);
-    } while (reached == STANDING_UNKNOWN && is_before(&deadline));
+static void complain(enum plimsoll_standing reached, const struct directories *in) {
     if (reached == STANDING_UNKNOWN)
         plimsoll_fail(
             "no valid limits in %s after %d s: refusing the GPU (is the broker of this node running?)",
             in->limits, WAIT_MS / 1000);
+    if (reached == STANDING_MAPPED)
+        plimsoll_fail("all %u process slots of this container are taken, for %d s: this process gets no GPU",
+                      PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
+}
+
+/* For limits, and for a slot: the broker clears those of the dead one by one, and a program that forks
+ * without rest fills the table faster. */
+static enum plimsoll_standing wait_for_place(struct directories *in) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += WAIT_MS / 1000;
+    enum plimsoll_standing reached;
+    bool is_waiting;
+    do {
+        pthread_mutex_lock(&plimsoll.attach_lock);
+        reached = attach_locked(in);
+        pthread_mutex_unlock(&plimsoll.attach_lock);
+        is_waiting = reached == STANDING_UNKNOWN || reached == STANDING_MAPPED;
+        if (is_waiting)
+            sleep_ms(POLL_MS);
+    } while (is_waiting && is_before(&deadline));
+    complain(reached, in);
     return reached;
 }
 
@@ -260,7 +268,7 @@ enum plimsoll_standing plimsoll_attach(void) {
         return (enum plimsoll_standing)standing;
     int saved = errno;
     struct directories in = {0};
-    enum plimsoll_standing reached = wait_for_limits(&in);
+    enum plimsoll_standing reached = wait_for_place(&in);
     if (reached == STANDING_ATTACHED) {
         plimsoll_tell_hello();
         plimsoll_tell_kept();

@@ -4,8 +4,9 @@
 
 #include "state.h"
 
-/* Maps the container's files and claims a slot, waiting up to 10 s for the first valid limits. Returns
- * STANDING_ATTACHED or STANDING_TRANSPARENT; anything less means refused, and one line on standard error. */
+/* Maps the container's files and claims a slot, waiting up to 10 s for the first valid limits and a slot.
+ * Returns STANDING_ATTACHED or STANDING_TRANSPARENT; anything less means refused, and one line on standard
+ * error. */
 enum plimsoll_standing plimsoll_attach(void);
 
 /* Maps the files if they are there now, without waiting and without a slot: enough for the views. Returns

@@ -115,7 +115,8 @@ class Container:
         counts = self.counts()
         for slot, owner in zip(counts.slots, owners, strict=False):
             slot.owner = owner
-        self._counts_path.write_bytes(bytes(counts))
+        with self._counts_path.open("r+b") as file:  # in place: processes may have it mapped
+            file.write(bytes(counts))
 
     @contextlib.contextmanager
     def ear(self) -> Iterator["Ear"]:

@@ -1,6 +1,7 @@
 """Several processes share one line: sums, collisions, forks, execs, and deaths."""
 
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_a_full_table_refuses_aloud(node: Node, asker: Path, container: Containe
         program.ask("load")
         assert program.ask("init")[0] == NOT_READY
         assert program.errors().startswith(f"plimsoll: all {MAX_SLOTS} process slots")
+
+
+def test_a_full_table_is_waited_for(node: Node, asker: Path, container: Container) -> None:
+    """Who finds every slot taken, as the dead are not cleared yet, comes in as soon as one is."""
+    owners = [0xFFFF_FFFF_0000_0000 + slot for slot in range(1, MAX_SLOTS + 1)]
+    container.store_owners(owners)
+    with node.run(asker, container.environment) as program:
+        program.ask("load")
+        program.tell("init")
+        time.sleep(0.3)  # it has come and found no slot; if not yet, the test proves less but holds
+        container.store_owners([*owners[:7], 0])
+        assert program.answer()[0] == str(SUCCESS)
+        assert container.slot_of(program.pid) == 7
 
 
 def test_hammering_processes_never_pass_the_line(
