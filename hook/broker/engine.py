@@ -180,7 +180,7 @@ class Engine:
         self._start_task(self._bury(key), f"death of {key.pid}")
 
     async def _bury(self, key: ProcessKey) -> None:
-        await self._hooks.last_words(key.pid)
+        await self._hooks.last_words(key.pid, self._node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:

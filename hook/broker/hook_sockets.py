@@ -10,7 +10,7 @@ import contextlib
 import select
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,28 +123,29 @@ class HookSockets:
         except OSError as error:
             _log.info("reply_not_sent", pid=speaker.pid, problem=str(error))
 
-    async def last_words(self, pid: int) -> None:
-        """Wait until everything that a dead process had sent was heard, within reason.
+    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
+        """Wait until everything that a dead process had sent in these containers was heard, within reason.
 
         A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
         may lie in a connection that is not even accepted. A connection that a child holds open is waited for
-        only as long as there is something in it.
+        only as long as there is something in it. Other containers' crowds are not waited for.
         """
+        listeners = [self._listeners[place][0] for place in places if place in self._listeners]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 # Twice: what the loop has taken from the kernel reaches its task in the loop's next round.
                 quiet_count = 0
                 while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(pid) else 0
+                    quiet_count = quiet_count + 1 if self._is_quiet(pid, listeners) else 0
 
-    def _is_quiet(self, pid: int) -> bool:
+    def _is_quiet(self, pid: int, listeners: list[socket.socket]) -> bool:
         """Whether nobody is still to be accepted, and nothing that this process sent is still to be read."""
         speakers = self._speakers.get(pid, set())
         if any(speaker.is_being_heard for speaker in speakers):
             return False
         poll = select.poll()
-        for listener, _ in self._listeners.values():
+        for listener in listeners:
             poll.register(listener, select.POLLIN)
         for speaker in speakers:
             poll.register(speaker.connection, select.POLLIN)

@@ -152,6 +152,10 @@ class Node:
         """The whole journal file anew, after one that could not be written."""
         return self._lives.rewrite()
 
+    def places(self, key: ProcessKey) -> list[ContainerKey]:
+        """The containers that a process lives in: one, as far as containers are what they should be."""
+        return [container for container in self._lives.containers if key in self._lives.of(container)]
+
     def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
         """A container's GPUs in the order of its lines; empty for one that is not registered."""
         lines = self.lines(container)
@@ -265,7 +269,7 @@ class Node:
         return instructions
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
-        places = [c for c in self._lives.containers if event.key in self._lives.of(c)]
+        places = self.places(event.key)
         instructions = self._waits.died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self._measuring.forget(event.key))
