@@ -1,0 +1,244 @@
+"""A container under a real broker and a real monitor, its programs, and NVML's figure of them while they run.
+
+The same on a GPU (`make gpu`) and over the emulator. NVML is read by a process of its own that is not under Plimsoll.
+Programs stop between their phases: what a context and its modules cost is measured only once they are there, so a
+program fills its line after the monitor has seen that, as long-running programs do.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nats.js import JetStreamContext
+
+from plimsoll.brokerwire import ContainerLines, Line, Register
+from plimsoll.cli.local_cluster import HOOK_LIBRARY
+from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.quantity import MIB
+from tests.monitor.harness import ROOT, MonitorProcess, jetstream, stored
+from tests.monitor.test_hooked import BrokerProcess, brokering
+
+POD, MAIN = PodUid("5d0f0c2b-7f9e-4c55-8f9e-3c1a4f1f2a10"), ContainerName("main")
+LOOK: Final = Path(__file__).parent / "programs" / "nvml_look.py"
+BLOCK_BYTES: Final = 2 * MIB
+"""Per process: the driver gives memory out in such blocks, the unasked rest of the last may stand past the line, and
+the broker takes smaller differences for none."""
+PATIENCE_S: Final = 150.0
+"""For one phase: torch.compile takes its time."""
+
+
+class Task:
+    """A program of the container, in a session of its own."""
+
+    def __init__(self, child: asyncio.subprocess.Process, errors: Path) -> None:
+        self._child = child
+        self._errors = errors
+
+    @property
+    def session(self) -> int:
+        """The session of it and its children."""
+        return self._child.pid
+
+    async def phase(self, name: str) -> dict[str, Any]:
+        """Wait for a phase; what the program tells of it."""
+        assert self._child.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            async for line in self._child.stdout:
+                if line.startswith(b'{"phase"'):
+                    told: dict[str, Any] = json.loads(line)
+                    assert told.pop("phase") == name
+                    return told
+        message = f"the program ended before it was {name}: {self.errors}"
+        raise AssertionError(message)
+
+    async def go_on(self, name: str) -> dict[str, Any]:
+        """Let it go on to its next phase."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(b"go\n")
+        return await self.phase(name)
+
+    @property
+    def errors(self) -> str:
+        """The end of what it wrote on standard error."""
+        return self._errors.read_text()[-4000:]
+
+    async def end(self) -> None:
+        """End it, if it has not ended by itself."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.kill()
+        await self._child.wait()
+
+
+class Watched:
+    """One container with one GPU, and what NVML shows of it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], stream: JetStreamContext) -> None:
+        """See `watched`."""
+        self._folder, self._environment, self._stream = folder, dict(environment), stream
+        self._tasks: list[Task] = []
+        self._used: dict[int, int] = {}
+        self._looks = 0
+        self.peak_bytes = 0
+        """The most that NVML showed of all programs together at one moment."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What NVML shows of all programs together now."""
+        return sum(self._used.get(task.session, 0) for task in self._tasks)
+
+    def see(self, used: Mapping[str, int]) -> None:
+        """Take in a look at NVML: bytes by session."""
+        self._used = {int(session): held for session, held in used.items()}
+        self._looks += 1
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+
+    @property
+    def page(self) -> GpuLimit:
+        """What the container's processes read of their GPU."""
+        path = Path(self._environment[LIMITS_DIR_VARIABLE]) / "limits"
+        page: GpuLimit = Limits.from_buffer_copy(path.read_bytes()).gpus[0]
+        return page
+
+    @property
+    def words_bytes(self) -> int:
+        """What the processes themselves say to hold."""
+        path = Path(self._environment[COUNTS_DIR_VARIABLE]) / "counts"
+        return sum(int(slot.used_bytes[0]) for slot in Counts.from_buffer_copy(path.read_bytes()).slots)
+
+    @contextlib.asynccontextmanager
+    async def running(self, command: Sequence[str], **environment: str) -> AsyncIterator[Task]:
+        """A program under the library, started; ended at the latest when the context ends."""
+        errors = self._folder / f"errors-{len(self._tasks)}"
+        with errors.open("wb") as error_file:
+            child = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=ROOT,
+                env=self._environment | environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=error_file,
+                start_new_session=True,
+            )
+        task = Task(child, errors)
+        self._tasks.append(task)
+        try:
+            yield task
+        finally:
+            await task.end()
+
+    async def seen(self) -> int:
+        """What NVML shows of all programs together in a look that begins after this call."""
+        enough = self._looks + 2
+        await self._until(lambda: self._looks >= enough, "nobody looks at NVML:")
+        return self.used_bytes
+
+    async def settled(self) -> None:
+        """Wait until words and excess together come to what NVML shows, to a block per program."""
+        await self.seen()
+        await self._until(
+            lambda: self.used_bytes > 0, "NVML shows none of the programs: run this on the host,"
+        )
+        slack = BLOCK_BYTES * len(self._tasks)
+        await self._until(
+            lambda: self.used_bytes <= self.words_bytes + int(self.page.excess_bytes) + slack,
+            "what NVML shows past the words was not charged:",
+        )
+
+    async def learned(self) -> None:
+        """Wait until the broker knows what a context costs."""
+        await self._until(lambda: int(self.page.context_bytes) > 0, "no context's cost was learned:")
+
+    async def violations(self) -> int:
+        """How often the monitor told that NVML shows more than the line."""
+        return sum(message.what == "limit.violated" for message in await stored(self._stream))
+
+    async def _until(self, condition: Callable[[], bool], failure: str) -> None:
+        try:
+            async with asyncio.timeout(60):
+                while not condition():  # noqa: ASYNC110 - other processes change it
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            excess = int(self.page.excess_bytes)
+            message = f"{failure} NVML {self._used}, words {self.words_bytes}, excess {excess}"
+            raise AssertionError(message) from None
+
+
+@contextlib.asynccontextmanager
+async def watched(
+    folder: Path, nats_url: str, line_bytes: int, surroundings: Mapping[str, str]
+) -> AsyncIterator[Watched]:
+    """A container on the node's first GPU, or on the one that `PLIMSOLL_TEST_GPU` names.
+
+    Args:
+        folder: empty, for all files.
+        nats_url: where the monitor publishes.
+        line_bytes: the container's line.
+        surroundings: the environment of the programs; what leads to the driver is taken from it for the others, too.
+    """
+    driver = {
+        key: surroundings[key] for key in ("PLIMSOLL_EMULATOR", "LD_LIBRARY_PATH") if key in surroundings
+    }
+    monitor = MonitorProcess(folder, nats_url, sample_ms=50, reconcile_s=0.3)
+    monitor.environment |= driver
+    async with brokering(folder / "broker") as broker, jetstream(nats_url) as stream:
+        await monitor.start()
+        try:
+            async with _looking(driver, surroundings.get("PLIMSOLL_TEST_GPU")) as look:
+                uuid = GpuUuid((await _look(look))["uuid"])
+                hooked = await _registered(broker, uuid, line_bytes)
+                seen = Watched(folder, {**surroundings, **hooked, "CUDA_VISIBLE_DEVICES": uuid}, stream)
+                following = asyncio.create_task(_follow(look, seen))
+                try:
+                    yield seen
+                finally:
+                    following.cancel()
+        except BaseException:
+            sys.stderr.write(monitor.log_path.read_text()[-4000:])
+            raise
+        finally:
+            await monitor.kill()
+
+
+async def _registered(broker: BrokerProcess, uuid: GpuUuid, line_bytes: int) -> dict[str, str]:
+    lines = ContainerLines(name=MAIN, lines=(Line(gpu=uuid, line_bytes=line_bytes),))
+    request = Register(pod=POD, namespace="default", name="watched", containers=(lines,))
+    (directories,) = (await broker.client.register(request)).containers
+    return {
+        "LD_PRELOAD": str(HOOK_LIBRARY),
+        LIMITS_DIR_VARIABLE: directories.limits_dir,
+        COUNTS_DIR_VARIABLE: directories.counts_dir,
+    }
+
+
+@contextlib.asynccontextmanager
+async def _looking(driver: Mapping[str, str], gpu: str | None) -> AsyncIterator[asyncio.StreamReader]:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(LOOK), *([gpu] if gpu else [])),
+        env={"PATH": os.environ["PATH"], **driver},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    try:
+        yield child.stdout
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def _look(looks: asyncio.StreamReader) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        line = await looks.readline()
+    assert line, "NVML cannot be read: is there a GPU, and NVIDIA's driver?"
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+async def _follow(looks: asyncio.StreamReader, seen: Watched) -> None:
+    async for line in looks:
+        seen.see(json.loads(line)["used"])
