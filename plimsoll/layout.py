@@ -131,7 +131,8 @@ class Slot(ctypes.LittleEndianStructure):
         # Reservations of this process that are not yet judged. Low half: how many just now. High half: how many
         # were ever begun. Who is refused sees by it whether it only met another that will withdraw.
         ("attempts", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 13),
+        ("contexts", ctypes.c_uint64),  # bit n: this process has a context on GPU n, as NVML would list it
+        ("reserved", ctypes.c_uint64 * 12),
     )
 
 

@@ -7,6 +7,7 @@
 #include "charge.h"
 #include "driver.h"
 #include "attach.h"
+#include "ledger.h"
 #include "messages.h"
 #include "room.h"
 #include "waiting.h"
@@ -22,15 +23,27 @@ static uint64_t context_bytes(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
-static void announce(int gpu) {
+/* The mark in `counts` is what the container's processes see of each other through NVML. */
+static void note_made(int gpu) {
     if (gpu < 0)
         return;
     pthread_mutex_lock(&plimsoll.context_lock);
     bool is_first = !plimsoll.contexts[gpu].is_announced;
     plimsoll.contexts[gpu].is_announced = true;
+    if (plimsoll.contexts[gpu].present++ == 0)
+        plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, true);
     pthread_mutex_unlock(&plimsoll.context_lock);
     if (is_first)
         plimsoll_tell_context((unsigned)gpu);
+}
+
+static void note_ended(int gpu) {
+    if (gpu < 0)
+        return;
+    pthread_mutex_lock(&plimsoll.context_lock);
+    if (plimsoll.contexts[gpu].present > 0 && --plimsoll.contexts[gpu].present == 0)
+        plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, false);
+    pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
 /* --- created contexts ------------------------------------------------------------------------------------
@@ -41,7 +54,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
     int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
-        announce(gpu);
+        note_made(gpu);
     return result;
 }
 
@@ -81,8 +94,10 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
         return result;
     plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
     plimsoll_pools_look();
-    if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known))
+    if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known)) {
         plimsoll_give_back(&known);
+        note_ended(known.gpu);
+    }
     return result;
 }
 
@@ -168,7 +183,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
     if (result == CUDA_SUCCESS && swap_primary(gpu, (uintptr_t)*pctx) == 0)
-        announce(gpu);
+        note_made(gpu);
     else
         leave_primary(gpu);
     return result;
@@ -182,6 +197,7 @@ static void end_primary(int gpu) {
     plimsoll_pools_look();
     plimsoll_graph_pool_look(gpu);
     leave_primary(gpu);
+    note_ended(gpu);
 }
 
 /* A release ends the context only when it was the last one; the driver keeps that count. A reset always. */

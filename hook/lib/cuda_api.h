@@ -8,6 +8,7 @@
 #define PLIMSOLL_CUDA_API_H
 
 #define __CUDA_API_VERSION_INTERNAL
+#define NVML_NO_UNVERSIONED_FUNC_DEFS /* the same for NVML */
 #include <cuda.h>
 #include <nvml.h>
 

@@ -18,6 +18,14 @@ int plimsoll_gpu_of_uuid_text(const char *uuid) {
     return plimsoll_uuid_bytes(uuid, bytes) ? gpu_of_uuid(bytes) : GPU_UNLISTED;
 }
 
+/* NVML knows cards by handle; the limits know them by UUID. */
+int plimsoll_gpu_of_handle(nvmlDevice_t device) {
+    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+    if (CALLED(nvmlDeviceGetUUID)(device, uuid, sizeof(uuid)) != NVML_SUCCESS)
+        return GPU_UNLISTED;
+    return plimsoll_gpu_of_uuid_text(uuid);
+}
+
 /* `_v2` (CUDA 11.4) names the MIG instance where the first version names the card it is cut from. */
 static int ask_driver(CUdevice device) {
     CUuuid uuid;

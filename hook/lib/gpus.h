@@ -20,5 +20,6 @@ int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);
 bool plimsoll_is_capturing(CUstream stream);
 int plimsoll_gpu_of_location(const CUmemLocation *location);
 int plimsoll_gpu_of_uuid_text(const char *uuid);
+int plimsoll_gpu_of_handle(nvmlDevice_t device);
 
 #endif

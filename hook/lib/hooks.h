@@ -8,7 +8,7 @@
  *         CONTEXT  makes or ends contexts, whose own memory counts
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
- *         VIEW     tells the program how much memory there is
+ *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
  *         LAUNCH   puts work on the GPU; a graph's may take memory, the others stand in passes.txt so far
  *
  * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
@@ -89,7 +89,29 @@
 
 #define PLIMSOLL_NVML_HOOKS(X)                                                                               \
     X(nvmlDeviceGetMemoryInfo, VIEW)                                                                         \
-    X(nvmlDeviceGetMemoryInfo_v2, VIEW)
+    X(nvmlDeviceGetMemoryInfo_v2, VIEW)                                                                      \
+    X(nvmlDeviceGetCount, VIEW)                                                                              \
+    X(nvmlDeviceGetCount_v2, VIEW)                                                                           \
+    X(nvmlDeviceGetHandleByIndex, VIEW)                                                                      \
+    X(nvmlDeviceGetHandleByIndex_v2, VIEW)                                                                   \
+    X(nvmlDeviceGetHandleByUUID, VIEW)                                                                       \
+    X(nvmlDeviceGetHandleByUUIDV, VIEW)                                                                      \
+    X(nvmlDeviceGetHandleByPciBusId, VIEW)                                                                   \
+    X(nvmlDeviceGetHandleByPciBusId_v2, VIEW)                                                                \
+    X(nvmlDeviceGetHandleBySerial, VIEW)                                                                     \
+    X(nvmlDeviceGetIndex, VIEW)                                                                              \
+    X(nvmlDeviceGetComputeRunningProcesses, VIEW)                                                            \
+    X(nvmlDeviceGetComputeRunningProcesses_v2, VIEW)                                                         \
+    X(nvmlDeviceGetComputeRunningProcesses_v3, VIEW)                                                         \
+    X(nvmlDeviceGetGraphicsRunningProcesses, VIEW)                                                           \
+    X(nvmlDeviceGetGraphicsRunningProcesses_v2, VIEW)                                                        \
+    X(nvmlDeviceGetGraphicsRunningProcesses_v3, VIEW)                                                        \
+    X(nvmlDeviceGetMPSComputeRunningProcesses, VIEW)                                                         \
+    X(nvmlDeviceGetMPSComputeRunningProcesses_v2, VIEW)                                                      \
+    X(nvmlDeviceGetMPSComputeRunningProcesses_v3, VIEW)                                                      \
+    X(nvmlDeviceGetRunningProcessDetailList, VIEW)                                                           \
+    X(nvmlDeviceGetProcessUtilization, VIEW)                                                                 \
+    X(nvmlDeviceGetProcessesUtilizationInfo, VIEW)
 
 /* Called by the wrappers, handed out unchanged. Older drivers lack some. */
 #define PLIMSOLL_CUDA_CALLED(X)                                                                              \

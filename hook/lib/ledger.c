@@ -191,9 +191,32 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
      * just comparing meets no number twice. */
     __atomic_fetch_and(&counts->slots[slot].attempts, ~(uint64_t)UINT32_MAX, __ATOMIC_SEQ_CST);
     raise_touched(counts, (uint32_t)slot + 1);
     return slot;
+}
+
+void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
+                                  bool is_there) {
+    uint64_t bit = 1ull << gpu;
+    if (is_there)
+        __atomic_fetch_or(&counts->slots[slot].contexts, bit, __ATOMIC_SEQ_CST);
+    else
+        __atomic_fetch_and(&counts->slots[slot].contexts, ~bit, __ATOMIC_SEQ_CST);
+}
+
+unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, unsigned gpu,
+                              struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]) {
+    uint32_t touched = slots_touched(counts);
+    unsigned found = 0;
+    for (uint32_t i = 0; i < touched; i++) {
+        uint64_t owner = load(&counts->slots[i].owner), used_bytes = load(&counts->slots[i].used_bytes[gpu]);
+        bool has_context = load(&counts->slots[i].contexts) >> gpu & 1;
+        if (owner && (used_bytes || has_context))
+            listed[found++] = (struct plimsoll_listed){(uint32_t)owner, used_bytes};
+    }
+    return found;
 }

@@ -38,6 +38,19 @@ enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, un
 /* Adds `bytes` without a judgement: for memory that is there already. */
 void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes);
 
+/* Notes whether the slot's process has a context on GPU `gpu`. */
+void plimsoll_ledger_note_context(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, bool is_there);
+
+/* A process on a GPU. */
+struct plimsoll_listed {
+    uint32_t pid; /* as it sees itself */
+    uint64_t used_bytes;
+};
+
+/* Everybody who holds or reserves memory or has a context on GPU `gpu`; returns how many. */
+unsigned plimsoll_ledger_list(const struct plimsoll_counts *counts, unsigned gpu,
+                              struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]);
+
 /* The slot's turn after collision number `round`, counted from 0; false, at once, when there were enough.
  * Threads of one process must come here one at a time. */
 bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, unsigned round);

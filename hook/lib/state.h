@@ -56,6 +56,7 @@ struct plimsoll_contexts {
     uint64_t charged_bytes; /* context_lock; for the primary context */
     unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
     bool is_announced; /* context_lock */
+    unsigned present;  /* context_lock; contexts that the driver made here, of both kinds */
     uint64_t primary;  /* atomic; the primary context while it lives, else 0 */
 };
 

@@ -5,6 +5,7 @@
 #include "charge.h"
 #include "driver.h"
 #include "room.h"
+#include "views.h"
 
 struct memory {
     uint64_t total_bytes;
@@ -102,12 +103,14 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
 /* --- NVML ------------------------------------------------------------------------------------------------
  */
 
-/* NVML knows cards by handle; the limits know them by UUID. */
-static int gpu_of_handle(nvmlDevice_t device) {
-    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
-    if (CALLED(nvmlDeviceGetUUID)(device, uuid, sizeof(uuid)) != NVML_SUCCESS)
-        return GPU_UNLISTED;
-    return plimsoll_gpu_of_uuid_text(uuid);
+enum plimsoll_teller plimsoll_teller(void) {
+    if (plimsoll_depth > 0)
+        return TELLER_DRIVER;
+    enum plimsoll_standing standing = plimsoll_map_files();
+    if (standing < STANDING_MAPPED)
+        return standing == STANDING_UNKNOWN ? TELLER_NOBODY : TELLER_DRIVER;
+    plimsoll_refresh();
+    return plimsoll_is_whole() ? TELLER_DRIVER : TELLER_LIBRARY;
 }
 
 /* By its definition `used` contains what is reserved: total and free are the container's, and the rest is
@@ -115,12 +118,13 @@ static int gpu_of_handle(nvmlDevice_t device) {
  */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
-    if (result != NVML_SUCCESS || plimsoll_depth > 0)
+    enum plimsoll_teller teller = plimsoll_teller();
+    if (result != NVML_SUCCESS || teller == TELLER_DRIVER)
         return result;
-    if (plimsoll_map_files() == STANDING_UNKNOWN)
+    if (teller == TELLER_NOBODY)
         return NVML_ERROR_NOT_READY;
     struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
-    if (is_limited() && narrow(gpu_of_handle(device), &seen)) {
+    if (narrow(plimsoll_gpu_of_handle(device), &seen)) {
         memory->total = seen.total_bytes;
         memory->used = seen.total_bytes - seen.free_bytes;
         memory->free = seen.free_bytes;
@@ -132,12 +136,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
  */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
-    if (result != NVML_SUCCESS || plimsoll_depth > 0)
+    enum plimsoll_teller teller = plimsoll_teller();
+    if (result != NVML_SUCCESS || teller == TELLER_DRIVER)
         return result;
-    if (plimsoll_map_files() == STANDING_UNKNOWN)
+    if (teller == TELLER_NOBODY)
         return NVML_ERROR_NOT_READY;
     struct memory seen = {.total_bytes = memory->total, .free_bytes = memory->free};
-    if (is_limited() && narrow(gpu_of_handle(device), &seen)) {
+    if (narrow(plimsoll_gpu_of_handle(device), &seen)) {
         memory->total = seen.total_bytes;
         memory->reserved = seen.total_bytes - seen.used_bytes - seen.free_bytes;
         memory->used = seen.used_bytes;
