@@ -6,75 +6,31 @@ Names and versions come from the pinned headers, `PFN_<name>_v<version>` in cuda
 """
 
 import re
-import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container
+from tests.hook.lib.lookups import (
+    ALLOCATING,
+    HEADERS,
+    answers,
+    compile_lookups,
+    hooked_symbols,
+    names_in,
+    run,
+)
 from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, ROOT, SUCCESS, Node
 
-HEADERS = [
-    next(ROOT.glob(f".venv/lib/python3.*/site-packages/nvidia/{package}/include"))
-    for package in ("cuda_runtime", "cu13")
-]
 DRIVER = "libcuda.so.1"
 LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
 INVALID_VALUE, NOT_FOUND, FOUND, NO_SUCH_SYMBOL, TOO_OLD = 1, 500, "0", "1", "2"
-ALLOCATING = {
-    "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync",
-    "cuMemCreate", "cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate",
-}  # fmt: skip
-"""What allocates with addresses of 64 bits; the older forms cannot succeed on any machine of today."""
-
-
-class Answer(NamedTuple):
-    """One answer of the look-up."""
-
-    name: str
-    version: str
-    flags: str
-    result: str
-    status: str
-    file: str
-    symbol: str
-
-
-def names_in(headers: list[Path]) -> set[tuple[str, int]]:
-    """Every name of a driver function, with every version of which NVIDIA gives the type."""
-    found = [
-        re.findall(
-            r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(?:_pt[ds]s|_ptsz)?\)", (folder / "cudaTypedefs.h").read_text("utf-8")
-        )
-        for folder in headers
-    ]
-    return {(name, int(version)) for each in found for name, version in each}
-
-
-def hooked_symbols() -> set[str]:
-    """The functions for which the library has a wrapper."""
-    return set(re.findall(r"\bX\((cu\w+),", (ROOT / "hook/lib/hooks.h").read_text("utf-8")))
 
 
 @pytest.fixture(name="lookups", scope="module")
 def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, with its table made from the headers."""
-    folder = tmp_path_factory.mktemp("lookups")
-    rows = sorted(names_in(HEADERS))
-    (folder / "questions.h").write_text("".join(f"QUESTION({name}, {version})\n" for name, version in rows))
-    compile_c([PROGRAMS / "lookups.c"], folder / "lookups", ["-I", str(folder), "-ldl"])
-    return folder / "lookups"
-
-
-def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str]:
-    """What the program printed."""
-    done = subprocess.run(
-        [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return compile_lookups(tmp_path_factory.mktemp("lookups"))
 
 
 def test_the_headers_give_the_runtimes_names() -> None:
@@ -89,10 +45,8 @@ def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
     node: Node, container: Container, lookups: Path, symbol: str
 ) -> None:
     """Same results, statuses and variants as without the library; wrappers exactly where there are hooks."""
-    plain = [Answer(*line.split()) for line in run(lookups, node.environment(preload=None), "all", symbol)]
-    hooked = [
-        Answer(*line.split()) for line in run(lookups, node.environment(container.environment), "all", symbol)
-    ]
+    plain = answers(lookups, node.environment(preload=None), symbol)
+    hooked = answers(lookups, node.environment(container.environment), symbol)
     hooks = hooked_symbols()
     assert len(plain) == len(hooked)
     assert {answer.file for answer in plain} == {DRIVER, "none"}

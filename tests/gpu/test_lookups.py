@@ -1,0 +1,98 @@
+"""How NVIDIA's own driver answers look-ups, with the library in front of it and without.
+
+The library knows a function by its address: it gives its wrapper where `cuGetProcAddress` answers with the very
+function that the driver also exports by name. Whether a driver does so, only that driver can show.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll.quantity import MIB
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.elf import read_library
+from tests.hook.lib.lookups import ALLOCATING, Answer, answers, compile_lookups, hooked_symbols, run
+from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, SUCCESS
+
+pytestmark = pytest.mark.gpu
+
+LINE_MIB, PAST_LINE_MIB = 192, 256
+LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
+
+FACTS = """
+import ctypes, json, os, pynvml
+ctypes.CDLL("libcuda.so.1")
+maps = open("/proc/self/maps").read().splitlines()
+driver = next(words[5] for words in map(str.split, maps) if len(words) > 5 and "libcuda.so" in words[5])
+pynvml.nvmlInit()
+named = os.environ.get("PLIMSOLL_TEST_GPU")
+uuid = named or pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+print(json.dumps([driver, uuid]))
+"""
+
+
+@pytest.fixture(name="facts", scope="module")
+def _facts(surroundings: dict[str, str]) -> tuple[Path, str]:
+    """The driver's file, and the GPU."""
+    command = [sys.executable, "-c", FACTS]
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=60)
+    driver, uuid = json.loads(done.stdout)
+    return Path(driver), uuid
+
+
+@pytest.fixture(name="lookups", scope="module")
+def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_lookups(tmp_path_factory.mktemp("lookups"))
+
+
+@pytest.fixture(name="hooked")
+def _hooked(surroundings: dict[str, str], facts: tuple[Path, str], tmp_path: Path) -> dict[str, str]:
+    """The environment of a program in a container with a line of 192 MiB; no broker is needed."""
+    container = Container(tmp_path / "container")
+    container.write(limits_of([Line(facts[1], LINE_MIB * MIB)]))
+    visible = {"CUDA_VISIBLE_DEVICES": facts[1], "LD_PRELOAD": str(LIBRARY)}
+    return {**surroundings, **container.environment, **visible}
+
+
+def hooks_of(driver: Path) -> set[str]:
+    """The hooked functions that this driver exports."""
+    return hooked_symbols() & read_library(driver).defined
+
+
+def test_the_driver_hands_out_what_it_exports(
+    surroundings: dict[str, str], facts: tuple[Path, str], lookups: Path
+) -> None:
+    """Without the library, each hooked function that the driver exports is also what a look-up answers with."""
+    driver, _ = facts
+    found = answers(lookups, surroundings, "cuGetProcAddress_v2")
+    missing = hooks_of(driver) - {answer.symbol for answer in found}
+    assert not missing, f"{driver} answers look-ups with functions that it does not export: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("symbol", LOOKUPS)
+def test_each_hooked_function_is_answered_by_its_wrapper(
+    surroundings: dict[str, str], hooked: dict[str, str], lookups: Path, symbol: str
+) -> None:
+    """Same results, statuses and variants as without the library; wrappers exactly where there are hooks."""
+    hooks = hooked_symbols()
+    plain = answers(lookups, surroundings, symbol)
+    expected = [answer._replace(file=LIBRARY.name) if answer.symbol in hooks else answer for answer in plain]
+    pairs = zip(expected, answers(lookups, hooked, symbol), strict=True)
+    different: list[tuple[Answer, Answer]] = [(want, got) for want, got in pairs if want != got]
+    assert different == []
+
+
+def test_every_pointer_that_allocates_is_held_to_the_line(
+    surroundings: dict[str, str], hooked: dict[str, str], lookups: Path
+) -> None:
+    """256 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    asked = ("allocate", str(PAST_LINE_MIB))
+    plain = [line.split() for line in run(lookups, surroundings, *asked)]
+    held = [line.split() for line in run(lookups, hooked, *asked)]
+    assert {row[0] for row in held} == ALLOCATING
+    assert [row[:3] for row in plain] == [row[:3] for row in held]
+    assert {tuple(row[3:]) for row in plain} == {(str(SUCCESS), str(SUCCESS))}
+    assert {tuple(row[3:]) for row in held} == {(str(OUT_OF_MEMORY), str(SUCCESS))}

@@ -1,0 +1,69 @@
+"""The questions that NVIDIA's runtime asks the driver, compiled into a program from the pinned headers."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.program import ROOT
+
+HEADERS = [
+    next(ROOT.glob(f".venv/lib/python3.*/site-packages/nvidia/{package}/include"))
+    for package in ("cuda_runtime", "cu13")
+]
+ALLOCATING = {
+    "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync",
+    "cuMemCreate", "cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate",
+}  # fmt: skip
+"""What allocates with addresses of 64 bits; the older forms cannot succeed on any machine of today."""
+
+
+class Answer(NamedTuple):
+    """One answer of the look-up."""
+
+    name: str
+    version: str
+    flags: str
+    result: str
+    status: str
+    file: str
+    symbol: str
+
+
+def names_in(headers: list[Path]) -> set[tuple[str, int]]:
+    """Every name of a driver function, with every version of which NVIDIA gives the type."""
+    found = [
+        re.findall(
+            r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(?:_pt[ds]s|_ptsz)?\)", (folder / "cudaTypedefs.h").read_text("utf-8")
+        )
+        for folder in headers
+    ]
+    return {(name, int(version)) for each in found for name, version in each}
+
+
+def hooked_symbols() -> set[str]:
+    """The functions for which the library has a wrapper."""
+    return set(re.findall(r"\bX\((cu\w+),", (ROOT / "hook/lib/hooks.h").read_text("utf-8")))
+
+
+def compile_lookups(folder: Path) -> Path:
+    """The program, with its table made from the headers."""
+    rows = sorted(names_in(HEADERS))
+    (folder / "questions.h").write_text("".join(f"QUESTION({name}, {version})\n" for name, version in rows))
+    compile_c([PROGRAMS / "lookups.c"], folder / "lookups", ["-I", str(folder), "-ldl"])
+    return folder / "lookups"
+
+
+def run(program: Path, environment: dict[str, str], *arguments: str) -> list[str]:
+    """What the program printed."""
+    done = subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def answers(program: Path, environment: dict[str, str], symbol: str) -> list[Answer]:
+    """What this look-up answers to every question."""
+    return [Answer(*line.split()) for line in run(program, environment, "all", symbol)]
