@@ -47,12 +47,13 @@ struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle) {
     if (free) {
         pthread_mutex_lock(&free->lock);
         free->handle = handle;
-        free->live_bytes = free->charged_bytes = free->started = 0;
+        free->live_bytes = free->charged_bytes = 0;
+        free->started++; /* what was asked about the pool before says nothing about this one */
         free->demand_bytes = free->orphan_bytes = 0;
         free->in_flight = 0;
         free->gpu = gpu;
         free->pins = 0;
-        free->is_graphs = free->is_slack = free->is_closing = false;
+        free->is_graphs = free->is_slack = free->is_closing = free->is_destroyed = false;
         free->is_taken = true;
         pthread_mutex_unlock(&free->lock);
         if (index_of(free) >= all()->count)
@@ -199,7 +200,7 @@ static void uncharge(int gpu, uint64_t bytes) {
 
 /* A destroyed pool gives back what is freed of it at once, and no longer tells. */
 static uint64_t least_bytes(const struct plimsoll_pool *pool, uint64_t reserved_bytes) {
-    uint64_t live = pool->handle ? pool->live_bytes : rounded(pool->live_bytes, BLOCK_BYTES);
+    uint64_t live = pool->is_destroyed ? rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
     return reserved_bytes > live ? reserved_bytes : live;
 }
 
@@ -392,12 +393,15 @@ CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_po
     return result;
 }
 
+/* Found and dropped in one: of two threads that free the last of it, the later one may come when the record
+ * is a new pool's already. */
 static void drop_if_empty(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&all()->lock);
     pthread_mutex_lock(&pool->lock);
-    bool is_over = !pool->handle && !pool->is_graphs && pool->live_bytes == 0 && pool->in_flight == 0;
+    if (pool->is_destroyed && pool->live_bytes == 0 && pool->in_flight == 0)
+        pool->is_taken = pool->is_destroyed = false;
     pthread_mutex_unlock(&pool->lock);
-    if (is_over)
-        plimsoll_pool_drop(pool);
+    pthread_mutex_unlock(&all()->lock);
 }
 
 void plimsoll_pool_returned(const struct plimsoll_holding *holding) {
@@ -405,7 +409,7 @@ void plimsoll_pool_returned(const struct plimsoll_holding *holding) {
     pthread_mutex_lock(&pool->lock);
     pool->live_bytes -= holding->bytes;
     pool->is_slack = true;
-    bool is_destroyed = !pool->handle;
+    bool is_destroyed = pool->is_destroyed;
     uint64_t started = pool->started;
     pthread_mutex_unlock(&pool->lock);
     __atomic_store_n(&all()->has_slack, 1, __ATOMIC_RELEASE);
@@ -428,6 +432,7 @@ void plimsoll_pool_closed(struct plimsoll_pool *pool, bool is_destroyed) {
     pool->is_closing = false;
     if (is_destroyed)
         pool->handle = 0;
+    pool->is_destroyed = is_destroyed;
     uint64_t started = pool->started;
     pthread_mutex_unlock(&pool->lock);
     if (!is_destroyed)
@@ -489,9 +494,12 @@ static struct plimsoll_pool *known_graph_pool(int gpu) {
 }
 
 static struct plimsoll_pool *graph_pool(int gpu) {
-    pthread_mutex_lock(&all()->learn_lock);
     struct plimsoll_pool *pool = known_graph_pool(gpu);
-    CUdevice device = pool ? -1 : device_of(gpu);
+    if (pool)
+        return pool;
+    CUdevice device = device_of(gpu);
+    pthread_mutex_lock(&all()->learn_lock);
+    pool = known_graph_pool(gpu);
     if (!pool && (pool = plimsoll_pool_take(gpu, 0))) {
         pthread_mutex_lock(&pool->lock);
         pool->is_graphs = true;

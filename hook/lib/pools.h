@@ -22,15 +22,16 @@ struct plimsoll_charge;
 
 struct plimsoll_pool {
     pthread_mutex_t lock;   /* guards the fields below; never held across a driver call */
-    uint64_t handle;        /* the driver's; 0: free, or destroyed while something lives in it */
+    uint64_t handle;        /* the driver's; 0: not made yet, destroyed, or of a graph pool */
     uint64_t live_bytes;    /* of allocations begun and not yet freed */
     uint64_t charged_bytes; /* in this process's word: at least what lives, or what is reserved */
     uint64_t demand_bytes;  /* of a graph pool: what all executable graphs can make it hold */
     uint64_t orphan_bytes;  /* of a graph pool: what graphs destroyed since may still hold */
-    uint64_t started;       /* allocations begun so far */
+    uint64_t started;       /* allocations begun so far; goes on from one use of the record to the next */
     unsigned in_flight;     /* allocations begun whose outcome is not settled yet */
     unsigned pins;          /* threads that ask the driver about it right now */
     bool is_closing;        /* about to be destroyed: no more questions */
+    bool is_destroyed;      /* only what lives in it keeps the record */
     int gpu;                /* index in `limits`, or negative: charged nowhere. Fixed while in use */
     CUdevice device;        /* of a graph pool. Likewise */
     bool is_graphs;         /* the driver's pool for graphs on a GPU. Likewise */

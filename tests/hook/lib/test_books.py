@@ -8,10 +8,11 @@ from typing import Final
 
 import pytest
 
-from tests.hook.lib.conftest import PROGRAMS
+from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.program import ROOT
 
 SOURCES = [PROGRAMS / "books.c", ROOT / "hook/lib/ledger.c", ROOT / "hook/lib/holdings.c"]
+POOL_PARTS: Final = ("pools", "holdings", "ledger", "state")
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
 BUILDS: Final = {
     "plain": (),
@@ -38,6 +39,17 @@ def _books(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}"]
     options = ["-std=c11", "-O1", "-g", "-D_GNU_SOURCE", *BUILDS[build], *includes, "-lpthread"]
     subprocess.run([*_compiler(build), *SOURCES, *options, "-o", target], check=True, timeout=300)
+    return target
+
+
+@pytest.fixture(name="records", scope="session")
+def _records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver of the pools' records."""
+    target = tmp_path_factory.mktemp("books") / "records"
+    sources = [PROGRAMS / "records.c", *(ROOT / "hook/lib" / f"{name}.c" for name in POOL_PARTS)]
+    nvml = next(ROOT.glob(".venv/lib/python3.*/site-packages/nvidia/nvml_dev/include"))
+    includes = [f"-I{ROOT / 'build/hook'}", f"-I{ROOT / 'hook/lib'}", f"-isystem{nvml}"]
+    compile_c(sources, target, ["-D_GNU_SOURCE", *includes, "-lpthread"])
     return target
 
 
@@ -83,3 +95,8 @@ def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> N
     """Once the line is lowered and the words are summed, nobody comes to hold more than line or sum."""
     (above,) = _run(books, "sink", "300")
     assert above > 0  # the race was there to be lost
+
+
+def test_a_pools_record_is_dropped_once(records: Path) -> None:
+    """Whoever comes late to a destroyed pool leaves the pool alone that has its record now."""
+    _run(records)

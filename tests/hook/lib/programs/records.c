@@ -1,0 +1,106 @@
+/* Drives the records of pools directly: a driver stands behind them that knows no pool. */
+#include "charge.h"
+#include "driver.h"
+#include "gpus.h"
+#include "attach.h"
+#include "room.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(claim)                                                                                         \
+    do {                                                                                                     \
+        if (!(claim)) {                                                                                      \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #claim);                                      \
+            exit(1);                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+static CUresult no_driver(void) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+plimsoll_function plimsoll_call(enum plimsoll_index index) {
+    (void)index;
+    return (plimsoll_function)no_driver;
+}
+
+int plimsoll_gpu_of_device(CUdevice device) {
+    return device;
+}
+
+int plimsoll_gpu_of_current(void) {
+    return 0;
+}
+
+void plimsoll_refresh(void) {
+}
+
+uint64_t plimsoll_used(unsigned gpu) {
+    (void)gpu;
+    return 0;
+}
+
+bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
+    (void)gpu, (void)bytes, (void)extra_bytes, (void)function;
+    return true;
+}
+
+bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
+    (void)charge, (void)extra_bytes;
+    return true;
+}
+
+CUresult plimsoll_reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes) {
+    (void)charge, (void)gpu, (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum plimsoll_kind kind,
+                         uint64_t key, uint64_t with) {
+    (void)charge, (void)kind, (void)key, (void)with;
+    return result;
+}
+
+void plimsoll_remember(struct plimsoll_holding holding) {
+    (void)holding;
+}
+
+void plimsoll_give_back(const struct plimsoll_holding *holding) {
+    (void)holding;
+}
+
+static void free_from(struct plimsoll_pool *pool, uint64_t bytes) {
+    struct plimsoll_holding holding = {.bytes = bytes, .pool = (uint32_t)(pool - plimsoll.pools.records) + 1};
+    plimsoll_pool_returned(&holding);
+}
+
+/* Two threads free the last of a destroyed pool, and the later one has only taken its bytes off when the
+ * other drops the record and a third takes it for a pool that is yet to be made. */
+static void late_thread(void) {
+    struct plimsoll_pool *destroyed = plimsoll_pool_take(0, 0);
+    plimsoll_pool_made(destroyed, (CUmemoryPool)(uintptr_t)0x1000);
+    destroyed->live_bytes = 1024;
+    plimsoll_pool_close(destroyed);
+    plimsoll_pool_closed(destroyed, true);
+    free_from(destroyed, 1024);
+    struct plimsoll_pool *next = plimsoll_pool_take(0, 0);
+    CHECK(next == destroyed);
+    free_from(next, 0);
+    CHECK(plimsoll_pool_take(0, 0) != next);
+}
+
+/* An answer about the pool that had the record before must not lower what the next one is charged. */
+static void late_answer(void) {
+    struct plimsoll_pool *pool = plimsoll_pool_take(0, 0);
+    uint64_t started = pool->started;
+    plimsoll_pool_drop(pool);
+    CHECK(plimsoll_pool_take(0, 0) == pool);
+    CHECK(pool->started != started);
+}
+
+int main(void) {
+    late_thread();
+    late_answer();
+    return 0;
+}
