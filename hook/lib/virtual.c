@@ -24,17 +24,20 @@ static void refer(CUmemGenericAllocationHandle handle, int change) {
         plimsoll_give_back(&holding);
 }
 
+/* Imported memory's too is remembered, as it may lie between this process's own when that is unmapped. */
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     CUresult result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
     struct plimsoll_holding known;
-    if (result != CUDA_SUCCESS || !plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, &known))
+    if (result != CUDA_SUCCESS)
         return result;
-    refer(handle, 1);
+    bool is_known = plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, &known);
+    if (is_known)
+        refer(handle, 1);
     plimsoll_holdings_put(
         &plimsoll.holdings,
         (struct plimsoll_holding){
-            .key = ptr, .bytes = size, .with = handle, .gpu = GPU_NONE, .kind = HELD_MAPPING});
+            .key = ptr, .bytes = size, .with = is_known ? handle : 0, .gpu = GPU_NONE, .kind = HELD_MAPPING});
     return result;
 }
 

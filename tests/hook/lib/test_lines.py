@@ -166,6 +166,17 @@ def test_mapped_memory_stays_counted_after_its_handle_is_released(
     assert container.used_bytes() == 64 * MIB
 
 
+def test_memory_unmapped_together_with_imported_memory_goes_back(
+    program: Program, container: Container
+) -> None:
+    """One unmapping may end several mappings, and not all of them need be of this process's memory."""
+    _, handle = program.alloc(128, "cuMemCreate", "0")
+    assert program.ask(f"beside {handle} {128 * MIB}") == [SUCCESS]
+    assert container.used_bytes() == 192 * MIB
+    assert program.ask(f"free cuMemRelease {handle}") == [SUCCESS]
+    assert container.used_bytes() == 64 * MIB
+
+
 def test_a_gpu_that_was_not_given_has_no_memory(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:

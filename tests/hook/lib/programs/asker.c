@@ -223,6 +223,43 @@ static void do_unmap(const char *text) {
     printf("%d\n", FUNCTION(cuMemUnmap)(at, bytes));
 }
 
+/* Memory as another process would have exported it: it is imported here, and its own handle released. */
+static CUresult import(size_t bytes, CUmemGenericAllocationHandle *imported) {
+    CUmemAllocationProp prop = on_device(0);
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle made = 0;
+    int file = -1;
+    CUresult result = FUNCTION(cuMemCreate)(&made, bytes, &prop, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemExportToShareableHandle)(&file, made, prop.requestedHandleTypes, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemImportFromShareableHandle)(imported, (void *)(uintptr_t)file,
+                                                          prop.requestedHandleTypes);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemRelease)(made);
+    return result;
+}
+
+/* `beside HANDLE BYTES`: maps imported memory, and behind it the handle's; unmaps both at once. */
+static void do_beside(const char *text) {
+    number handle = 0, bytes = 0;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle imported = 0;
+    sscanf(text, "%llu %llu", &handle, &bytes);
+    CUresult result = import((size_t)2 << 20, &imported);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemAddressReserve)(&at, ((size_t)2 << 20) + bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemMap)(at, (size_t)2 << 20, 0, imported, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemMap)(at + ((size_t)2 << 20), bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemUnmap)(at, ((size_t)2 << 20) + bytes);
+    if (result == CUDA_SUCCESS)
+        result = FUNCTION(cuMemRelease)(imported);
+    printf("%d\n", result);
+}
+
 static void print_home(void *address) {
     Dl_info home = {0};
     if (!address || !dladdr(address, &home)) {
@@ -399,6 +436,7 @@ static const struct {
     {"proc_v1", do_proc_v1}, {"where", do_where},     {"dlerror", do_dlerror}, {"versioned", do_versioned},
     {"hammer", do_hammer},   {"threads", do_threads}, {"time", do_time},       {"exec", do_exec},
     {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},         {"sync", do_sync},
+    {"beside", do_beside},
 };
 
 static void obey(char *line) {
