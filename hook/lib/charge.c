@@ -15,7 +15,7 @@
 #define SHARED_BYTES 0x100000u
 
 bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
-    *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE, .is_patient = true};
+    *charge = (struct plimsoll_charge){.function = function, .gpu = GPU_NONE};
     if (plimsoll_depth > 0)
         return false;
     enum plimsoll_standing standing = plimsoll_attach();
@@ -76,9 +76,9 @@ static CUresult reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes,
     charge->bytes = bytes;
     plimsoll_refresh();
     plimsoll_pools_make_room(gpu, bytes - extra_bytes);
-    bool fits = gpu == GPU_NONE || (gpu >= 0 && charge->is_patient
-                                        ? plimsoll_reserve_patiently(charge, extra_bytes)
-                                        : plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function));
+    bool fits =
+        gpu == GPU_NONE || (gpu >= 0 ? plimsoll_reserve_patiently(charge, extra_bytes)
+                                     : plimsoll_charge_gpu(gpu, bytes, extra_bytes, charge->function));
     if (!fits)
         return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;

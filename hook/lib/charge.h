@@ -9,8 +9,8 @@
  *     return plimsoll_commit(&charge, result, HELD_MEMORY, *dptr, context);
  *
  * What is charged is what the driver takes for it, as far as that is known: whole blocks for what it does not
- * cut from a shared one. What it keeps beside that (half-empty shared blocks, free memory in pools) shows in
- * NVML alone, and the monitor reports it.
+ * cut from a shared one. Of pools (pools.h) what it keeps reserved counts. The rest, as half-empty shared
+ * blocks, shows in NVML alone, and comes back as `excess_bytes`.
  */
 #ifndef PLIMSOLL_CHARGE_H
 #define PLIMSOLL_CHARGE_H
@@ -23,7 +23,6 @@ struct plimsoll_charge {
     uint64_t bytes;
     int gpu;          /* GPU_NONE: nothing is charged */
     bool is_counting; /* false: not under Plimsoll, or inside another hook */
-    bool is_patient;  /* may wait for memory; false where the caller's stream is capturing */
     CUresult refusal;
 };
 

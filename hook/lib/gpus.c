@@ -101,14 +101,6 @@ int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     return gpu_of_context(owner);
 }
 
-/* Asking about a default stream does not break another stream's capture: it is an error, and reads as true.
- */
-bool plimsoll_is_capturing(CUstream stream) {
-    CUstreamCaptureStatus status;
-    return !HAS(cuStreamIsCapturing) || CALLED(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS ||
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN (CUDA 13.5) is part of a device, whose ordinal is the first
  * byte of the union; the headers of CUDA 12 know neither name. */
 #define LOCALITY_DOMAIN 6

@@ -151,18 +151,6 @@ void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
     }
 }
 
-unsigned plimsoll_holdings_count(struct plimsoll_holdings *all, enum plimsoll_kind kind, int gpu) {
-    unsigned count = 0;
-    for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
-        struct plimsoll_shard *shard = &all->shards[i];
-        pthread_mutex_lock(&shard->lock);
-        for (uint32_t at = 0; at < shard->capacity; at++)
-            count += shard->table[at].is_used && shard->table[at].kind == kind && shard->table[at].gpu == gpu;
-        pthread_mutex_unlock(&shard->lock);
-    }
-    return count;
-}
-
 void plimsoll_holdings_reset(struct plimsoll_holdings *all) {
     for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
         /* The table may have been half-way through growing: it stays mapped, a few pages once per fork. */

@@ -63,9 +63,6 @@ bool plimsoll_holdings_refer(struct plimsoll_holdings *all, enum plimsoll_kind k
 void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
                              void (*gone)(const struct plimsoll_holding *));
 
-/* How many holdings of `kind` lie on `gpu`. */
-unsigned plimsoll_holdings_count(struct plimsoll_holdings *all, enum plimsoll_kind kind, int gpu);
-
 /* In a forked child: forgets everything and makes the locks new, whoever held them in the parent. */
 void plimsoll_holdings_reset(struct plimsoll_holdings *all);
 

@@ -133,7 +133,6 @@
     X(cuMemPoolGetAttribute)                                                                                 \
     X(cuStreamGetCtx)                                                                                        \
     X(cuStreamIsCapturing)                                                                                   \
-    X(cuStreamIsCapturing_ptsz)                                                                              \
     X(cuThreadExchangeStreamCaptureMode)
 
 #define PLIMSOLL_NVML_CALLED(X) X(nvmlDeviceGetUUID)
