@@ -7,8 +7,13 @@ falls out, and so does most of what else the machine does. A real broker lays ou
 For eight processes on one line, all eight are alive and hold slots and words, but only as many hammer at a time as
 the machine has cores: more would measure the run queue. Each has an emulated card of its own of the same identity,
 so that they meet in the container's words and not in the emulator's one lock.
+
+With `--gpu` the same on this machine's first GPU: what is added falls out of the driver's own cost likewise. All
+processes then share the one card, fewer are alive, as each context takes half a GiB of it, and the hammer, which
+holds the emulator's book against the line, stays out.
 """
 
+import argparse
 import asyncio
 import contextlib
 import datetime
@@ -24,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.gpu_node import GpuNode
 from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import GpuUuid
@@ -49,6 +55,7 @@ TURNS: Final = 150
 TURN_MS: Final = 8
 STARTS: Final = 150
 LIVE: Final = 100
+GPU_LIVE: Final = 8
 PROCESSES: Final = 8
 CORES: Final = len(os.sched_getaffinity(0))
 HAMMER_S: Final = 60.0
@@ -108,16 +115,19 @@ class Process:
 class Place:
     """A container under a real broker, and emulated nodes whose first cards are one and the same to it."""
 
-    def __init__(self, folder: Path, broker: Broker, program: Path) -> None:
+    def __init__(self, folder: Path, broker: Broker, program: Path, gpu: GpuNode | None) -> None:
         self._folder, self._broker, self._program = folder, broker, program
+        self._gpu = gpu
 
-    def node(self, name: str) -> Node:
-        """An emulated node of one card."""
+    def node(self, name: str) -> Node | GpuNode:
+        """An emulated node of one card; this machine where its own GPU is measured."""
+        if self._gpu:
+            return self._gpu
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         return Node(folder, gpu_count=1, memory_mib=65536, context_mib=64)
 
-    async def spawn(self, node: Node, *arguments: str, is_hooked: bool) -> Process:
+    async def spawn(self, node: Node | GpuNode, *arguments: str, is_hooked: bool) -> Process:
         """Start one process."""
         container = {
             LIMITS_DIR_VARIABLE: str(self._broker.limits_dir()),
@@ -137,14 +147,14 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def place(folder: Path) -> AsyncIterator[Place]:
+async def place(folder: Path, gpu: GpuNode | None) -> AsyncIterator[Place]:
     """A broker that registered one container with a roomy line, and the program."""
     program = folder / "hook_memory"
     compile_c([SOURCE], program, LINKED)
     broker = Broker(folder / "root", {})
     try:
         await broker.start()
-        here = Place(folder, broker, program)
+        here = Place(folder, broker, program, gpu)
         uuid = GpuUuid(here.node("alone").uuids[0])
         lines = ContainerLines(name=MAIN, lines=(Line(gpu=uuid, line_bytes=32768 * MIB),))
         await broker.client.register(Register(pod=POD, namespace="bench", name="cost", containers=(lines,)))
@@ -187,7 +197,7 @@ async def together(here: Place, command: str) -> Compared:
     return compared
 
 
-async def start_once(here: Place, node: Node, *, is_hooked: bool) -> float:
+async def start_once(here: Place, node: Node | GpuNode, *, is_hooked: bool) -> float:
     """Milliseconds from before the fork to after cuInit and the first context."""
     began_ns = time.monotonic_ns()
     process = await here.spawn(node, "start", is_hooked=is_hooked)
@@ -232,7 +242,9 @@ class Measured:
     eight: Compared
     launches: dict[str, Compared]
     starts: dict[int, Compared]
-    outcome: Outcome
+    outcome: Outcome | None
+    """None on a GPU, where there is no book."""
+    gpu: GpuNode | None
 
     @property
     def launch(self) -> str:
@@ -251,10 +263,10 @@ class Measured:
         for live, compared in self.starts.items():
             print(compared.row(f"start to first context beside {live} live", "ms"))
         print(f"the launch reported is {self.launch}; the pair, {REPORTED[0]} of {REPORTED[1]} bytes")
-        print(
-            f"hammer: {HAMMER_S:.0f} s, {self.outcome.kills} killed; granted and refused by who lived to the end:"
-        )
-        print("  ".join(f"{path} {yes}/{no}" for path, (yes, no) in self.outcome.tallies.items() if yes + no))
+        if self.outcome:
+            killed, tallies = self.outcome.kills, self.outcome.tallies
+            print(f"hammer: {HAMMER_S:.0f} s, {killed} killed; granted and refused by who lived to the end:")
+            print("  ".join(f"{path} {yes}/{no}" for path, (yes, no) in tallies.items() if yes + no))
 
     def result(self) -> dict[str, float | str]:
         """The last line."""
@@ -263,43 +275,58 @@ class Measured:
             "pair_added_us_p50_8proc": round(self.eight.added / 1000, 3),
             "launch_added_ns": round(self.launches[self.launch].added, 1),
             "startup_ms_p50": round(self.starts[0].added, 2),
-            "startup_ms_p50_100live": round(self.starts[LIVE].added, 2),
-            "hammer_over_line_bytes": self.outcome.over_line_bytes,
-            "hammer_left_bytes": self.outcome.left_bytes,
+            **{
+                f"startup_ms_p50_{live}live": round(compared.added, 2)
+                for live, compared in self.starts.items()
+                if live
+            },
+            **self._where(),
             "machine": f"{platform.machine()} {platform.system()} {platform.release()}",
             "cores": CORES,
             "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         }
 
+    def _where(self) -> dict[str, float | str]:
+        if self.gpu:
+            return {"gpu": self.gpu.name, "driver": self.gpu.driver}
+        assert self.outcome is not None
+        return {
+            "hammer_over_line_bytes": self.outcome.over_line_bytes,
+            "hammer_left_bytes": self.outcome.left_bytes,
+        }
 
-async def measure(folder: Path, hammer_folder: Path) -> Measured:
+
+async def measure(folder: Path, hammer_folder: Path, gpu: GpuNode | None) -> Measured:
     """All of it; three minutes."""
     pairs = {f"pair {name} {size} {TURN_MS}": (name, size) for name, size in PAIRS}
     launches = {f"launch {name} {TURN_MS}": name for name in LAUNCHES}
-    async with place(folder) as here:
+    async with place(folder, gpu) as here:
         single = await alone(here, [*pairs, *launches])
         eight = await together(here, f"pair {REPORTED[0]} {REPORTED[1]} {TURN_MS}")
-        started = {live: await starts(here, live) for live in (0, LIVE)}
+        started = {live: await starts(here, live) for live in (0, GPU_LIVE if gpu else LIVE)}
     return Measured(
         {pair: single[command] for command, pair in pairs.items()},
         eight,
         {name: single[command] for command, name in launches.items()},
         started,
-        await hammer(hammer_folder),
+        None if gpu else await hammer(hammer_folder),
+        gpu,
     )
 
 
-async def main() -> int:
+async def main(*, is_gpu: bool) -> int:
     """Measure, show, and print one JSON line."""
     with (
         tempfile.TemporaryDirectory(prefix="plimsoll-hook-memory-") as folder,
         tempfile.TemporaryDirectory(prefix="plimsoll-hammer-") as hammer_folder,
     ):
-        measured = await measure(Path(folder), Path(hammer_folder))
+        measured = await measure(Path(folder), Path(hammer_folder), GpuNode() if is_gpu else None)
     measured.show()
     print(json.dumps(measured.result()))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", action="store_true", help="measure on this machine's first GPU")
+    sys.exit(asyncio.run(main(is_gpu=parser.parse_args().gpu)))
