@@ -50,6 +50,7 @@ from hook.broker.processes import find_known, find_owners
 from hook.broker.shared_files import SharedFiles, write_whole
 from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
+from plimsoll.names import GpuUuid
 from plimsoll.processes import DeathWatch, open_process
 
 RECORD_MODE: Final = 0o600
@@ -79,13 +80,13 @@ class _Outcome:
     """What a turn's file work brought: deaths to watch for, answers to take in, and what failed.
 
     Attributes:
-        stale: containers whose lines could not be brought up to date; their surveys wait until they are.
+        looks: by GPU; each is read when its turn comes, after what the ones before it decided was written.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
-    answers: list[Surveyed | WordsRead | HeldRead] = field(default_factory=list)
+    answers: list[Surveyed | WordsRead] = field(default_factory=list)
+    looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
     failures: list[OSError] = field(default_factory=list)
-    stale: set[ContainerKey] = field(default_factory=set)
 
 
 class Engine:
@@ -110,6 +111,8 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
+        # Containers whose lines could not be brought up to date; what is read of them proves nothing until they are.
+        self._stale: set[ContainerKey] = set()
         self._hooks = HookSockets(start_task, self._in_files_thread, node.gpus, self._hear, connections_max)
 
     @property
@@ -197,6 +200,15 @@ class Engine:
                 _log.error("not_carried_out", problem=str(error), remedy="the next look tries again")
 
     async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        failures = await self._settle(instructions)
+        if self._node.waits.is_anybody_waiting and (self._looking is None or self._looking.done()):
+            self._looking = self._start_task(self._look_again(), "look again")
+        if failures:
+            problems = "; ".join(map(str, failures))
+            raise NotCarriedOutError(f"{problems}; mend that and ask again")
+
+    async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
+        """Carry instructions out, and all that follows from what they read; returns what failed."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
         outcome = await self._in_files_thread(partial(self._work_on_files, instructions))
@@ -206,12 +218,17 @@ class Engine:
         for instruction in instructions:
             await self._work_on_sockets(instruction, outcome)
         for answer in outcome.answers:
-            await self._carry_out(self._node.handle(answer, time.time()))
-        if self._node.waits.is_anybody_waiting and (self._looking is None or self._looking.done()):
-            self._looking = self._start_task(self._look_again(), "look again")
-        if outcome.failures:
-            problems = "; ".join(map(str, outcome.failures))
-            raise NotCarriedOutError(f"{problems}; mend that and ask again")
+            outcome.failures += await self._settle(self._node.handle(answer, time.time()))
+        for look in outcome.looks.values():
+            outcome.failures += await self._look(look)
+        return outcome.failures
+
+    async def _look(self, look: ReadHeld) -> list[OSError]:
+        try:
+            held = await self._in_files_thread(partial(self._held, look))
+        except OSError as error:
+            return [error]
+        return await self._settle(self._node.handle(held, time.time())) if held else []
 
     def _show(self, instructions: Sequence[Instruction]) -> None:
         if any(isinstance(instruction, Append | Rewrite) for instruction in instructions):
@@ -248,18 +265,19 @@ class Engine:
             except OSError as error:  # the others still have their turn
                 outcome.failures.append(error)
                 if isinstance(instruction, LayOut | SetLimits):
-                    outcome.stale.add(instruction.container)
+                    self._stale.add(instruction.container)
         return outcome
 
     def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
         match instruction:
             case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | RemovePod():
                 self._write(instruction)
-            case Survey(container):
-                if container not in outcome.stale:
-                    outcome.answers.append(self._surveyed(instruction))
-            case ReadWords() | ReadHeld():
-                self._read(instruction, outcome)
+            case Survey():
+                outcome.answers += self._surveyed(instruction)
+            case ReadWords(measured, containers):
+                outcome.answers.append(WordsRead(measured, self._slots_of(containers)))
+            case ReadHeld(gpu):
+                outcome.looks[gpu] = instruction
             case SaveContexts(context_bytes):
                 self._contexts_file.write(context_bytes)
             case Append(line):
@@ -278,8 +296,10 @@ class Engine:
         match instruction:
             case LayOut(container, lines, numbers):
                 self._files.lay_out(container, lines, numbers, clear_counts=instruction.clear_counts)
+                self._stale.discard(container)
             case SetLimits(container, lines, numbers):
                 self._files.set_limits(container, lines, numbers)
+                self._stale.discard(container)
             case SaveRecord(record):
                 content = msgspec.json.encode(record)
                 write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
@@ -289,30 +309,28 @@ class Engine:
                     "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
                 )
             case RemovePod():
+                self._stale.difference_update(instruction.containers)
                 self._files.remove(instruction.pod, instruction.containers)
             case _:
                 assert_never(instruction)
 
-    def _surveyed(self, survey: Survey) -> Surveyed:
+    def _surveyed(self, survey: Survey) -> list[Surveyed]:
         """Slots first: whoever claims one after this reading is not among them, and so not taken for dead."""
+        if survey.container in self._stale:
+            return []
         slots = self._files.slots(survey.container)
         known = find_known(survey.known)
         strangers = frozenset(slot.owner for slot in slots) - {process.owner for process in known}
         found = find_owners(strangers, self._files.counts_path(survey.container))
         living = {process.owner: process for process in known} | found
         dead = survey.known - {process.key for process in known}
-        return Surveyed(survey.container, slots, living, frozenset(dead))
+        return [Surveyed(survey.container, slots, living, frozenset(dead))]
 
-    def _read(self, instruction: ReadWords | ReadHeld, outcome: _Outcome) -> None:
-        """Read words. Not where a lower grant could not be written: they would prove nothing."""
-        match instruction:
-            case ReadWords(measured, containers):
-                outcome.answers.append(WordsRead(measured, self._slots_of(containers)))
-            case ReadHeld(gpu, containers):
-                if outcome.stale.isdisjoint(containers):
-                    outcome.answers.append(HeldRead(gpu, self._slots_of(containers), time.monotonic()))
-            case _:
-                assert_never(instruction)
+    def _held(self, look: ReadHeld) -> HeldRead | None:
+        """What a GPU's containers hold; None where a lower grant could not be written: it would prove nothing."""
+        if not self._stale.isdisjoint(look.containers):
+            return None
+        return HeldRead(look.gpu, self._slots_of(look.containers), time.monotonic())
 
     def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
         return self._slots_of(self._node.containers())

@@ -209,6 +209,11 @@ class Pressure:
         holding = self._holdings.find(container, gpu)
         return holding.used_bytes if holding else 0
 
+    def ceiling(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """The most that a container may have reserved by now; 0 for one that is not enrolled."""
+        holding = self._holdings.find(container, gpu)
+        return holding.ceiling_bytes if holding else 0
+
     def line(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """What a container declared; 0 for one that is not enrolled."""
         holding = self._holdings.find(container, gpu)

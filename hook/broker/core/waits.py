@@ -181,18 +181,24 @@ class Waits:
 
         Args:
             event: on which GPU, and when.
-            words: what each container's come to. More than its line counts as its line: the rest is a reservation
-                in vain, which is withdrawn at once, or a lie.
+            words: what each container's come to. More than it was ever allowed counts as that: the rest is a
+                reservation in vain, which is withdrawn at once, or a lie.
             excess: what each holds past its words.
             now_s: for the announcements' times.
         """
         if self._pressure is None:
             return []
         used = {
-            key: min(sum_bytes, self._pressure.line(key, event.gpu) + BLOCK_BYTES) + excess.get(key, 0)
+            key: self._believed(key, event.gpu, sum_bytes, excess.get(key, 0))
             for key, sum_bytes in words.items()
         }
         return self.carry(self._pressure.looked(event.gpu, used, event.read_s), now_s)
+
+    def _believed(self, container: ContainerKey, gpu: GpuUuid, words_bytes: int, excess_bytes: int) -> int:
+        """What a container uses; after its line was lowered, more than that, and never more than before."""
+        assert self._pressure is not None
+        allowed_bytes = self._pressure.line(container, gpu) + BLOCK_BYTES + excess_bytes
+        return min(words_bytes + excess_bytes, max(allowed_bytes, self._pressure.ceiling(container, gpu)))
 
     def look(self, gpus: Iterable[GpuUuid]) -> list[Instruction]:
         """Look at the words on these GPUs: memory may have been given back there."""

@@ -126,11 +126,13 @@ async def test_a_killed_waiter_frees_its_place(crowded: Broker) -> None:
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     third = await _begun(crowded, PodUid("pod-c"))
     assert await first.do(f"take 0 {600 * MIB}") == "taken"
-    async with _asking(second, GIB), _asking(third, 400 * MIB) as taking:
-        await _told(crowded, "paused", 2)
-        assert not taking.done(), "the older one is not passed"
-        await second.kill()
-        assert await taking == "taken"
+    async with _asking(second, GIB):
+        await _told(crowded, "paused")
+        async with _asking(third, 400 * MIB) as taking:
+            await _told(crowded, "paused", 2)
+            assert not taking.done(), "the older one is not passed"
+            await second.kill()
+            assert await taking == "taken"
     assert (await _told(crowded, "resumed"))[0].text == "it gave up or ended"
 
 
@@ -158,6 +160,19 @@ async def test_a_wait_that_cannot_end_is_refused(crowded: Broker) -> None:
     await crowded.client.measure(measured(500 * MIB))
     assert await process.do(f"take 0 {600 * MIB}") == "it is more than this GPU has for containers"
     assert await process.do(f"take 0 {400 * MIB}") == "taken"
+
+
+async def test_what_stands_past_a_lowered_line_is_not_granted_to_others(crowded: Broker) -> None:
+    """A resize below what is held takes nothing away: the rest of the card is less by all that is still there."""
+    first, second = await _begun(crowded, A), await _begun(crowded, B)
+    assert await first.do(f"take 0 {700 * MIB}") == "taken"
+    await crowded.client.register(pod(A, 200 * MIB))
+    assert await second.do(f"take 0 {300 * MIB}") == "taken"
+    async with _asking(second, 300 * MIB) as taking:
+        await _told(crowded, "paused")
+        assert not taking.done()
+        await first.do(f"use 0 {200 * MIB}")
+        assert await taking == "taken"
 
 
 async def test_a_circle_is_never_entered(crowded: Broker) -> None:

@@ -1,0 +1,120 @@
+"""The engine over real files: what the core is told was read after all that it had decided before was written."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hook.broker.contexts_file import ContextsFile
+from hook.broker.core.facts import ContainerKey
+from hook.broker.core.journal import Journal
+from hook.broker.core.node import Node
+from hook.broker.core.pages import Numbers
+from hook.broker.core.pressure import Pressure
+from hook.broker.core.turns import Event, HeldRead, Instruction
+from hook.broker.core.wait_policies import wait_policy
+from hook.broker.core.waits import Overcommit
+from hook.broker.engine import Disk, Engine, NotCarriedOutError
+from hook.broker.journal_file import JournalFile
+from hook.broker.shared_files import SharedFiles
+from plimsoll.brokerwire import ContainerLines, Measured, MeasuredGpu
+from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
+
+
+class Files(SharedFiles):
+    """Files of which each change of a page is remembered, and can be made to fail."""
+
+    written_s = 0.0
+    is_full = False
+
+    def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
+        """As ever, or not at all."""
+        if self.is_full:
+            raise OSError("No space left on device")
+        super().set_limits(container, lines, numbers)
+        self.written_s = time.monotonic()
+
+
+class RecordingNode(Node):
+    """A core that remembers what it was told of held memory."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(
+            Journal((), 100), (), "boot", overcommit=Overcommit(Pressure(wait_policy("fifo", b"")))
+        )
+        self.heard: list[tuple[HeldRead, float]] = []
+        self._files = files
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """As ever."""
+        if isinstance(event, HeldRead):
+            self.heard.append((event, self._files.written_s))
+        return super().handle(event, now_s)
+
+
+class Bench:
+    """An engine of a node that overcommits."""
+
+    def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
+        self.files = Files(root)
+        self.node = RecordingNode(self.files)
+        disk = Disk(self.files, JournalFile(root), ContextsFile(root))
+        self.thread = ThreadPoolExecutor(1)
+        self.tasks: list[asyncio.Task[None]] = []
+
+        def start_task(work: object, name: str) -> asyncio.Task[None]:
+            self.tasks.append(group.create_task(work, name=name))  # type: ignore[arg-type] # a coroutine
+            return self.tasks[-1]
+
+        self.engine = Engine(self.node, disk, self.thread, start_task, 16)
+
+
+@pytest.fixture(name="bench")
+async def _bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    tmp_path.joinpath("limits").mkdir()
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(tmp_path, group)
+        await bench.engine.start()
+        yield bench
+        for task in bench.tasks:
+            task.cancel()
+        bench.engine.close()
+    bench.thread.shutdown()
+
+
+def measured(sizes: Sequence[int]) -> Measured:
+    """So much is there on each GPU."""
+    gpus = [
+        MeasuredGpu(gpu=gpu, usable_bytes=size, used_bytes=0) for gpu, size in zip(GPUS, sizes, strict=True)
+    ]
+    return Measured(gpus=tuple(gpus), processes=())
+
+
+async def test_each_look_is_later_than_what_the_look_before_it_changed(bench: Bench) -> None:
+    """On two GPUs looked at in one turn, no number is judged that is older than a page: it would prove nothing."""
+    await bench.engine.take(registration(GIB))
+    for sizes in ((GIB, GIB), (GIB // 2, GIB // 2), (GIB, GIB)):
+        bench.node.heard.clear()
+        await bench.engine.take(measured(sizes))
+        assert {event.gpu for event, _ in bench.node.heard} == set(GPUS)
+        assert [event.gpu for event, written_s in bench.node.heard if event.read_s < written_s] == []
+
+
+async def test_nothing_is_read_until_a_page_that_could_not_be_written_was(bench: Bench) -> None:
+    """A lower grant that is not on its page binds nobody, in the turns after the failed one neither."""
+    await bench.engine.take(registration(GIB))
+    await bench.engine.take(measured((GIB, GIB)))
+    bench.files.is_full = True
+    with pytest.raises(NotCarriedOutError, match="No space left"):
+        await bench.engine.take(measured((GIB // 2, GIB // 2)))
+    bench.files.is_full = False
+    bench.node.heard.clear()
+    await bench.engine.take(measured((GIB // 4, GIB // 4)))
+    assert bench.node.heard == []
+    await bench.engine.take(registration(GIB))
+    await bench.engine.take(measured((GIB // 4, GIB // 4)))
+    line = registration(GIB).containers[0].lines[0]
+    assert bench.node.waits.granted_bytes(ContainerKey(POD, MAIN), line) == GIB // 4
