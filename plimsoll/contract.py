@@ -150,6 +150,18 @@ def parse_pod(pod: Pod) -> PodDemand:
     )
 
 
+def refuse_answers(pod: Pod) -> None:
+    """Refuse a pod that brings the placer's answers along before it was placed: its owner may have made them up.
+
+    Raises:
+        InputError: naming the first of them.
+    """
+    for name, value in (pod.metadata.annotations or {}).items():
+        if name in _ANSWERED or name.startswith(ASSIGNED_PREFIX):
+            problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
+            raise InputError(_annotation(name), value[:80], problem, "recreate the pod without it")
+
+
 def assigned_annotation(container: ContainerName) -> str:
     """The annotation in which the placer writes a container's GPUs."""
     return ASSIGNED_PREFIX + container

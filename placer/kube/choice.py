@@ -20,7 +20,7 @@ from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.unhandled import refuse_unhandled
-from plimsoll.contract import POLICY, parse_pod
+from plimsoll.contract import POLICY, parse_pod, refuse_answers
 from plimsoll.kube.models import Pod
 from plimsoll.names import PodUid
 
@@ -49,6 +49,7 @@ def understood(pod: Pod, default: Policy) -> Wanted:
         InputError: it is malformed, or wants what is not handled.
     """
     demand = parse_pod(pod)
+    refuse_answers(pod)
     check_supported(demand)
     refuse_unhandled(pod)
     named = demand.policy

@@ -121,6 +121,27 @@ async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on
         await world.until_bound("typo")
 
 
+async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Without the admission policy too, nobody brings a greater line or a GPU of its own choice along."""
+    forged = {
+        "lines": ("plimsoll.dev/lines", '{"main":{"GPU-n1-0":99000000000}}'),
+        "gpus": ("gpus.plimsoll.dev/other", "GPU-n1-0"),
+        "decision": ("plimsoll.dev/decision", "{}"),
+    }
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        for name, (annotation, value) in forged.items():
+            manifest = pod_manifest(name, {MEMORY: "1Gi"}, annotations={annotation: value})
+            await create_pod(apiserver, namespace, manifest)
+        for name, (annotation, _) in forged.items():
+            refused = await world.until_refused(name, f"metadata.annotations[{annotation}]")
+            assert "recreate the pod without it" in condition(refused)["message"]
+            assert "nodeName" not in refused["spec"]
+
+
 async def test_deleting_a_pod_frees_its_gpu_for_one_that_waits(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
