@@ -52,7 +52,7 @@ static void uncharge_gpu(int gpu, uint64_t bytes) {
         plimsoll_ledger_give_back(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes);
 }
 
-/* Told outside every lock, but for a sweep of what dies with a context. */
+/* Told outside every lock. */
 static void uncharge_and_tell(int gpu, uint64_t bytes) {
     uncharge_gpu(gpu, bytes);
     if (gpu >= 0 && bytes > 0)
@@ -139,11 +139,44 @@ void plimsoll_remember(struct plimsoll_holding holding) {
         plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
 }
 
+/* Memory that was exported may live on under a handle imported in this very process. Which import that is, no
+ * call tells: as many of the charges stay as there are imports. */
+static void give_back_handle(const struct plimsoll_holding *handle) {
+    uint64_t bytes = handle->sharing == SHARED_NOT
+                         ? handle->bytes
+                         : plimsoll_holdings_bequeath(&plimsoll.holdings, handle->gpu, handle->bytes);
+    uncharge_and_tell(handle->gpu, bytes);
+}
+
+void plimsoll_refer(uint64_t handle, int change) {
+    struct plimsoll_holding last;
+    if (plimsoll_holdings_refer(&plimsoll.holdings, HELD_HANDLE, handle, change, &last))
+        give_back_handle(&last);
+}
+
 void plimsoll_give_back(const struct plimsoll_holding *holding) {
-    if (holding->pool)
-        plimsoll_pool_returned(holding);
-    else
+    switch (holding->kind) {
+    case HELD_HANDLE:
+        give_back_handle(holding);
+        break;
+    case HELD_MAPPING:
+        plimsoll_refer(holding->with, -1);
+        break;
+    case HELD_TILES:
+        plimsoll_refer(holding->bytes, -1);
+        break;
+    case HELD_ARRAY:
+    case HELD_MIPMAP:
         uncharge_and_tell(holding->gpu, holding->bytes);
+        if (holding->bytes == 0) /* it had no memory of its own, but perhaps of handles */
+            plimsoll_holdings_sweep(&plimsoll.holdings, holding->key, plimsoll_give_back);
+        break;
+    default:
+        if (holding->pool)
+            plimsoll_pool_returned(holding);
+        else
+            uncharge_and_tell(holding->gpu, holding->bytes);
+    }
 }
 
 CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding) {

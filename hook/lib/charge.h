@@ -55,8 +55,12 @@ void plimsoll_remember(struct plimsoll_holding holding);
  * as it was, if the line forbids. */
 bool plimsoll_adjust_blocks(struct plimsoll_charge *charge, uint64_t bytes);
 
-/* Off the books: what a holding was charged. */
+/* Off the books: what a holding was charged, or what it referred to. */
 void plimsoll_give_back(const struct plimsoll_holding *holding);
+
+/* One reference more or less to what cuMemCreate made or an import brought; with the last it is given back.
+ */
+void plimsoll_refer(uint64_t handle, int change);
 
 /* Counts and tells a refusal. */
 void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function);
@@ -81,6 +85,10 @@ CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *ho
         plimsoll_depth--;                                                                                    \
         return is_known ? plimsoll_settle_free(result, &holding) : result;                                   \
     } while (0)
+
+static inline bool plimsoll_is_attached(void) {
+    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
+}
 
 static inline bool plimsoll_is_whole(void) {
     return __atomic_load_n(&plimsoll.flags, __ATOMIC_RELAXED) & PLIMSOLL_FLAG_WHOLE_GPUS;

@@ -88,12 +88,16 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 }
 
 /* Everything that dies with a context leaves the books after the driver ended it. */
+static void forget(CUcontext context) {
+    plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
+    plimsoll_pools_look();
+}
+
 static CUresult after_destroy(CUresult result, CUcontext context) {
     struct plimsoll_holding known;
     if (result != CUDA_SUCCESS || context == NULL)
         return result;
-    plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
-    plimsoll_pools_look();
+    forget(context);
     if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known)) {
         plimsoll_give_back(&known);
         note_ended(known.gpu);
@@ -119,6 +123,28 @@ CUresult cuCtxDestroy(CUcontext ctx) {
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
     DESTROY_CONTEXT(cuCtxDestroy_v2, ctx);
+}
+
+/* The counted use of created contexts from before cuCtxPushCurrent: the last detach destroys. */
+CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
+    struct plimsoll_holding known;
+    CUresult result = REAL(cuCtxAttach)(pctx, flags);
+    if (result == CUDA_SUCCESS && plimsoll_depth == 0)
+        plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)*pctx, 1, &known);
+    return result;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+    struct plimsoll_holding known;
+    bool is_outer = plimsoll_depth++ == 0;
+    CUresult result = leave_hook(REAL(cuCtxDetach)(ctx));
+    if (result == CUDA_SUCCESS && is_outer &&
+        plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
+        forget(ctx);
+        plimsoll_give_back(&known);
+        note_ended(known.gpu);
+    }
+    return result;
 }
 
 /* --- primary contexts: one per device, counted by the driver ---------------------------------------------
@@ -173,12 +199,9 @@ static void leave_primary(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-    struct plimsoll_charge charge;
-    if (!plimsoll_begin(&charge, "cuDevicePrimaryCtxRetain"))
-        return charge.refusal ? charge.refusal : REAL(cuDevicePrimaryCtxRetain)(pctx, dev);
+static CUresult retain(CUcontext *pctx, CUdevice dev, const char *function) {
     int gpu = plimsoll_gpu_of_device(dev);
-    if (!enter_primary(gpu, "cuDevicePrimaryCtxRetain"))
+    if (!enter_primary(gpu, function))
         return CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
@@ -187,6 +210,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     else
         leave_primary(gpu);
     return result;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    struct plimsoll_charge charge;
+    if (!plimsoll_begin(&charge, "cuDevicePrimaryCtxRetain"))
+        return charge.refusal ? charge.refusal : REAL(cuDevicePrimaryCtxRetain)(pctx, dev);
+    return retain(pctx, dev, "cuDevicePrimaryCtxRetain");
 }
 
 static void end_primary(int gpu) {
@@ -204,8 +234,7 @@ static void end_primary(int gpu) {
 static CUresult after_release(CUresult result, CUdevice device) {
     unsigned flags;
     int is_active = 1;
-    bool is_ours = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
-    if (result == CUDA_SUCCESS && is_ours &&
+    if (result == CUDA_SUCCESS && plimsoll_is_attached() &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         end_primary(plimsoll_gpu_of_device(device));
     return result;
@@ -232,4 +261,65 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     RELEASE_PRIMARY(cuDevicePrimaryCtxReset_v2, dev);
+}
+
+/* --- green contexts: a part of the primary one, which they keep alive and which owns their memory ---------
+ */
+
+/* The context that a green one is used by; NULL where the driver does not say. */
+static CUcontext context_of(CUgreenCtx green) {
+    CUcontext context = NULL;
+    return HAS(cuCtxFromGreenCtx) && CALLED(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context
+                                                                                                : NULL;
+}
+
+static void remember_green(CUgreenCtx green, CUcontext primary, int gpu) {
+    CUcontext context = context_of(green);
+    if (!context || context == primary || gpu < 0)
+        return;
+    plimsoll_remember((struct plimsoll_holding){.key = (uintptr_t)context,
+                                                .with = (uintptr_t)primary,
+                                                .references = 1,
+                                                .gpu = (int16_t)gpu,
+                                                .kind = HELD_CONTEXT});
+    __atomic_store_n(&plimsoll.greens_made, true, __ATOMIC_RELAXED);
+}
+
+/* The primary context is retained around the call: so it is charged once and known, whoever made it. */
+CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
+    struct plimsoll_charge charge;
+    CUcontext primary;
+    if (!plimsoll_begin(&charge, "cuGreenCtxCreate"))
+        return charge.refusal ? charge.refusal : REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags);
+    CUresult result = retain(&primary, dev, "cuGreenCtxCreate");
+    if (result != CUDA_SUCCESS)
+        return result;
+    plimsoll_depth++;
+    result = leave_hook(REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
+    if (result == CUDA_SUCCESS)
+        remember_green(*phCtx, primary, plimsoll_gpu_of_device(dev));
+    plimsoll_depth++;
+    after_release(leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev)), dev);
+    return result;
+}
+
+static CUdevice device_of_gpu(int gpu) {
+    int count = 0;
+    CALLED(cuDeviceGetCount)(&count);
+    for (CUdevice device = 0; device < count; device++)
+        if (plimsoll_gpu_of_device(device) == gpu)
+            return device;
+    return -1;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
+    struct plimsoll_holding known;
+    CUcontext context = plimsoll_depth == 0 && plimsoll_is_attached() ? context_of(hCtx) : NULL;
+    bool is_known =
+        context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
+    plimsoll_depth++;
+    CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
+    if (is_known && result != CUDA_SUCCESS)
+        plimsoll_remember(known);
+    return is_known ? after_release(result, device_of_gpu(known.gpu)) : result;
 }

@@ -69,9 +69,18 @@ int plimsoll_gpu_of_current_context(uint64_t context) {
     return CALLED(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? plimsoll_gpu_of_device(device) : GPU_NONE;
 }
 
+/* A green context owns nothing: its primary one does. */
+static uint64_t owner_of(CUcontext context) {
+    struct plimsoll_holding made;
+    bool is_green = __atomic_load_n(&plimsoll.greens_made, __ATOMIC_RELAXED) &&
+                    plimsoll_holdings_get(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &made) &&
+                    made.with != 0;
+    return is_green ? made.with : (uintptr_t)context;
+}
+
 uint64_t plimsoll_current_context(void) {
     CUcontext context = NULL;
-    return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? (uintptr_t)context : 0;
+    return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? owner_of(context) : 0;
 }
 
 int plimsoll_gpu_of_current(void) {
@@ -95,9 +104,9 @@ int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     CUcontext owner;
     *context = plimsoll_current_context();
     if (is_default || !HAS(cuStreamGetCtx) || *context == 0 ||
-        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || (uintptr_t)owner == *context)
+        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || owner_of(owner) == *context)
         return plimsoll_gpu_of_current_context(*context);
-    *context = (uintptr_t)owner;
+    *context = owner_of(owner);
     return gpu_of_context(owner);
 }
 

@@ -12,7 +12,8 @@ int plimsoll_gpu_of_device(CUdevice device);
 int plimsoll_gpu_of_current(void);
 /* The same for a caller that knows the current context; 0 for none. */
 int plimsoll_gpu_of_current_context(uint64_t context);
-/* The current context, or 0. */
+/* The context that owns what is allocated now: the current one, or for a green one its primary; 0 for none.
+ */
 uint64_t plimsoll_current_context(void);
 /* Of a stream's context, which need not be the current one; and that context, 0 for none. */
 int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);

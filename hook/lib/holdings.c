@@ -127,28 +127,106 @@ bool plimsoll_holdings_refer(struct plimsoll_holdings *all, enum plimsoll_kind k
     return is_last;
 }
 
-static void sweep_shard(struct plimsoll_shard *shard, uint64_t with,
-                        void (*gone)(const struct plimsoll_holding *)) {
+/* What a sweep looks for: what dies with `from`, or mappings that begin in [from, end). */
+struct sought {
+    bool (*matches)(const struct plimsoll_holding *holding, const struct sought *sought);
+    uint64_t from, end;
+};
+
+static bool dies_with(const struct plimsoll_holding *holding, const struct sought *sought) {
+    return holding->kind != HELD_MAPPING && holding->with == sought->from && sought->from != 0;
+}
+
+static bool begins_within(const struct plimsoll_holding *holding, const struct sought *sought) {
+    return holding->kind == HELD_MAPPING && holding->key >= sought->from && holding->key < sought->end;
+}
+
+#define BATCH 32u
+
+/* Removes up to a batch of what is sought; fewer mean that none is left. */
+static unsigned take_batch(struct plimsoll_shard *shard, const struct sought *sought,
+                           struct plimsoll_holding *batch) {
+    unsigned count = 0;
+    pthread_mutex_lock(&shard->lock);
     /* A removal may move a later entry into this place: look at it again before going on. */
-    for (uint32_t i = 0; i < shard->capacity;) {
-        struct plimsoll_holding entry = shard->table[i];
-        bool dies = entry.is_used && entry.kind != HELD_MAPPING && entry.with == with && with != 0;
-        if (dies) {
+    for (uint32_t i = 0; i < shard->capacity && count < BATCH;) {
+        if (shard->table[i].is_used && sought->matches(&shard->table[i], sought)) {
+            batch[count++] = shard->table[i];
             remove_at(shard, i);
-            gone(&entry);
         } else {
             i++;
         }
+    }
+    pthread_mutex_unlock(&shard->lock);
+    return count;
+}
+
+static void sweep(struct plimsoll_holdings *all, struct sought sought,
+                  void (*gone)(const struct plimsoll_holding *)) {
+    struct plimsoll_holding batch[BATCH];
+    for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
+        unsigned count;
+        do {
+            count = take_batch(&all->shards[i], &sought, batch);
+            for (unsigned at = 0; at < count; at++)
+                gone(&batch[at]);
+        } while (count == BATCH);
     }
 }
 
 void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
                              void (*gone)(const struct plimsoll_holding *)) {
+    sweep(all, (struct sought){.matches = dies_with, .from = with}, gone);
+}
+
+void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t from, uint64_t end,
+                                      void (*gone)(const struct plimsoll_holding *)) {
+    sweep(all, (struct sought){.matches = begins_within, .from = from, .end = end}, gone);
+}
+
+void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t handle) {
+    struct plimsoll_shard *shard = shard_of(all, mixed(handle, HELD_HANDLE));
+    struct plimsoll_holding *entry = locked_find(shard, HELD_HANDLE, handle);
+    if (entry && entry->sharing == SHARED_NOT)
+        entry->sharing = SHARED_EXPORTED;
+    pthread_mutex_unlock(&shard->lock);
+}
+
+/* The import on `gpu` that is charged least, and less than `bytes`. */
+static bool find_heir(struct plimsoll_holdings *all, int gpu, uint64_t bytes, uint64_t *heir) {
+    bool is_found = false;
     for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
-        pthread_mutex_lock(&all->shards[i].lock);
-        sweep_shard(&all->shards[i], with, gone);
-        pthread_mutex_unlock(&all->shards[i].lock);
+        struct plimsoll_shard *shard = &all->shards[i];
+        pthread_mutex_lock(&shard->lock);
+        for (uint32_t at = 0; at < shard->capacity; at++) {
+            const struct plimsoll_holding *entry = &shard->table[at];
+            if (entry->is_used && entry->kind == HELD_HANDLE && entry->sharing == SHARED_IMPORTED &&
+                entry->gpu == gpu && entry->bytes < bytes) {
+                bytes = entry->bytes;
+                *heir = entry->key;
+                is_found = true;
+            }
+        }
+        pthread_mutex_unlock(&shard->lock);
     }
+    return is_found;
+}
+
+/* Threads may bequeath at once: what an heir was charged before is placed anew, until no import is charged
+ * less than what is left. Every round raises some charge. */
+uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes) {
+    uint64_t heir;
+    while (find_heir(all, gpu, bytes, &heir)) {
+        struct plimsoll_shard *shard = shard_of(all, mixed(heir, HELD_HANDLE));
+        struct plimsoll_holding *entry = locked_find(shard, HELD_HANDLE, heir);
+        if (entry && entry->bytes < bytes) {
+            uint64_t before = entry->bytes;
+            entry->bytes = bytes;
+            bytes = before;
+        }
+        pthread_mutex_unlock(&shard->lock);
+    }
+    return bytes;
 }
 
 void plimsoll_holdings_reset(struct plimsoll_holdings *all) {

@@ -6,28 +6,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Keys are device pointers, array or allocation handles, contexts, pools, mapped addresses: values of one
- * kind never meet another kind's in one map, for the kind is part of the key. */
+/* Keys are device pointers, array or allocation handles, contexts, pools, mapped addresses, places in arrays:
+ * values of one kind never meet another kind's in one map, for the kind is part of the key. */
 enum plimsoll_kind {
     HELD_MEMORY = 1,
     HELD_ARRAY,
     HELD_MIPMAP,
     HELD_HANDLE,
     HELD_MAPPING,
+    HELD_TILES,
     HELD_CONTEXT,
     HELD_POOL,
     HELD_GRAPH
 };
 
+/* Whether a handle's memory may have other handles, in this process or elsewhere. */
+enum plimsoll_sharing { SHARED_NOT, SHARED_EXPORTED, SHARED_IMPORTED };
+
 struct plimsoll_holding {
     uint64_t key;   /* what the driver calls it */
-    uint64_t bytes; /* charged; for a mapping its length */
-    uint64_t with;  /* the context it dies with, or 0; for a mapping the handle mapped */
+    uint64_t bytes; /* charged; for a mapping its length, for tiles the handle mapped */
+    uint64_t with;  /* what it dies with: a context, for tiles their array, or 0; for a mapping the handle */
     uint32_t references;
     uint32_t pool; /* index of the pool's record plus 1; 0: from none */
     int16_t gpu;   /* index in `limits`; negative: counted nowhere */
     uint8_t kind;
     uint8_t is_used; /* the place in the table is taken */
+    uint8_t sharing; /* of a handle: enum plimsoll_sharing */
 };
 
 #define PLIMSOLL_SHARDS 16
@@ -59,9 +64,21 @@ bool plimsoll_holdings_take(struct plimsoll_holdings *all, enum plimsoll_kind ki
 bool plimsoll_holdings_refer(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key, int change,
                              struct plimsoll_holding *found);
 
-/* Removes every holding that dies with context `with`, handing each to `gone`. */
+/* Removes every holding that dies with a context, or with an array, handing each to `gone` outside the locks.
+ */
 void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
                              void (*gone)(const struct plimsoll_holding *));
+
+/* The same for every mapping that begins in [from, end). */
+void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t from, uint64_t end,
+                                      void (*gone)(const struct plimsoll_holding *));
+
+/* Marks a handle as exported; imported ones stay what they are. */
+void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t handle);
+
+/* Charges `bytes` of a shared handle that is gone to one imported on the same GPU, which may name the same
+ * memory. Returns what nobody inherits: each import has one charge at most, and the largest ones stay. */
+uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes);
 
 /* In a forked child: forgets everything and makes the locks new, whoever held them in the parent. */
 void plimsoll_holdings_reset(struct plimsoll_holdings *all);

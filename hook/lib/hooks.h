@@ -12,7 +12,8 @@
  *         LAUNCH   puts work on the GPU; a graph's may take memory, the others stand in passes.txt so far
  *
  * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
- * process (cuIpcOpenMemHandle, imported handles) is paid by its exporter: neither belongs here.
+ * process (cuIpcOpenMemHandle, external memory) is paid by its exporter: neither belongs here. Handles are
+ * followed over export and import, since both may happen in one process.
  */
 #ifndef PLIMSOLL_HOOKS_H
 #define PLIMSOLL_HOOKS_H
@@ -27,6 +28,10 @@
     X(cuCtxCreate_v4, CONTEXT)                                                                               \
     X(cuCtxDestroy, CONTEXT)                                                                                 \
     X(cuCtxDestroy_v2, CONTEXT)                                                                              \
+    X(cuCtxAttach, CONTEXT)                                                                                  \
+    X(cuCtxDetach, CONTEXT)                                                                                  \
+    X(cuGreenCtxCreate, CONTEXT)                                                                             \
+    X(cuGreenCtxDestroy, CONTEXT)                                                                            \
     X(cuDevicePrimaryCtxRetain, CONTEXT)                                                                     \
     X(cuDevicePrimaryCtxRelease, CONTEXT)                                                                    \
     X(cuDevicePrimaryCtxRelease_v2, CONTEXT)                                                                 \
@@ -65,6 +70,10 @@
     X(cuMemMap, COUNTED)                                                                                     \
     X(cuMemUnmap, COUNTED)                                                                                   \
     X(cuMemRetainAllocationHandle, COUNTED)                                                                  \
+    X(cuMemExportToShareableHandle, COUNTED)                                                                 \
+    X(cuMemImportFromShareableHandle, COUNTED)                                                               \
+    X(cuMemMapArrayAsync, COUNTED)                                                                           \
+    X(cuMemMapArrayAsync_ptsz, COUNTED)                                                                      \
     X(cuMemRelease, COUNTED)                                                                                 \
     X(cuArrayDestroy, COUNTED)                                                                               \
     X(cuMipmappedArrayDestroy, COUNTED)                                                                      \
@@ -115,6 +124,7 @@
 
 /* Called by the wrappers, handed out unchanged. Older drivers lack some. */
 #define PLIMSOLL_CUDA_CALLED(X)                                                                              \
+    X(cuCtxFromGreenCtx)                                                                                     \
     X(cuCtxGetCurrent)                                                                                       \
     X(cuCtxGetDevice)                                                                                        \
     X(cuCtxPushCurrent_v2)                                                                                   \
@@ -130,6 +140,7 @@
     X(cuGraphGetNodes)                                                                                       \
     X(cuGraphMemAllocNodeGetParams)                                                                          \
     X(cuGraphNodeGetType)                                                                                    \
+    X(cuMemGetAllocationPropertiesFromHandle)                                                                \
     X(cuMemPoolGetAttribute)                                                                                 \
     X(cuStreamGetCtx)                                                                                        \
     X(cuStreamIsCapturing)                                                                                   \

@@ -102,6 +102,7 @@ struct plimsoll_state {
     unsigned
         graphs_counted; /* atomic; executable graphs that take memory, one for each GPU they take it on */
     pthread_mutex_t retry_lock; /* guards no field: the turn of this process's slot */
+    bool greens_made;           /* atomic; some green context was made */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 

@@ -1,0 +1,97 @@
+"""Contexts that come and go by other ways than a retain or a create are followed, with what lives in them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.hook.lib.container import Container, Line
+from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
+from tests.hook.lib.script import Script
+
+GREEN_MIB = 8
+"""What the emulator takes for a green context itself. No call tells it, so no word holds it."""
+
+HELPERS = """
+class Resource(ctypes.Structure):
+    _fields_ = [("type", INT), ("device", INT), ("padding", ctypes.c_ubyte * 88), ("sms", UINT),
+                ("rest", ctypes.c_ubyte * 44)]
+
+
+def green_on(device):
+    whole, count, part = Resource(), UINT(1), (Resource * 1)()
+    must("cuDeviceGetDevResource", device, byref(whole), 1)
+    must("cuDevSmResourceSplitByCount", part, byref(count), byref(whole), None, 0, 8)
+    plan, green = make("cuDevResourceGenerateDesc", part, 1), U64()
+    return call("cuGreenCtxCreate", byref(green), plan, device, 1), green
+
+
+def enter(green):
+    must("cuCtxSetCurrent", make("cuCtxFromGreenCtx", green))
+"""
+
+
+@pytest.fixture(name="script")
+def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
+    with Script(node, container.environment, tmp_path) as script:
+        script.do(HELPERS)
+        yield script
+
+
+def test_a_green_context_brings_the_primary_one_and_takes_it_along(
+    script: Script, node: Node, container: Container
+) -> None:
+    """The primary context that a green one makes is charged, and gone with it, with what was allocated there."""
+    script.do("code, green = green_on(1); code, second = green_on(1); enter(green)")
+    assert container.used_bytes(1) == 64 * MIB
+    assert script.get("alloc(100 * MIB)[0]") == SUCCESS
+    assert container.used_bytes(1) == 164 * MIB == node.held_bytes({script.pid}, 1) - 2 * GREEN_MIB * MIB
+    script.do("must('cuGreenCtxDestroy', green)")
+    assert container.used_bytes(1) == 164 * MIB == node.held_bytes({script.pid}, 1) - GREEN_MIB * MIB
+    script.do("must('cuGreenCtxDestroy', second)")
+    assert container.used_bytes(1) == node.held_bytes({script.pid}, 1) == 0
+    assert container.used_bytes(0) == 64 * MIB
+
+
+def test_memory_of_a_green_context_outlives_it_in_the_primary_one(
+    script: Script, node: Node, container: Container
+) -> None:
+    """Where somebody else retains the primary context, what was allocated in a green one stays until that ends."""
+    script.do("code, green = green_on(0); enter(green); code, address = alloc(100 * MIB)")
+    script.do("stream = make('cuGreenCtxStreamCreate', green, 1, 0)")
+    script.do("must('cuGreenCtxDestroy', green)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 164 * MIB
+    script.do("context_there = make('cuCtxCreate_v2', 0, 0); must('cuCtxDestroy_v2', context_there)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 164 * MIB
+    script.do("must('cuDevicePrimaryCtxRelease_v2', 0)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 0
+
+
+def test_a_green_context_past_the_line_is_refused_and_a_failed_one_costs_nothing(
+    script: Script, node: Node, container: Container, lines: list[Line]
+) -> None:
+    """A line without room for the primary context refuses; what the driver refuses leaves no charge."""
+    assert script.get("call('cuGreenCtxCreate', byref(U64()), None, 1, 1)") != SUCCESS
+    assert container.used_bytes(1) == node.held_bytes({script.pid}, 1) == 0
+    container.rewrite([lines[0], replace(lines[1], line_bytes=63 * MIB)])
+    assert script.get("green_on(1)[0]") == OUT_OF_MEMORY
+    assert container.used_bytes(1) == node.held_bytes({script.pid}, 1) == 0
+
+
+def test_the_last_detach_ends_a_context(script: Script, node: Node, container: Container) -> None:
+    """A context attached again lives on after one detach; with the last, memory and own cost go."""
+    script.do("there = make('cuCtxCreate_v2', 0, 0); code, address = alloc(50 * MIB)")
+    script.do("again = make('cuCtxAttach', 0); must('cuCtxDetach', there)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 178 * MIB
+    script.do("must('cuCtxDetach', there)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 64 * MIB
+
+
+def test_an_attached_context_can_be_destroyed_at_once(
+    script: Script, node: Node, container: Container
+) -> None:
+    """Destroying does not ask how often a context was attached."""
+    script.do("there = make('cuCtxCreate_v2', 0, 0); code, address = alloc(50 * MIB)")
+    script.do("again = make('cuCtxAttach', 0); must('cuCtxDestroy_v2', there)")
+    assert container.used_bytes() == node.held_bytes({script.pid}) == 64 * MIB
