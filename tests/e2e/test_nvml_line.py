@@ -17,7 +17,7 @@ from tests.monitor.harness import EMULATOR
 
 LINE_BYTES = GIB
 CONTEXT_MIB, MODULE_MIB = 96, 64
-WAYS = ["alloc", "array", "async", "create", "managed", "pitch"]
+WAYS = ["alloc", "array", "async", "create", "graph", "managed", "mipmap", "pitch"]
 PROGRAM = [sys.executable, "-m", "tests.gpu.programs.driver", str(MODULE_MIB)]
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 LINE_BYTES = 4 * GIB
 PROGRAM = [sys.executable, "-m", "tests.gpu.programs.driver"]
-WAYS = ["alloc", "array", "async", "create", "managed", "pitch"]
+WAYS = ["alloc", "array", "async", "create", "graph", "managed", "mipmap", "pitch"]
 
 
 async def test_every_way_of_allocating_together_stays_under_the_line(

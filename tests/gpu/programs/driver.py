@@ -61,6 +61,29 @@ def make_array(made: ctypes.c_uint64, asked: int) -> int:
     return int(cuda.cuArrayCreate_v2(ctypes.byref(made), struct.pack("<QQII", 1024, asked // 4096, 0x20, 1)))
 
 
+def make_mipmap(made: ctypes.c_uint64, asked: int) -> int:
+    """One level of 1024 floats a row: CUDA_ARRAY3D_DESCRIPTOR by its layout."""
+    sheet = struct.pack("<QQQIIII", 1024, asked // 4096, 0, 0x20, 1, 0, 0)
+    return int(cuda.cuMipmappedArrayCreate(ctypes.byref(made), sheet, 1))
+
+
+def make_by_graph(made: ctypes.c_uint64, asked: int) -> int:
+    """Captured in a graph, so that the driver takes the memory at its launch; it outlives the graph."""
+    stream, graph, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    must(cuda.cuStreamCreate(ctypes.byref(stream), 1), "cuStreamCreate")
+    must(cuda.cuStreamBeginCapture_v2(stream, 2), "cuStreamBeginCapture")
+    must(cuda.cuMemAllocAsync(ctypes.byref(made), size(asked), stream), "cuMemAllocAsync in a capture")
+    must(cuda.cuStreamEndCapture(stream, ctypes.byref(graph)), "cuStreamEndCapture")
+    flags = ctypes.c_ulonglong(0)
+    must(cuda.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, flags), "cuGraphInstantiate")
+    status = int(cuda.cuGraphLaunch(executable, stream))
+    must(cuda.cuStreamSynchronize(stream), "cuStreamSynchronize")
+    must(cuda.cuGraphExecDestroy(executable), "cuGraphExecDestroy")
+    must(cuda.cuGraphDestroy(graph), "cuGraphDestroy")
+    must(cuda.cuStreamDestroy_v2(stream), "cuStreamDestroy")
+    return status
+
+
 WAYS: dict[str, tuple[Make, Callable[[ctypes.c_uint64], int]]] = {
     "alloc": (
         lambda made, asked: int(cuda.cuMemAlloc_v2(ctypes.byref(made), size(asked))),
@@ -77,6 +100,8 @@ WAYS: dict[str, tuple[Make, Callable[[ctypes.c_uint64], int]]] = {
     ),
     "create": (make_physical, cuda.cuMemRelease),
     "array": (make_array, cuda.cuArrayDestroy),
+    "mipmap": (make_mipmap, cuda.cuMipmappedArrayDestroy),
+    "graph": (make_by_graph, cuda.cuMemFree_v2),
 }
 
 
@@ -117,6 +142,7 @@ class Hoard:
             must(WAYS[way][1](made), f"giving back {way}")
         self._held.clear()
         must(cuda.cuCtxSynchronize(), "cuCtxSynchronize")
+        must(cuda.cuDeviceGraphMemTrim(0), "cuDeviceGraphMemTrim")
 
 
 def begin() -> None:
