@@ -137,8 +137,7 @@ arrivals = st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), orders), min_
 @given(arrivals, st.randoms(use_true_random=False))
 @settings(
     max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_newest_report_wins_in_any_order(
     scores: ScoreList, arrived: list[tuple[str, tuple[int, int]]], chance: random.Random

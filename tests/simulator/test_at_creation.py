@@ -3,7 +3,7 @@
 from hypothesis import given
 
 from simulator.core.replay import Container, replay
-from tests.simulator.workloads import ANY_TIME, at_creation, containers, started, workloads
+from tests.simulator.workloads import FIFTY_EXAMPLES, at_creation, containers, started, workloads
 
 
 def test_what_is_left_lies_with_one_who_cannot_use_it() -> None:
@@ -50,7 +50,7 @@ def test_parts_held_by_two_who_wait_are_a_deadlock_under_recent_use() -> None:
     assert replay(workload, at_creation("fifo")).stuck == ()
 
 
-@ANY_TIME
+@FIFTY_EXAMPLES
 @given(workload=workloads)
 def test_fifo_never_leaves_anybody_waiting(workload: list[Container]) -> None:
     """As all parts go to the oldest until it runs, everybody that arrives ends."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simulator.core.replay import Container, replay
 from tests.simulator.workloads import (
-    ANY_TIME,
+    FIFTY_EXAMPLES,
     POLICIES,
     asking_twice,
     containers,
@@ -64,7 +64,7 @@ def test_who_asks_for_more_than_the_card_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@ANY_TIME
+@FIFTY_EXAMPLES
 @given(workload=st.one_of(workloads, asking_twice))
 def test_everybody_that_arrives_ends(policy: str, workload: list[Container]) -> None:
     """Nobody is stuck and nobody refused, also where containers hold one part and wait for another."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simulator.core.agenda import Agenda
 from simulator.core.replay import Container, replay
 from tests.simulator.workloads import (
-    ANY_TIME,
+    FIFTY_EXAMPLES,
     GIVERS,
     POLICIES,
     USABLE_BYTES,
@@ -31,7 +31,7 @@ def test_events_happen_by_time_then_rank_then_order_of_adding() -> None:
 
 @pytest.mark.parametrize("rule", GIVERS)
 @pytest.mark.parametrize("policy", POLICIES)
-@ANY_TIME
+@FIFTY_EXAMPLES
 @given(workload=workloads)
 def test_running_containers_never_hold_more_than_the_card_has(
     rule: str, policy: str, workload: list[Container]
@@ -42,7 +42,7 @@ def test_running_containers_never_hold_more_than_the_card_has(
 
 @pytest.mark.parametrize("rule", GIVERS)
 @pytest.mark.parametrize("policy", POLICIES)
-@ANY_TIME
+@FIFTY_EXAMPLES
 @given(workload=workloads)
 def test_nobody_runs_before_it_came_and_everybody_runs_its_time(
     rule: str, policy: str, workload: list[Container]
@@ -55,7 +55,7 @@ def test_nobody_runs_before_it_came_and_everybody_runs_its_time(
 
 
 @pytest.mark.parametrize("rule", GIVERS)
-@ANY_TIME
+@FIFTY_EXAMPLES
 @given(workload=workloads, policy=st.sampled_from(POLICIES))
 def test_the_same_replay_ends_the_same_way(rule: str, workload: list[Container], policy: str) -> None:
     """Two replays of one workload under one policy give the same times."""

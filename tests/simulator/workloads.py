@@ -14,7 +14,7 @@ from simulator.core.replay import Container, Giver, Replay
 
 USABLE_BYTES = 10
 
-ANY_TIME = settings(deadline=None, max_examples=50)
+FIFTY_EXAMPLES = settings(max_examples=50)
 """For properties: a loaded machine may take as long as it needs."""
 
 POLICIES = ("fifo", "best-fit", "recent-use", "random")

@@ -274,7 +274,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.each_life_is_told_once()
 
 
-NodeMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+NodeMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestNode = NodeMachine.TestCase
 
 

@@ -40,7 +40,7 @@ def programs(random: Random, lines: dict[GpuUuid, int]) -> list[tuple[GpuUuid, i
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32))
 def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
     """On two GPUs promised many times over, every container ends by itself, and each wait gets one answer: go on."""
@@ -88,7 +88,7 @@ def test_nothing_is_granted_before_the_gpu_was_measured() -> None:
     assert node.take(key(0), A, 3)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32))
 def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> None:
     """While an older container waits, no younger one is let in; so each comes to its turn."""
@@ -109,7 +109,7 @@ def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> N
         ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_no_wait_hangs_when_a_gpu_shrinks_and_lines_rise(seed: int) -> None:
     """Where memory vanishes under a safe state, every wait still ends: with memory, or refused with the reason."""
