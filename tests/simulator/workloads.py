@@ -15,7 +15,7 @@ from simulator.core.replay import Container, Giver, Replay
 USABLE_BYTES = 10
 
 FIFTY_EXAMPLES = settings(max_examples=50)
-"""For properties: a loaded machine may take as long as it needs."""
+"""Enough for worlds as small as these."""
 
 POLICIES = ("fifo", "best-fit", "recent-use", "random")
 
