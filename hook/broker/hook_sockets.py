@@ -209,17 +209,24 @@ class HookSockets:
     async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""
         pid = speaker.pid
+        asks_on: GpuUuid | None = None
+        problem = None
         try:
             datagram = decode(data, self._gpus(container))
+            asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
             process = await self._in_files_thread(partial(_speaker, pid, datagram))
             speaker.has_asked |= datagram.kind is Kind.WAIT
             at_s = asyncio.get_running_loop().time()
             await self._hear(Heard(container, process, datagram, speaker.number, at_s))
+            return None
         except (InputError, OSError) as error:
-            return str(error)
+            problem = str(error)
         except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
             _log.exception("datagram_not_handled", **_named(container), pid=pid, value=data.hex())
-        return None
+        if asks_on is not None:  # it sleeps until it is answered
+            refusal = problem or "the broker failed; its log says why"
+            self.reply(Reply(speaker.number, asks_on, refusal=refusal))
+        return problem
 
 
 async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:

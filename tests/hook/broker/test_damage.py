@@ -2,13 +2,16 @@
 
 import asyncio
 import ctypes
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from plimsoll.brokerwire import Answer, Description, Done, Refused
-from plimsoll.layout import MESSAGE_MAGIC, VERSION, Message
+from plimsoll.layout import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
 from tests.hook.broker.conftest import DEADLINE_S, GPUS, Broker, registration, until
 
 
@@ -16,6 +19,18 @@ def _message(**fields: Any) -> str:  # noqa: ANN401 - any field of the structure
     """A good `hello` but for these fields, in hex."""
     good = {"magic": MESSAGE_MAGIC, "version": VERSION, "kind": 1, "slot": 0, "owner": 1}
     return bytes(Message(**good | fields)).hex()
+
+
+def _answer_to(question: bytes, limits_dir: Path) -> Message:
+    directory = os.open(limits_dir, os.O_PATH)  # the whole path may be too long for a socket's address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(DEADLINE_S)
+            connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+            connection.send(question)
+            return Message.from_buffer_copy(connection.recv(ctypes.sizeof(Message)))
+    finally:
+        os.close(directory)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +62,15 @@ async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, sa
     assert [line["pid"] for line in logged] == [process.pid]
     assert logged[0]["problem"].startswith(said)
     assert broker.journaled() == entries
+
+
+async def test_a_question_that_is_not_believed_is_refused(broker: Broker) -> None:
+    """Who asks to wait sleeps until it is answered: also one whose word is not its own gets an answer, and why."""
+    await broker.client.register(registration())
+    question = bytes.fromhex(_message(kind=KIND_WAIT, owner=12345, gpu_uuid=GPUS[0].encode()))
+    answer = await asyncio.to_thread(_answer_to, question, broker.limits_dir())
+    assert (answer.kind, answer.gpu_uuid) == (KIND_REFUSED, GPUS[0].encode())
+    assert answer.text.startswith(b"owner: 12345")
 
 
 async def test_a_flood_of_damage_does_not_fill_the_log(broker: Broker) -> None:
