@@ -9,7 +9,7 @@ What always holds:
 * `limits` is written by the broker alone. `generation` is even when the file is consistent and odd while
   it is being rewritten; a reader copies what it needs and retries if `generation` changed meanwhile.
 * `counts` has one slot per process. A process writes only its own slot; the broker clears the slot of a
-  dead one. No total is stored: whoever wants it sums the slots.
+  dead one, or of one that became another program. No total is stored: whoever wants it sums the slots.
 * All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
   be looking is one aligned machine word.
 """
@@ -132,7 +132,10 @@ class Slot(ctypes.LittleEndianStructure):
         # were ever begun. Who is refused sees by it whether it only met another that will withdraw.
         ("attempts", ctypes.c_uint64),
         ("contexts", ctypes.c_uint64),  # bit n: this process has a context on GPU n, as NVML would list it
-        ("reserved", ctypes.c_uint64 * 12),
+        # Not 0: the broker is about to clear this slot, since its owner became a program that does not map `counts`.
+        # What the owner becomes next claims another slot. Set by the broker, taken back by who claims the slot.
+        ("is_vacating", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 11),
     )
 
 

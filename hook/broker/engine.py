@@ -41,12 +41,13 @@ from hook.broker.core.turns import (
     SetLimits,
     Survey,
     Surveyed,
+    VacateSlots,
     Watch,
     WordsRead,
 )
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
 from hook.broker.journal_file import JournalFile
-from hook.broker.processes import find_known, find_owners
+from hook.broker.processes import find_known, find_owners, has_let_go
 from hook.broker.shared_files import SharedFiles, write_whole
 from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
@@ -270,7 +271,7 @@ class Engine:
 
     def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
         match instruction:
-            case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | RemovePod():
+            case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | VacateSlots() | RemovePod():
                 self._write(instruction)
             case Survey():
                 outcome.answers += self._surveyed(instruction)
@@ -291,7 +292,9 @@ class Engine:
             case _:
                 assert_never(instruction)
 
-    def _write(self, instruction: LayOut | SetLimits | SaveRecord | ClearSlots | RemovePod) -> None:
+    def _write(
+        self, instruction: LayOut | SetLimits | SaveRecord | ClearSlots | VacateSlots | RemovePod
+    ) -> None:
         """What changes the directories of pods and containers."""
         match instruction:
             case LayOut(container, lines, numbers):
@@ -308,11 +311,31 @@ class Engine:
                 _log.info(
                     "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
                 )
+            case VacateSlots():
+                self._vacate(instruction)
             case RemovePod():
                 self._stale.difference_update(instruction.containers)
                 self._files.remove(instruction.pod, instruction.containers)
             case _:
                 assert_never(instruction)
+
+    def _vacate(self, instruction: VacateSlots) -> None:
+        """Clear what a process left behind by an exec.
+
+        It may become a program under the library at any moment, which takes its process's slot over. That program
+        maps `counts` first and then looks for the mark, here the mark comes first and then the look at its maps: so
+        either it is seen, or it sees the mark and takes another slot. At worst (it came in between, or the broker
+        died there) what it left stays counted until the process ends.
+        """
+        container, process = instruction.container, instruction.process
+        path = self._files.counts_path(container)
+        if not has_let_go(process.key, path):
+            return
+        self._files.mark_vacating(container, process.owner, is_vacating=True)
+        if has_let_go(process.key, path):
+            self._write(ClearSlots(container, process.owner))
+        else:
+            self._files.mark_vacating(container, process.owner, is_vacating=False)
 
     def _surveyed(self, survey: Survey) -> list[Surveyed]:
         """Slots first: whoever claims one after this reading is not among them, and so not taken for dead."""

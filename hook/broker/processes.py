@@ -83,6 +83,19 @@ def _own_pid(pid: int) -> int | None:
     return int(numbers[-1]) if numbers else pid
 
 
+def has_let_go(key: ProcessKey, file: Path) -> bool:
+    """Whether a process surely does not map a file: it lives, and its maps can be read and do not show it.
+
+    A process on its way out has no maps; its death will be heard of.
+    """
+    try:
+        inode = str(file.lstat().st_ino).encode()
+        mapped = _read_mapped_inodes(key.pid)
+    except OSError:
+        return False
+    return bool(mapped) and inode not in mapped and bool(find_known([key]))
+
+
 def _the_one_mapping(file: Path, twins: list[Process]) -> Process:
     if len(twins) == 1:
         return twins[0]
@@ -93,7 +106,11 @@ def _the_one_mapping(file: Path, twins: list[Process]) -> Process:
 
 def _mapped_inodes(pid: int) -> frozenset[bytes]:
     try:
-        lines = (PROC / str(pid) / "maps").read_bytes().splitlines()
+        return _read_mapped_inodes(pid)
     except OSError:
         return frozenset()
+
+
+def _read_mapped_inodes(pid: int) -> frozenset[bytes]:
+    lines = (PROC / str(pid) / "maps").read_bytes().splitlines()
     return frozenset(line.split()[4] for line in lines)

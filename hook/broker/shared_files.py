@@ -34,6 +34,7 @@ from hook.broker.core.pages import (
     new_limits,
     owner_offset,
     uses_offset,
+    vacating_offset,
 )
 from plimsoll.brokerwire import ContainerLines, Directories
 from plimsoll.layout import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
@@ -135,6 +136,13 @@ class SharedFiles:
             self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)
             return sum(sum(slot.used_bytes) for slot in held)
         return 0
+
+    def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
+        """Keep a program that this owner may become from taking its slots over, or let it."""
+        with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
+            for slot in claimed_slots(os.pread(file, COUNTS_BYTES, 0), MAX_GPUS):
+                if slot.owner == owner:
+                    os.pwrite(file, WORD.pack(is_vacating), vacating_offset(slot.slot))
 
     def denied_by_the_dead(self, container: ContainerKey) -> int:
         """Denials counted by a container's processes that are dead, since this broker's start."""

@@ -164,10 +164,13 @@ static void raise_touched(struct plimsoll_counts *counts, uint32_t least) {
         ;
 }
 
-/* An exec keeps pid and start time but not the GPU memory: the old image's words are worth nothing now. */
+/* An exec keeps pid and start time but not the GPU memory: the old image's words are worth nothing now. A
+ * slot that the broker is about to clear for that reason is left to it. It sets the mark before it looks
+ * whether this process maps `counts`, which was done before this look at the mark: one of the two sees the
+ * other. */
 static int slot_of(struct plimsoll_counts *counts, uint64_t owner) {
     for (int i = 0; i < (int)PLIMSOLL_MAX_SLOTS; i++)
-        if (load(&counts->slots[i].owner) == owner)
+        if (load(&counts->slots[i].owner) == owner && !load(&counts->slots[i].is_vacating))
             return i;
     return -1;
 }
@@ -192,6 +195,7 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);
     /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
      * just comparing meets no number twice. */
     __atomic_fetch_and(&counts->slots[slot].attempts, ~(uint64_t)UINT32_MAX, __ATOMIC_SEQ_CST);

@@ -1,7 +1,7 @@
 """The lives of hooked processes: met, seen to make contexts, denied, gone; each step announced exactly once.
 
 What always holds: a process's `hello` comes first and its `exited` once, after which it is never met again;
-slots are cleared only for processes that are dead.
+here slots are cleared only for processes that are dead.
 """
 
 from collections import deque

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from hook.broker.core.absences import Absences
 from hook.broker.core.attribution import Audited, Hooked
 from hook.broker.core.audit import Audit
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
@@ -24,6 +25,7 @@ class Measuring:
         """
         self._lives = lives
         self._audit = Audit(contexts)
+        self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, str]] = Counter()
 
     def context_bytes(self, gpu: GpuUuid) -> int:
@@ -70,6 +72,7 @@ class Measuring:
             instructions += self._lives.announcer.announce(
                 finding.container, finding.process, finding.what, now_s, finding.told
             )
+        instructions += self._absences.take(event.measured, self._holders(event))
         return instructions, verdict.stale
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
@@ -79,6 +82,17 @@ class Measuring:
     def forget_pod(self, pod: PodUid) -> None:
         """A pod is gone: nobody asks for its counts any more."""
         self._found = Counter({key: count for key, count in self._found.items() if key[0].pod != pod})
+
+    def _holders(self, event: WordsRead) -> dict[tuple[ContainerKey, ProcessKey], int]:
+        holding = {
+            (c, slot.owner) for c, slots in event.slots.items() for slot in slots if any(slot.used_bytes)
+        }
+        return {
+            (container, key): owner
+            for container in event.slots
+            for key, owner in self._lives.of(container).items()
+            if (container, owner) in holding
+        }
 
     def _hooked(
         self, container: ContainerKey, lines: ContainerLines, slots: tuple[SlotUse, ...]

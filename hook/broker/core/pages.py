@@ -101,6 +101,11 @@ def uses_offset(slot: int) -> int:
     return owner_offset(slot) + int(Slot.used_bytes.offset)
 
 
+def vacating_offset(slot: int) -> int:
+    """Where a slot's mark stands that the broker is about to clear it."""
+    return owner_offset(slot) + int(Slot.is_vacating.offset)
+
+
 USES_BYTES: Final = 8 * (MAX_GPUS + 1)
 assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
 

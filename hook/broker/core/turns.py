@@ -133,10 +133,18 @@ class SaveRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClearSlots:
-    """Zero every slot of a container that this dead owner holds: its counts first, the owner last."""
+    """Zero every slot of an owner in a container whose memory is gone: its counts first, the owner last."""
 
     container: ContainerKey
     owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class VacateSlots:
+    """Clear the slots of a living owner if it became a program that does not map `counts`; else leave them."""
+
+    container: ContainerKey
+    process: Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,7 @@ Instruction = (
     | SetLimits
     | SaveRecord
     | ClearSlots
+    | VacateSlots
     | Survey
     | ReadWords
     | SaveContexts

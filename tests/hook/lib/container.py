@@ -19,6 +19,7 @@ from plimsoll.layout import (
     Counts,
     Limits,
     Message,
+    Slot,
 )
 
 ANSWER_S = 60
@@ -109,6 +110,13 @@ class Container:
     def slot_of(self, pid: int) -> int:
         """The slot that a process claimed."""
         return next(i for i, slot in enumerate(self.counts().slots) if slot.owner & 0xFFFFFFFF == pid)
+
+    def mark_vacating(self, slot: int) -> None:
+        """Mark a slot as the broker does that is about to clear it."""
+        offset = Counts.slots.offset + slot * ctypes.sizeof(Slot) + Slot.is_vacating.offset
+        with self._counts_path.open("r+b") as file:
+            file.seek(offset)
+            file.write((1).to_bytes(8, "little"))
 
     def store_owners(self, owners: list[int]) -> None:
         """Claim the first slots for these owners, or free them with 0."""

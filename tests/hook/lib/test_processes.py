@@ -212,3 +212,20 @@ def test_an_exec_starts_from_nothing_in_the_same_slot(
     program.start()
     assert container.counts().slots_touched == 1
     assert container.used_bytes() == 64 * MIB
+
+
+def test_an_exec_leaves_a_slot_that_is_being_cleared(
+    program: Program, node: Node, asker: Path, container: Container
+) -> None:
+    """While the broker clears the old image's slot, the new one counts in another, which is its own for good."""
+    assert program.alloc(100)[0] == SUCCESS
+    container.mark_vacating(0)
+    assert program.ask(f"exec {asker}") == [0]
+    program.start()
+    words = [int(slot.used_bytes[0]) for slot in container.counts().slots[:3]]
+    assert words == [164 * MIB, 64 * MIB, 0]
+    container.store_owners([0])
+    with node.run(asker, container.environment) as other:
+        other.start()
+        assert (container.slot_of(other.pid), container.slot_of(program.pid)) == (0, 1)
+        assert int(container.counts().slots[0].is_vacating) == 0

@@ -1,0 +1,128 @@
+"""What a program held is given back when its process becomes another one by an exec, and not before."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hook.broker.core.absences import Absences
+from hook.broker.core.facts import ContainerKey, Process, ProcessKey
+from hook.broker.core.turns import VacateSlots
+from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
+from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.names import GpuUuid
+from plimsoll.processes import read_stat
+from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, until
+from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.program import MIB, SUCCESS, Node, Program
+
+CONTEXT_MIB = 64
+HELD = 128 * MIB
+HERE = ContainerKey(POD, MAIN)
+ONE, TWO = ProcessKey(1, 11), ProcessKey(2, 22)
+
+
+def _measured(*listed: ProcessKey, gpu: str = "GPU-a") -> Measured:
+    about = MeasuredGpu(gpu=GpuUuid(gpu), usable_bytes=8 * GIB, used_bytes=0)
+    return Measured(
+        gpus=(about,),
+        processes=tuple(
+            MeasuredProcess(pid=key.pid, start_ticks=key.start_ticks, gpu=about.gpu, used_bytes=HELD)
+            for key in listed
+        ),
+    )
+
+
+def test_who_holds_words_and_is_not_listed_twice_running_is_looked_at() -> None:
+    """Once is not enough, being listed in between begins anew, and who holds nothing is nobody's concern."""
+    absences = Absences()
+    holders = {(HERE, ONE): 101, (HERE, TWO): 102}
+    assert absences.take(_measured(TWO), holders) == []
+    assert absences.take(_measured(ONE), holders) == []
+    assert absences.take(_measured(TWO), holders) == []
+    assert absences.take(_measured(), holders) == [VacateSlots(HERE, Process(ONE, 101))]
+    assert absences.take(_measured(), {(HERE, TWO): 102}) == [VacateSlots(HERE, Process(TWO, 102))]
+    assert absences.take(_measured(), {}) == []
+
+
+@pytest.fixture(name="node")
+def _node(tmp_path: Path) -> Node:
+    return Node(tmp_path, gpu_count=1, memory_mib=2048, context_mib=CONTEXT_MIB)
+
+
+@pytest.fixture(name="asker", scope="module")
+def _asker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("programs") / "asker"
+    compile_c([PROGRAMS / "asker.c"], path, ["-ldl", "-lpthread"])
+    return path
+
+
+async def _begin(broker: Broker, node: Node, asker: Path) -> Program:
+    """A program of the container that holds memory, and whose hello was heard."""
+    lines = (Line(gpu=GpuUuid(node.uuids[0]), line_bytes=GIB),)
+    container = ContainerLines(name=MAIN, lines=lines)
+    await broker.client.register(
+        Register(pod=POD, namespace="default", name="train", containers=(container,))
+    )
+    place = {
+        LIMITS_DIR_VARIABLE: str(broker.limits_dir()),
+        COUNTS_DIR_VARIABLE: str(broker.counts_dir()),
+    }
+    program = node.run(asker, place)
+    await asyncio.to_thread(program.start)
+    assert (await asyncio.to_thread(program.alloc, HELD // MIB))[0] == SUCCESS
+    await broker.announced(2)
+    return program
+
+
+async def _look(broker: Broker, node: Node, *programs: Program, times: int) -> None:
+    """So many measurements that list these programs alone."""
+    stats = [(program.pid, read_stat(program.pid)) for program in programs]
+    keys = [ProcessKey(pid, stat.start_ticks) for pid, stat in stats if stat is not None]
+    for _ in range(times):
+        await broker.client.measure(_measured(*keys, gpu=node.uuids[0]))
+
+
+def _held_bytes(broker: Broker) -> int:
+    return sum(int(slot.used_bytes[0]) for slot in broker.counts().slots)
+
+
+async def test_an_exec_of_a_program_without_cuda_gives_back(broker: Broker, node: Node, asker: Path) -> None:
+    """After two measurements without the process nothing of it is counted, though it lives."""
+    with await _begin(broker, node, asker) as program:
+        await _look(broker, node, program, times=2)
+        program.tell("exec /bin/cat")
+        assert await asyncio.to_thread(program.answer) == ["0"]
+
+        async def is_another() -> bool:
+            return await asyncio.to_thread(Path(f"/proc/{program.pid}/comm").read_text) == "cat\n"
+
+        await until(is_another, "the exec")
+        assert _held_bytes(broker) == HELD
+        await _look(broker, node, times=1)
+        assert _held_bytes(broker) == HELD
+        await _look(broker, node, times=1)
+        assert _held_bytes(broker) == 0
+        assert broker.owners() == []
+        assert await broker.process_count() == 1
+
+
+async def test_a_program_that_maps_counts_keeps_its_words(broker: Broker, node: Node, asker: Path) -> None:
+    """However often NVML does not list it: one that cannot be seen by the monitor still holds its memory."""
+    with await _begin(broker, node, asker) as program:
+        await _look(broker, node, times=4)
+        assert _held_bytes(broker) == HELD
+        assert [int(slot.is_vacating) for slot in broker.counts().slots[:1]] == [0]
+        await _look(broker, node, program, times=1)
+
+
+async def test_an_exec_of_a_cuda_program_is_not_vacated(broker: Broker, node: Node, asker: Path) -> None:
+    """The new program took its process's slot over, and keeps what it holds there."""
+    with await _begin(broker, node, asker) as program:
+        await _look(broker, node, times=1)
+        program.tell(f"exec {asker}")
+        assert await asyncio.to_thread(program.answer) == ["0"]
+        await asyncio.to_thread(program.start)
+        assert (await asyncio.to_thread(program.alloc, 32))[0] == SUCCESS
+        await _look(broker, node, times=3)
+        assert _held_bytes(broker) == 32 * MIB
