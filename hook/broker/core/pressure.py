@@ -12,7 +12,7 @@ What always holds:
 * Grants are soft. What is granted and neither used nor promised is taken back when that lets a waiter go on. What is
   left is spread again, so that in peaceful times nobody has to ask.
 * A grant keeps the state safe in the sense of `bank`, so nobody waits in a circle. Where memory vanished under a safe
-  state and a circle came of it, the youngest container in it is refused.
+  state for good and a circle came of it, the youngest container in it is refused.
 * Every ticket gets exactly one answer, `Grant` or `Refuse`, unless it was withdrawn before.
 
 What cannot be promised: that a wait ends. It ends when others end or give back, and one who serves requests for weeks
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.bank import Bank
+from hook.broker.core.capacities import Capacities
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.holdings import PROMISE_S, Holding, Holdings
 from hook.broker.core.queue import GOING_MOST, Wait, WaitQueue
@@ -116,14 +117,14 @@ class Pressure:
         self._block_bytes = block_bytes
         self._remind_s = remind_s
         self._longest_wait_s = longest_wait_s
-        self._usable: dict[GpuUuid, int] = {}
+        self._capacities = Capacities()
         self._holdings = Holdings()
         self._queue = WaitQueue(policy, self._holdings)
         self._wanted: frozenset[GpuUuid] = frozenset()
 
     def capacity(self, gpu: GpuUuid, usable_bytes: int) -> tuple[Step, ...]:
         """So much may all containers hold together on this GPU now; before the first call, nothing is granted."""
-        self._usable[gpu] = usable_bytes
+        self._capacities.measure(gpu, usable_bytes)
         return (Look(gpu),)
 
     def enrol(
@@ -190,10 +191,11 @@ class Pressure:
             used: by container, words and excess together; who is missing uses what it used before.
             now_s: now.
         """
+        self._capacities.pass_time(now_s)
         on = self._holdings.on(gpu)
         for container, holding in on.items():
             holding.read(used.get(container, holding.used_bytes), now_s)
-        if sum(holding.floor_bytes for holding in on.values()) > self._usable.get(gpu, 0):
+        if sum(holding.floor_bytes for holding in on.values()) > self._capacities.latest.get(gpu, 0):
             # What was promised is gone. Whoever did not take it in time asks again.
             for holding in on.values():
                 holding.promises.clear()
@@ -234,7 +236,7 @@ class Pressure:
             if reason:
                 self._queue.remove(wait.ticket)
                 yield Refuse(wait.ticket, reason, now_s - wait.since_s)
-        for wait in self._queue.break_circles(Bank(self._usable, self._holdings.floors())):
+        for wait in self._queue.break_circles(Bank(self._capacities.lasting, self._holdings.floors())):
             yield Refuse(wait.ticket, "containers wait for each other here", now_s - wait.since_s)
 
     def _never(self, wait: Wait) -> str:
@@ -262,7 +264,7 @@ class Pressure:
         assert holding is not None
         if needed_bytes > holding.line_bytes + self._block_bytes:
             return "it passes the container's line"
-        if needed_bytes > self._usable.get(wait.gpu, needed_bytes):
+        if needed_bytes > self._capacities.lasting.get(wait.gpu, needed_bytes):
             return "it is more than this GPU has for containers"
         return ""
 
@@ -272,8 +274,8 @@ class Pressure:
         return ""
 
     def _decide(self, now_s: float) -> Iterable[Step]:
-        going = self._queue.going_on(Bank(self._usable, self._holdings.floors()))
-        bank = Bank(self._usable, self._holdings.ceilings())
+        going = self._queue.going_on(Bank(self._capacities.latest, self._holdings.floors()))
+        bank = Bank(self._capacities.latest, self._holdings.ceilings())
         overdrawn = self._overdrawn()
         is_there = _take_all(bank, going)
         if overdrawn or not is_there:
@@ -295,7 +297,7 @@ class Pressure:
         """Where containers may hold more than there is: what is given back there must not be taken again."""
         return frozenset(
             gpu
-            for gpu, usable_bytes in self._usable.items()
+            for gpu, usable_bytes in self._capacities.latest.items()
             if sum(holding.ceiling_bytes for holding in self._holdings.on(gpu).values()) > usable_bytes
         )
 
@@ -339,7 +341,7 @@ class Pressure:
         for wait in self._queue.waits:
             if wait.told_s is None or now_s - wait.told_s >= self._remind_s:
                 wait.told_s = now_s
-                is_measured = wait.gpu in self._usable
+                is_measured = wait.gpu in self._capacities.latest
                 reason = "others hold it" if is_measured else "this GPU has not been measured yet"
                 yield Paused(wait.ticket, reason, now_s - wait.since_s)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from hook.broker.core.capacities import LASTING_S
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
 from hook.broker.core.waiting import Ticket, WaitPolicy
@@ -104,9 +105,9 @@ class Crowd:
         self.resize(gpu, usable_bytes)
 
     def pass_time(self) -> None:
-        """Nothing happens for a while, and the broker looks."""
+        """Nothing happens for as long as it takes to believe in less, and the broker looks."""
         for _ in range(3):
-            self.now_s += 1
+            self.now_s += LASTING_S
             for gpu in self.usable:
                 self.carry_out(self.look(gpu))
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hook.broker.core.capacities import LASTING_S
 from hook.broker.core.holdings import PROMISE_S
 from hook.broker.core.pressure import Grant, Paused, Pressure, Refuse
 from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
@@ -195,3 +196,26 @@ def test_a_line_past_the_gpu_and_one_past_its_own_container_are_refused() -> Non
     node.carry_out(node.look(A))
     reasons = [answer.reason for answer in node.answers.values() if isinstance(answer, Refuse)]
     assert reasons == ["it is more than this GPU has for containers"] * 2
+
+
+def test_no_wait_is_refused_for_less_that_does_not_last() -> None:
+    """A measurement in which an ended process's memory is not back yet refuses nobody; less that stays does."""
+    core = Pressure(wait_policy("fifo", b""))
+    core.capacity(A, USABLE)
+    for number in (0, 1):
+        core.enrol(key(number), {A: USABLE})
+        core.ask(Ticket(number), key(number), A, 4, now_s=0)
+
+    def refused(usable_bytes: int, now_s: float) -> list[Ticket]:
+        core.capacity(A, usable_bytes)
+        steps = core.looked(A, {key(0): 3, key(1): 3}, now_s)
+        return [step.ticket for step in steps if isinstance(step, Refuse)]
+
+    for began_s in (0, 100):
+        for passed_s in (0, 1, LASTING_S - 1):
+            assert refused(3, began_s + passed_s) == []
+        assert refused(6, began_s + LASTING_S) == []
+        core.capacity(A, USABLE)
+    told = [ticket for n in range(8) for ticket in refused(3, 200 + n * LASTING_S / 2)]
+    assert sorted(told) == [0, 1]
+    assert core.waits == ()

@@ -156,8 +156,10 @@ async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
 
 async def test_a_wait_that_cannot_end_is_refused(crowded: Broker) -> None:
     """Where others than containers hold the GPU, a request for more than the rest fails and says why."""
-    process = await _begun(crowded, A)
+    await crowded.stop()
+    await crowded.start()
     await crowded.client.measure(measured(500 * MIB))
+    process = await _begun(crowded, A)
     assert await process.do(f"take 0 {600 * MIB}") == "it is more than this GPU has for containers"
     assert await process.do(f"take 0 {400 * MIB}") == "taken"
 
