@@ -46,10 +46,11 @@ async def line_bytes(cluster: KubeCluster, name: str) -> int:
     return int(Limits.from_buffer_copy(await asyncio.to_thread(page.read_bytes)).gpus[0].line_bytes)
 
 
-async def written(cluster: KubeCluster, name: str) -> int:
-    """The line in the pod's annotation."""
+async def written(cluster: KubeCluster, name: str) -> int | None:
+    """The line in the pod's annotation; None before the first resize."""
     annotations = (await cluster.pods())[name]["metadata"]["annotations"]
-    return int(json.loads(annotations["plimsoll.dev/lines"])["main"][GPU])
+    line_bytes: int | None = json.loads(annotations.get("plimsoll.dev/lines", "{}")).get("main", {}).get(GPU)
+    return line_bytes
 
 
 async def fits(cluster: KubeCluster, name: str, memory: str) -> bool:
@@ -107,8 +108,12 @@ async def test_a_placer_killed_in_the_middle_loses_no_line(
     """Whatever the killed one had done, asking again is enough; and the next one counts the new line."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi")
-        asked = asyncio.create_task(resize(cluster, "job", "20Gi", 5))
-        await asyncio.sleep(1.0)  # somewhere between the program's start and its end; each is fine
+
+        async def is_written() -> bool:
+            return await written(cluster, "job") == 20 * GIB
+
+        asked = asyncio.create_task(resize(cluster, "job", "20Gi", 10))
+        await until(is_written)
         await cluster.placer.kill()
         code, output = await asked
         assert code in {0, 1}, output
