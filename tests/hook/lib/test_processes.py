@@ -203,6 +203,27 @@ def test_a_child_forked_after_cuda_leaves_the_parents_count(
     assert container.used_bytes() == 64 * MIB
 
 
+@pytest.mark.parametrize("how", ["vfork", "spawn"])
+def test_a_child_that_becomes_another_program_leaves_its_parents_count(
+    program: Program, compiled: Path, container: Container, how: str
+) -> None:
+    """Whether the other program uses CUDA, then in a slot of its own, or not: the parent's word stays its own."""
+    _, pointer = program.alloc(100)
+    _, plain_status = program.ask(f"{how} /bin/true")
+    assert plain_status == 0
+    assert container.counts().slots_touched == 1
+    program.tell(f"{how} {compiled / 'linked'}")
+    results = [int(word) for word in program.answer()[:5]]
+    assert results == [SUCCESS, SUCCESS, SUCCESS, SUCCESS, OUT_OF_MEMORY]
+    child, status = (int(word) for word in program.answer())
+    assert status == 0
+    mine, theirs = container.slot_of(program.pid), container.slot_of(child)
+    words = container.counts().slots
+    assert [int(words[slot].used_bytes[0]) for slot in (mine, theirs)] == [164 * MIB, 128 * MIB]
+    assert program.ask(f"free cuMemFree_v2 {pointer}") == [SUCCESS]
+    assert int(container.counts().slots[mine].used_bytes[0]) == 64 * MIB
+
+
 def test_an_exec_starts_from_nothing_in_the_same_slot(
     program: Program, asker: Path, container: Container
 ) -> None:

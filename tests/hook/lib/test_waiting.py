@@ -7,6 +7,7 @@ import ctypes
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from plimsoll.layout import (
     Message,
 )
 from tests.hook.lib.container import ANSWER_S, Container, Line
-from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Program
+from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Program
 
 
 class ScriptedBroker:
@@ -149,6 +150,35 @@ def test_a_context_waits_too(
     container.rewrite(lines)
     _answer(connection, KIND_GRANTED)
     assert program.answer() == [str(SUCCESS)]
+
+
+def test_threads_wait_side_by_side_and_a_fork_disturbs_none(
+    broker: ScriptedBroker,
+    program: Program,
+    container: Container,
+    granted: list[Line],
+    lines: list[Line],
+    tmp_path: Path,
+) -> None:
+    """Each thread has a wait of its own; a child forked meanwhile waits for nothing and takes no answer."""
+    assert granted
+    commands = tmp_path / "commands"
+    commands.write_text("pid\nalloc cuMemAlloc_v2 1048576\n")
+    assert program.ask(f"crowd 3 {40 * MIB}") == [0]
+    waits = [broker.next(KIND_WAIT) for _ in range(3)]
+    assert {wait.requested_bytes for wait, _ in waits} == {40 * MIB}
+    program.tell(f"fork {commands}")
+    (child,) = program.answer()
+    assert program.answer()[0] == str(NOT_INITIALIZED)
+    assert program.answer() == [child, "0"]
+    assert container.slot_of(program.pid) != container.slot_of(int(child))
+    assert container.used_bytes() == 64 * MIB
+    _answer(waits[0][1], KIND_REFUSED, b"there is no room for it")
+    container.rewrite(lines)
+    for _, connection in waits[1:]:
+        _answer(connection, KIND_GRANTED)
+    assert program.ask("joined") == [2]
+    assert container.used_bytes() == 144 * MIB
 
 
 def test_a_free_is_told_where_somebody_waits(

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -391,6 +392,70 @@ static void do_exec(const char *path) {
     _exit(1);
 }
 
+static void print_end_of(pid_t child) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("%d %d\n", (int)child, status);
+}
+
+/* `vfork PATH` and `spawn PATH`: a child that becomes another program; what that prints comes first. */
+static void do_vfork(const char *path) {
+    fflush(stdout);
+    pid_t child = vfork();
+    if (child == 0) {
+        execl(path, path, (char *)NULL);
+        _exit(1);
+    }
+    print_end_of(child);
+}
+
+extern char **environ;
+
+static void do_spawn(const char *path) {
+    char copy[4096];
+    char *arguments[] = {copy, NULL};
+    pid_t child = -1;
+    fflush(stdout);
+    snprintf(copy, sizeof(copy), "%s", path);
+    if (posix_spawn(&child, path, NULL, NULL, arguments, environ) != 0)
+        child = -1;
+    print_end_of(child);
+}
+
+static struct crowd {
+    CUcontext context;
+    number bytes;
+    unsigned count;
+    pthread_t threads[16];
+} crowd;
+
+static void *allocate_once(void *unused) {
+    CUdeviceptr pointer;
+    (void)unused;
+    FUNCTION(cuCtxSetCurrent)(crowd.context);
+    return FUNCTION(cuMemAlloc_v2)(&pointer, crowd.bytes) == CUDA_SUCCESS ? &crowd : NULL;
+}
+
+/* `crowd COUNT BYTES`: threads that allocate at once; `joined` waits for them, and tells how many got it. */
+static void do_crowd(const char *text) {
+    sscanf(text, "%u %llu", &crowd.count, &crowd.bytes);
+    FUNCTION(cuCtxGetCurrent)(&crowd.context);
+    for (unsigned i = 0; i < crowd.count && i < 16; i++)
+        pthread_create(&crowd.threads[i], NULL, allocate_once, NULL);
+    printf("0\n");
+}
+
+static void do_joined(const char *unused) {
+    unsigned made = 0;
+    (void)unused;
+    for (unsigned i = 0; i < crowd.count && i < 16; i++) {
+        void *got = NULL;
+        pthread_join(crowd.threads[i], &got);
+        made += got != NULL;
+    }
+    printf("%u\n", made);
+}
+
 static void serve(FILE *commands);
 
 /* `fork PATH`: a child that serves the commands in a file and prints their answers; then its exit code. */
@@ -404,9 +469,7 @@ static void do_fork(const char *path) {
         fflush(stdout);
         _exit(0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    printf("%d %d\n", (int)child, status);
+    print_end_of(child);
 }
 
 static void do_maps(const char *name) {
@@ -436,6 +499,7 @@ static const struct {
     {"proc_v1", do_proc_v1}, {"where", do_where},     {"dlerror", do_dlerror}, {"versioned", do_versioned},
     {"hammer", do_hammer},   {"threads", do_threads}, {"time", do_time},       {"exec", do_exec},
     {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},         {"sync", do_sync},
+    {"vfork", do_vfork},     {"spawn", do_spawn},     {"crowd", do_crowd},     {"joined", do_joined},
     {"beside", do_beside},
 };
 
