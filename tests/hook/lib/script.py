@@ -140,6 +140,11 @@ class Script:
         """The process id."""
         return self._process.pid
 
+    def kill(self) -> None:
+        """End it by SIGKILL and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
     def do(self, source: str) -> Any:  # noqa: ANN401 - whatever JSON holds
         """Run one piece; returns what it left in `answer`.
 

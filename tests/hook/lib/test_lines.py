@@ -126,10 +126,21 @@ def test_the_first_32_bit_functions_are_counted_too(
     assert container.used_bytes() == (96 if result == SUCCESS else 64) * MIB
 
 
-def test_unknown_pointers_reach_the_driver(program: Program, container: Container) -> None:
-    """A free of something this library never saw is the driver's to judge, and changes no count."""
-    assert program.ask("free cuMemFree_v2 4096") != [SUCCESS]
-    assert program.ask("free cuMemFree_v2 0") == [SUCCESS]
+@pytest.mark.parametrize("free", sorted({free for _, free in PATHS} | {"cuMemFree", "cuMemPoolDestroy"}))
+def test_unknown_pointers_reach_the_driver(
+    program: Program, node: Node, asker: Path, container: Container, free: str
+) -> None:
+    """A free of what this library never saw is the driver's to judge: its answer comes back, and no count moves."""
+    with node.run(asker, preload=None) as bare:
+        bare.start()
+        assert bare.alloc(64)[0] == SUCCESS
+        _, address = program.alloc(64)
+        unknown = (0, 1, 4096, address + MIB, address + 64 * MIB, 2**64 - 1)
+        driver = [bare.ask(f"free {free} {pointer}") for pointer in unknown]
+        assert [program.ask(f"free {free} {pointer}") for pointer in unknown] == driver
+    assert program.ask("sync") == [SUCCESS]
+    assert container.used_bytes() == node.held_bytes({program.pid}) == 128 * MIB
+    assert program.ask(f"free cuMemFree_v2 {address}") == [SUCCESS]
     assert container.used_bytes() == 64 * MIB
 
 

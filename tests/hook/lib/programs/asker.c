@@ -113,6 +113,8 @@ static CUresult give_back(const char *function, number handle) {
         return FUNCTION(cuMemRelease)(handle);
     if (IS(cuArrayDestroy))
         return FUNCTION(cuArrayDestroy)((CUarray)(uintptr_t)handle);
+    if (IS(cuMemPoolDestroy))
+        return FUNCTION(cuMemPoolDestroy)((CUmemoryPool)(uintptr_t)handle);
     return FUNCTION(cuMipmappedArrayDestroy)((CUmipmappedArray)(uintptr_t)handle);
 }
 
