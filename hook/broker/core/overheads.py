@@ -3,7 +3,8 @@
 NVML is read a few milliseconds before the words are, so the two never quite belong together: a program that allocates
 and frees in a loop is seen with its memory in NVML and without it in its word. One measurement therefore proves
 nothing. What always holds: an excess is believed only when a whole run of measurements shows at least as much, each
-against the higher of the words before and after it; a measurement that shows less lowers it at once.
+against the higher of the words before and after it. A measurement that shows less lowers it at once, yet not further
+than to what it shows past the lower of the two words: a program that fills its line meanwhile has freed nothing.
 """
 
 from collections import deque
@@ -49,19 +50,26 @@ class Overhead:
     def __init__(self, *, is_eager: bool = False) -> None:
         self._least = EAGER_RUN if is_eager else RUN
         self._samples: deque[Sample] = deque(maxlen=RUN + 1)
+        self.excess_bytes = 0
+        """What it holds past its word, at least 0."""
 
     def add(self, sample: Sample) -> None:
         """Take in the next measurement."""
         self._samples.append(sample)
+        self.excess_bytes = max(self._proven_bytes(), min(self.excess_bytes, self._possible_bytes()))
 
     @property
     def used_bytes(self) -> int:
         """What NVML showed last."""
         return self._samples[-1].used_bytes
 
-    @property
-    def excess_bytes(self) -> int:
-        """What it holds past its word, at least 0."""
+    def _possible_bytes(self) -> int:
+        """The most that the last measurement leaves room for."""
+        last = self._samples[-1]
+        return last.used_bytes - min(each.word_bytes for each in list(self._samples)[-2:])
+
+    def _proven_bytes(self) -> int:
+        """The least that a whole run shows, at least 0."""
         samples = list(self._samples)
         words = [max(a.word_bytes, b.word_bytes) for a, b in pairwise(samples)]
         past = [each.used_bytes - word for each, word in zip(samples[1:], words, strict=True)]
