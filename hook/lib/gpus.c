@@ -110,6 +110,18 @@ int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     return gpu_of_context(owner);
 }
 
+/* The legacy default stream cannot capture, and asking after it would disturb a stream that does. */
+bool plimsoll_is_capturing(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return stream && stream != CU_STREAM_LEGACY && HAS(cuStreamIsCapturing) &&
+           CALLED(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUstream plimsoll_per_thread(CUstream stream) {
+    return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
 /* CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN (CUDA 13.5) is part of a device, whose ordinal is the first
  * byte of the union; the headers of CUDA 12 know neither name. */
 #define LOCALITY_DOMAIN 6

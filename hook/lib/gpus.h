@@ -17,6 +17,10 @@ int plimsoll_gpu_of_current_context(uint64_t context);
 uint64_t plimsoll_current_context(void);
 /* Of a stream's context, which need not be the current one; and that context, 0 for none. */
 int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);
+/* Whether work on the stream is being recorded instead of done. */
+bool plimsoll_is_capturing(CUstream stream);
+/* What a program means by a stream in the functions for per-thread default streams. */
+CUstream plimsoll_per_thread(CUstream stream);
 int plimsoll_gpu_of_location(const CUmemLocation *location);
 int plimsoll_gpu_of_uuid_text(const char *uuid);
 int plimsoll_gpu_of_handle(nvmlDevice_t device);

@@ -197,31 +197,32 @@ static inline bool counts_graphs(void) {
     return __atomic_load_n(&plimsoll.graphs_counted, __ATOMIC_ACQUIRE) > 0;
 }
 
-#define RUN(symbol, ...)                                                                                     \
+/* Into a stream that captures, a launch is recorded: nothing runs, and nothing is waited for. */
+#define RUN(symbol, stream, ...)                                                                             \
     do {                                                                                                     \
         if (!counts_graphs())                                                                                \
             return REAL(symbol)(__VA_ARGS__);                                                                \
         uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
-        if (!may_allocate() || !find_needs(hGraphExec, needs))                                               \
+        if (!may_allocate() || !find_needs(hGraphExec, needs) || plimsoll_is_capturing(stream))              \
             return REAL(symbol)(__VA_ARGS__);                                                                \
         CUresult refusal = enter_all(needs, #symbol);                                                        \
         return refusal ? refusal : leave_hook(needs, REAL(symbol)(__VA_ARGS__));                             \
     } while (0)
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphLaunch, hGraphExec, hStream);
+    RUN(cuGraphLaunch, hStream, hGraphExec, hStream);
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphLaunch_ptsz, hGraphExec, hStream);
+    RUN(cuGraphLaunch_ptsz, plimsoll_per_thread(hStream), hGraphExec, hStream);
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphUpload, hGraphExec, hStream);
+    RUN(cuGraphUpload, hStream, hGraphExec, hStream);
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphUpload_ptsz, hGraphExec, hStream);
+    RUN(cuGraphUpload_ptsz, plimsoll_per_thread(hStream), hGraphExec, hStream);
 }
 
 /* --- making and ending them ------------------------------------------------------------------------------

@@ -6,21 +6,12 @@
 #include "graphs.h"
 #include "pools.h"
 
-/* What a stream captures is a node of its graph, and takes memory when that runs (graphs.c). The legacy
- * default stream cannot capture, and asking after it would disturb a stream that does. */
+/* What a stream captures is a node of its graph, and takes memory when that runs (graphs.c). */
 static bool is_capturing(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    bool is_so = stream && stream != CU_STREAM_LEGACY && HAS(cuStreamIsCapturing) &&
-                 CALLED(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-                 status != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool is_so = plimsoll_is_capturing(stream);
     if (is_so)
         plimsoll_graphs_allocate();
     return is_so;
-}
-
-/* What a program means by a stream in the functions for per-thread default streams. */
-static CUstream per_thread(CUstream stream) {
-    return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
 #define ALLOCATE_POOLED(symbol, pointer, bytes, stream, where, ...)                                          \
@@ -73,7 +64,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
-    ALLOCATE_FROM_CURRENT(cuMemAllocAsync_ptsz, per_thread(hStream));
+    ALLOCATE_FROM_CURRENT(cuMemAllocAsync_ptsz, plimsoll_per_thread(hStream));
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool_, CUstream hStream) {
@@ -83,7 +74,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool_,
                                       CUstream hStream) {
-    ALLOCATE_POOLED(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, per_thread(hStream),
+    ALLOCATE_POOLED(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, plimsoll_per_thread(hStream),
                     plimsoll_pool_of(pool_), dptr, bytesize, pool_, hStream);
 }
 

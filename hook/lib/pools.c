@@ -539,18 +539,21 @@ static uint64_t growth_of(struct plimsoll_pool *pool, uint64_t bytes) {
     return growth < bytes ? growth : bytes;
 }
 
+/* Whoever waits does so outside the pool, whose charge others may lower meanwhile: so it looks again. */
 bool plimsoll_graph_pool_enter(int gpu, uint64_t bytes, const char *function) {
     struct plimsoll_pool *pool = graph_pool(gpu);
+    struct plimsoll_charge charge = {.function = function};
     if (!pool)
         return false;
     plimsoll_refresh();
     plimsoll_pools_make_room(gpu, growth_of(pool, bytes));
     enter(pool);
-    uint64_t growth = growth_of(pool, bytes);
-    if (growth == 0 || add_charge(pool, growth, function))
-        return true;
-    leave(pool, 0);
-    return false;
+    for (uint64_t growth; (growth = growth_of(pool, bytes)) > 0; bytes -= growth)
+        if (!add_patiently(pool, growth, &charge)) {
+            leave(pool, 0);
+            return false;
+        }
+    return true;
 }
 
 static void settle_graphs(struct plimsoll_pool *pool, uint64_t started) {

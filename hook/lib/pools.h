@@ -94,8 +94,8 @@ void plimsoll_pools_make_room(int gpu, uint64_t bytes);
  * went. */
 void plimsoll_graph_pool_add(int gpu, uint64_t bytes);
 void plimsoll_graph_pool_remove(int gpu, uint64_t bytes);
-/* Before a graph runs that needs `bytes`: charges what the pool may grow by for it. False if the line
- * forbids. */
+/* Before a graph runs that needs `bytes`: charges what the pool may grow by for it, waiting where that is
+ * within the line but past the grant. False if the line forbids. */
 bool plimsoll_graph_pool_enter(int gpu, uint64_t bytes, const char *function);
 /* After it was handed over: makes the charge what the driver reserved. */
 void plimsoll_graph_pool_leave(int gpu);

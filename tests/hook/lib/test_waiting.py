@@ -22,7 +22,9 @@ from plimsoll.layout import (
     Message,
 )
 from tests.hook.lib.container import ANSWER_S, Container, Line
-from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Program
+from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Node, Program
+from tests.hook.lib.script import Script
+from tests.hook.lib.test_graphs import HELPERS as GRAPHS
 
 
 class ScriptedBroker:
@@ -100,6 +102,25 @@ def test_a_grant_that_another_took_is_asked_for_again(
     _answer(connection, KIND_GRANTED)
     result, _, errno = program.answer()
     assert (result, errno) == (str(SUCCESS), "77")
+
+
+def test_a_graph_waits_at_its_launch(
+    broker: ScriptedBroker, node: Node, container: Container, lines: list[Line], tmp_path: Path
+) -> None:
+    """Memory of a graph's nodes is waited for like any other, when the graph is launched."""
+    with Script(node, container.environment, tmp_path) as script:
+        container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
+        script.do(GRAPHS)
+        script.do("whole, _ = by_hand(100 * MIB)\nresults = []")
+        script.do("def run():\n    context(0)\n    results.append(launch(whole))")
+        script.do("waiting = threading.Thread(target=run)\nwaiting.start()")
+        wait, connection = broker.next(KIND_WAIT)
+        assert (wait.requested_bytes, wait.used_bytes) == (100 * MIB, 64 * MIB)
+        container.rewrite(lines)
+        _answer(connection, KIND_GRANTED)
+        script.do("waiting.join()")
+        assert script.get("results") == [SUCCESS]
+        assert container.used_bytes() == 164 * MIB
 
 
 def test_a_refusal_is_out_of_memory_with_its_reason(
