@@ -123,6 +123,19 @@ def test_a_graph_waits_at_its_launch(
         assert container.used_bytes() == 164 * MIB
 
 
+def test_a_launch_that_is_captured_asks_for_nothing(
+    node: Node, container: Container, lines: list[Line], tmp_path: Path
+) -> None:
+    """Whatever the driver says of it, it comes from the driver, and at once: nobody is there to answer a wait."""
+    with Script(node, container.environment, tmp_path) as script:
+        container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
+        script.do(GRAPHS)
+        script.do("whole, _ = by_hand(100 * MIB)")
+        script.do("must('cuStreamBeginCapture_v2', stream, 2)")
+        assert script.get("launch(whole)") != OUT_OF_MEMORY
+        assert container.used_bytes() == 64 * MIB
+
+
 def test_a_refusal_is_out_of_memory_with_its_reason(
     broker: ScriptedBroker, program: Program, container: Container, granted: list[Line]
 ) -> None:
