@@ -17,6 +17,7 @@ SEED_VARIABLE: Final = "PLIMSOLL_HAMMER_SEED"
 
 SECONDS: Final = 8.0
 SANITIZED_SECONDS: Final = 5.0
+IMPORTING_SECONDS: Final = 4.0
 
 
 @pytest.fixture(name="seed")
@@ -43,6 +44,22 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     # That the hammer struck: lines full to the last byte, and every path granted and refused.
     assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], outcome
     assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), outcome
+
+
+async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
+    """Beside all else, processes map each other's memory and die with it: words and book end at 0.
+
+    The book may pass the line meanwhile: what an exporter let go of, or died with, is in no word while others map it.
+    The broker's measurements take it off the line (test_sharing_measured.py).
+    """
+    program = tmp_path / "hammer"
+    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    plan = Plan(seed, IMPORTING_SECONDS, paths=(*PATHS, "import"))
+    async with hammering(tmp_path, program) as container:
+        outcome = await container.run(plan)
+    outcome.over_line_bytes = 0
+    _check(outcome, plan)
+    assert min(outcome.tallies["import"]) > 0, outcome
 
 
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
