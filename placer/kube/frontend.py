@@ -135,7 +135,9 @@ class KubeFrontEnd:
         """
         if not (self.synced.is_set() and self.reports_loaded.is_set()):
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        return await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
+        resized = await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
+        self._wake()  # a lowering makes room, and the node has nothing to report until somebody takes it
+        return resized
 
     def _on_report(self, state: NodeState) -> None:
         self._cluster.observe(state)

@@ -124,7 +124,7 @@ class LocalFrontEnd:
                 await broker.close()
 
     def enqueue(self, pod: Pod) -> PodRow:
-        """Take a pod in; it is tried at once, and again whenever a report or an end may have made room.
+        """Take a pod in; it is tried at once, and again whenever a report, an end or a resize may have made room.
 
         The same unfinished manifest again is the same pod.
 
@@ -196,7 +196,9 @@ class LocalFrontEnd:
             name = f"{request.namespace}/{request.pod}"
             raise InputError("pod", name, "is not placed yet", "end it and submit it anew, or wait")
         view = self._decider.reports.view(row.node)
-        return await resize(request, row.uid, self._brokers[row.node], self._decider.ledger, view)
+        resized = await resize(request, row.uid, self._brokers[row.node], self._decider.ledger, view)
+        self._news.set()  # a lowering makes room
+        return resized
 
     def _enqueue(self, pod: Pod) -> tuple[PodRow, _Waiting | None]:
         demand, policy = self.check(pod)

@@ -64,6 +64,20 @@ async def test_a_new_line_is_written_and_counts(
         await placed(world, "newcomer", "12Gi")
 
 
+async def test_a_lowering_lets_a_pod_in_that_waited_for_room(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """It is tried again at once, though no report comes and nothing ends."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", "20Gi")
+        await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "5Gi"}))
+        await world.until_refused("waiting", "Insufficient plimsoll.dev/gpu-memory")
+        await resize(world, "p", "2Gi")
+        await world.until_bound("waiting")
+
+
 async def test_the_next_placer_counts_resized_pods_by_their_lines(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:

@@ -13,7 +13,7 @@ from plimsoll.errors import InputError
 from plimsoll.names import PodUid
 from plimsoll.quantity import GIB
 from plimsoll.rpc import Resize
-from tests.placer.arrivals import PATIENCE_S
+from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUSY, World, gpu_of, idle_report, pod, world
 
 HOLD = [BUSY, "--memory", "512Mi", "--hold-seconds", "1000"]
@@ -61,6 +61,25 @@ async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
         assert front_end.has("default", "p")
         await front_end.end(uid)
         assert not front_end.has("default", "p")
+
+
+async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+    """It is tried again, though no report comes and nothing ends."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        await here.tell(idle_report("n1", 2))
+        await placed(front_end, "p", "20Gi")
+        uid = front_end.enqueue(pod("waiting", HOLD, "10Gi")).uid
+
+        async def is_told_why() -> bool:
+            row = front_end.pods.get(uid)
+            return row is not None and row.message.startswith("0/1 nodes are available")
+
+        async def is_placed() -> bool:
+            return here.decider.ledger.booking(uid) is not None
+
+        await eventually(is_told_why, expected=True)
+        await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
+        await eventually(is_placed, expected=True)
 
 
 async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: EmbeddedServer) -> None:
