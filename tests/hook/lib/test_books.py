@@ -12,7 +12,7 @@ from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.program import ROOT
 
 SOURCES = [PROGRAMS / "books.c", ROOT / "hook/lib/ledger.c", ROOT / "hook/lib/holdings.c"]
-POOL_PARTS: Final = ("pools", "holdings", "ledger", "state")
+POOL_PARTS: Final = ("pools", "pool_records", "holdings", "ledger", "state")
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
 BUILDS: Final = {
     "plain": (),
