@@ -89,7 +89,9 @@ static void settle_graphs(struct plimsoll_pool *pool, uint64_t started) {
     uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
     plimsoll_depth--;
     pthread_mutex_lock(&pool->lock);
-    if (pool->orphan_bytes > reserved_bytes)
+    /* A graph launched after the question may be destroyed before the answer is used: it is not in it. */
+    bool is_overtaken = pool->in_flight > 0 || pool->started != started;
+    if (!is_overtaken && pool->orphan_bytes > reserved_bytes)
         pool->orphan_bytes = reserved_bytes;
     pthread_mutex_unlock(&pool->lock);
     uint64_t missing = plimsoll_pool_settle(pool, reserved_bytes, started);
