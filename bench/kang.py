@@ -43,6 +43,9 @@ SETTLED_RUNS: Final = 3
 """Runs that every resident task completes before the new pods come."""
 WATCH_S: Final = 16.0
 """Eight runs afterwards, in which failures are counted."""
+LOOK_S: Final = 0.1
+"""Between two looks at what tells nobody of its changes; no figure rests on it."""
+
 DECIDE_S: Final = 60.0
 CONTEXT_MIB: Final = 300
 
@@ -159,7 +162,7 @@ async def until_settled(tasks: list[RunningTask]) -> None:
     """Wait until every task has had some runs, completed or failed."""
     async with asyncio.timeout(DECIDE_S):
         while any(task.completed + len(task.failures) < SETTLED_RUNS for task in tasks):  # noqa: ASYNC110 - counts only
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
 
 
 async def start_task(
@@ -231,14 +234,14 @@ class ByPlimsoll:
             await placer.submit("\n---\n".join(manifest(name) for name in ("new-1", "new-2")))
         async with asyncio.timeout(DECIDE_S):
             while not all(pod.node for pod in await rows()):  # noqa: ASYNC110 - the API pushes nothing
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_S)
         return Counter(pod.node for pod in await rows() if pod.node)
 
     async def failed(self) -> Counter[NodeName]:
         """Its two pods, once they ended: a task with a failed run ends with an exit code of its own."""
         async with asyncio.timeout(DECIDE_S):
             while not all(pod.exit_code is not None for pod in await self._rows()):  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_S)
         return Counter(pod.node for pod in await self._rows() if pod.exit_code and pod.node)
 
 
