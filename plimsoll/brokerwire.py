@@ -163,7 +163,7 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
             `denied`, `unknown`, or `exited`; `paused` and `resumed` (it waits for memory that others hold;
             `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line),
             `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes` is
-            the new line).
+            the new line), `unmet` (the container wanted compute time and got `used_pct` of `share_pct`).
         pid, start_ticks: the process, as the host sees it; 0 where it is about a container as a whole.
         time: RFC 3339 in UTC.
     """
@@ -181,6 +181,8 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     line_bytes: int = 0
     text: str = ""
     waited_s: float = 0.0
+    share_pct: int = 0
+    used_pct: float = 0.0
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured

@@ -20,7 +20,7 @@ TYPE_PREFIX: Final = "dev.plimsoll."
 SLOWEST_HEARTBEAT_S: Final = 3600.0
 """No monitor is silent for longer; readers may forget a node that is."""
 
-LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized"})
+LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized", "unmet"})
 """What can be told of a container's line; an announcement of the same name becomes `limit.<name>`."""
 
 LARGEST: Final = 2**53
@@ -123,6 +123,8 @@ class Limit(Struct, frozen=True, kw_only=True):
         call: the driver's function, where one is known.
         reason: in words, for people.
         waited_s: for `resumed`, how long.
+        share_pct: for `unmet`, the compute time that was requested, in percent of the GPU; 0 otherwise.
+        used_pct: for `unmet`, what the container got of it while it wanted more; 0 otherwise.
     """
 
     node: NodeName
@@ -136,6 +138,8 @@ class Limit(Struct, frozen=True, kw_only=True):
     call: str = ""
     reason: str = ""
     waited_s: float = 0.0
+    share_pct: int = 0
+    used_pct: float = 0.0
 
 
 class Placement(Struct, frozen=True, kw_only=True):

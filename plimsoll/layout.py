@@ -1,6 +1,6 @@
-"""The two small files that broker and preload library share, defined once for Python and for C.
+"""The small files that broker and preload library share, defined once for Python and for C.
 
-Per container the broker lays out two directories: one mounted read-only with `limits` and the socket
+Per container the broker lays out two directories: one mounted read-only with `limits`, `gate` and the socket
 `hook.sock`, one writable with `counts`. `python -m plimsoll.layout > layout.h` writes the C header from the
 structures below, with a static assertion for every offset, so the two languages cannot drift apart.
 
@@ -8,6 +8,8 @@ What always holds:
 
 * `limits` is written by the broker alone. `generation` is even when the file is consistent and odd while
   it is being rewritten; a reader copies what it needs and retries if `generation` changed meanwhile.
+* `gate` is written by the broker alone, word by word; the file is never replaced while its container lives, as
+  processes wait on its `word` by futex.
 * `counts` has one slot per process. A process writes only its own slot; the broker clears the slot of a
   dead one, or of one that became another program. No total is stored: whoever wants it sums the slots.
 * All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
@@ -29,11 +31,13 @@ UUID_BYTES: Final = 48
 
 LIMITS_MAGIC: Final = 0x314D494C4D494C50  # "PLIMLIM1", little-endian
 COUNTS_MAGIC: Final = 0x31544E434D494C50  # "PLIMCNT1"
+GATE_MAGIC: Final = 0x315441474D494C50  # "PLIMGAT1"
 MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
 VERSION: Final = 1
 
 LIMITS_NAME: Final = "limits"
 COUNTS_NAME: Final = "counts"
+GATE_NAME: Final = "gate"
 SOCKET_NAME: Final = "hook.sock"
 
 CONTAINER_LIMITS_DIR: Final = "/run/plimsoll/limits"
@@ -75,6 +79,34 @@ KIND_REFUSED: Final = 7
 
 KIND_FREED: Final = 8
 """A process gave memory back on `gpu_uuid`, where `is_wanted` said that somebody waits for it."""
+
+KIND_SHARE: Final = 9
+"""Where a process stands with its container's gate: `share_state`, `gate_word`, and its times. Sent over a connection
+that is kept open, whenever the broker could not know it otherwise; the latest one is true, and none is answered."""
+
+SHARE_WANTS: Final = 1
+"""In `share_state`: a launch of this process waits at the gate."""
+
+SHARE_UNFINISHED: Final = 2
+"""In `share_state`: this process has given work to a GPU that is not done, as far as it knows."""
+
+GATE_OPEN: Final = 0
+"""Launches pass, and nothing is recorded: nobody else wants these GPUs, and the container's limit is 100."""
+
+GATE_METERED: Final = 1
+"""Launches pass, their time is metered, and little work is queued ahead."""
+
+GATE_SHUT: Final = 2
+"""Launches wait until the word changes; what was queued drains, and is reported."""
+
+GATE_STATES: Final = 3
+"""Mask of the bits of `Gate.word` that hold one of the three."""
+
+GATE_CONTENDED: Final = 4
+"""Bit of `Gate.word`: another container waits for these GPUs, so who has been idle for `idle_us` says so."""
+
+GATE_STEP: Final = 8
+"""Each change of `Gate.word` adds this, modulo 2³², so that no wait misses one."""
 
 
 class GpuLimit(ctypes.LittleEndianStructure):
@@ -135,7 +167,14 @@ class Slot(ctypes.LittleEndianStructure):
         # Not 0: the broker is about to clear this slot, since its owner became a program that does not map `counts`.
         # What the owner becomes next claims another slot. Set by the broker, taken back by who claims the slot.
         ("is_vacating", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 11),
+        # Nanoseconds in which this process had unfinished work on any of its GPUs while its gate was not open; ended
+        # stretches only. It may be a little less after a stretch was measured than it seemed while it lasted.
+        ("busy_ns", ctypes.c_uint64),
+        (
+            "busy_since_ns",
+            ctypes.c_uint64,
+        ),  # CLOCK_MONOTONIC at the start of the stretch under way; 0 for none
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 
@@ -151,6 +190,29 @@ class Counts(ctypes.LittleEndianStructure):
         ("reserved32", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 5),
         ("slots", Slot * MAX_SLOTS),
+    )
+
+
+class Gate(ctypes.LittleEndianStructure):
+    """The whole `gate` file: whether a container's processes may put work on its GPUs now.
+
+    One gate for all its GPUs: a container of several holds all their tokens or none, so that a collective never has
+    one GPU at work and another waiting.
+    """
+
+    _pack_ = 8
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        (
+            "word",
+            ctypes.c_uint32,
+        ),  # futex: GATE_OPEN, _METERED or _SHUT; GATE_CONTENDED; a count of changes above
+        ("beat", ctypes.c_uint32),  # changes once a second while anybody may wait here: the broker lives
+        ("run_ahead_us", ctypes.c_uint32),  # how much work may be queued while metered
+        ("idle_us", ctypes.c_uint32),  # idle for so long while contended is given up
+        ("reserved", ctypes.c_uint64 * 11),
     )
 
 
@@ -174,11 +236,17 @@ class Message(ctypes.LittleEndianStructure):
         ("line_bytes", ctypes.c_uint64),
         ("gpu_uuid", ctypes.c_char * UUID_BYTES),
         ("text", ctypes.c_char * 64),
-        ("reserved", ctypes.c_uint64 * 12),
+        # For KIND_SHARE. Times are CLOCK_MONOTONIC.
+        ("share_state", ctypes.c_uint32),  # SHARE_WANTS | SHARE_UNFINISHED
+        ("gate_word", ctypes.c_uint32),  # the word that the sender last obeyed
+        ("busy_ns", ctypes.c_uint64),  # as in its slot
+        ("busy_since_ns", ctypes.c_uint64),  # likewise
+        ("idle_since_ns", ctypes.c_uint64),  # when the latest stretch of unfinished work ended; 0 for never
+        ("reserved", ctypes.c_uint64 * 8),
     )
 
 
-_STRUCTURES: Final = (GpuLimit, Limits, Slot, Counts, Message)
+_STRUCTURES: Final = (GpuLimit, Limits, Slot, Counts, Gate, Message)
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
     ctypes.c_uint32: "uint32_t",

@@ -33,7 +33,7 @@ def state_subject(node: NodeName) -> str:
 
 
 def limit_subject(what: str, node: NodeName) -> str:
-    """Subject of an enforcement event; `what` is violated, unenforced, denied, paused, resumed or resized."""
+    """Subject of an enforcement event; `what` is violated, unenforced, denied, paused, resumed, resized or unmet."""
     return f"plimsoll.v1.limit.{what}.{node_token(node)}"
 
 
