@@ -9,7 +9,8 @@
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
  *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
- *         LAUNCH   puts work on the GPU; a graph's may take memory, the others stand in passes.txt so far
+ *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph's may take memory as
+ * well
  *
  * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
  * process (cuIpcOpenMemHandle, external memory) is paid by its exporter: neither belongs here. Handles are
@@ -91,6 +92,16 @@
     X(cuGraphUpload_ptsz, LIMITED)                                                                           \
     X(cuGraphLaunch, LAUNCH)                                                                                 \
     X(cuGraphLaunch_ptsz, LAUNCH)                                                                            \
+    X(cuLaunch, LAUNCH)                                                                                      \
+    X(cuLaunchCooperativeKernel, LAUNCH)                                                                     \
+    X(cuLaunchCooperativeKernelMultiDevice, LAUNCH)                                                          \
+    X(cuLaunchCooperativeKernel_ptsz, LAUNCH)                                                                \
+    X(cuLaunchGrid, LAUNCH)                                                                                  \
+    X(cuLaunchGridAsync, LAUNCH)                                                                             \
+    X(cuLaunchKernel, LAUNCH)                                                                                \
+    X(cuLaunchKernelEx, LAUNCH)                                                                              \
+    X(cuLaunchKernelEx_ptsz, LAUNCH)                                                                         \
+    X(cuLaunchKernel_ptsz, LAUNCH)                                                                           \
     X(cuDeviceTotalMem, VIEW)                                                                                \
     X(cuDeviceTotalMem_v2, VIEW)                                                                             \
     X(cuMemGetInfo, VIEW)                                                                                    \

@@ -1,6 +1,10 @@
 #include "state.h"
 
-struct plimsoll_state plimsoll = {.resolve_lock = PTHREAD_MUTEX_INITIALIZER,
+/* For who is under no gate: it never changes. */
+static const uint32_t always_open = PLIMSOLL_GATE_OPEN;
+
+struct plimsoll_state plimsoll = {.gate_word = &always_open,
+                                  .resolve_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .attach_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .retry_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .context_lock = PTHREAD_MUTEX_INITIALIZER};

@@ -106,6 +106,9 @@ struct plimsoll_state {
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 
+    /* compute shares */
+    const uint32_t *gate_word; /* atomic; never NULL. A word of our own that stays open, or the mapping's */
+
     /* messages */
     bool is_announced;                        /* atomic; KIND_HELLO went out */
     uint64_t denied_at_ns[PLIMSOLL_MAX_GPUS]; /* atomic; of the last KIND_DENIED */
