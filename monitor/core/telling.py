@@ -88,6 +88,8 @@ def limit_entry(moment: Moment, said: Announcement) -> Entry:
         call=call,
         reason=reason,
         waited_s=said.waited_s,
+        share_pct=said.share_pct,
+        used_pct=said.used_pct,
     )
     parts = (said.pid, said.start_ticks, said.gpu, said.what, said.seq, said.time)
     return _limit_entry(moment, said.what, data, said.time, parts)

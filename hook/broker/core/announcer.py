@@ -30,6 +30,8 @@ class Told:
     line_bytes: int = 0
     text: str = ""
     waited_s: float = 0.0
+    share_pct: int = 0
+    used_pct: float = 0.0
 
 
 NOTHING: Final = Told()
@@ -66,6 +68,8 @@ class Announcer:
             line_bytes=told.line_bytes,
             text=told.text,
             waited_s=told.waited_s,
+            share_pct=told.share_pct,
+            used_pct=told.used_pct,
         )
         shed = self._journal.append(announcement)
         return [*self._shed(shed), self._rewrite()] if shed else [Append(announcement)]
@@ -73,7 +77,7 @@ class Announcer:
     def announce_if_room(
         self, container: ContainerKey, process: ProcessKey, what: str, now_s: float, told: Told = NOTHING
     ) -> list[Instruction]:
-        """The same for what a tenant may cause without end: only while half of the journal is free."""
+        """The same for what may come without end: only while half of the journal is free."""
         if self._journal.admits(what):
             return self.announce(container, process, what, now_s, told)
         return self._shed(1)

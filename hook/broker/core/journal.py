@@ -7,8 +7,8 @@ has not seen die) follows from these lines, so there is no second file to disagr
 What always holds:
 
 * Numbers count up and are never given twice; an announcement is in the file before any subscriber sees it.
-* It is bounded. Past half its capacity `denied`, `unknown`, `paused` and `resumed` are no longer taken in, as a
-  process may cause any number of them. When it is full, whole lives go (from `hello` to `exited`, oldest first):
+* It is bounded. Past half its capacity `denied`, `unknown`, `paused`, `resumed` and `unmet` are no longer taken
+  in, as there may be any number of them. When it is full, whole lives go (from `hello` to `exited`, oldest first):
   a subscriber then never hears of processes that are long gone, but is never left with one that seems to live
   for ever.
 """
@@ -181,7 +181,7 @@ class Journal:
         return doomed
 
 
-_OPTIONAL: Final = frozenset({"denied", "unknown", "paused", "resumed"})
+_OPTIONAL: Final = frozenset({"denied", "unknown", "paused", "resumed", "unmet"})
 
 
 def _life(entry: Announcement) -> _Life:

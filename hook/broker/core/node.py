@@ -16,6 +16,7 @@ from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
+from hook.broker.core.shares.turns import Unmet
 from hook.broker.core.turns import (
     Append,
     ClearSlots,
@@ -35,6 +36,7 @@ from hook.broker.core.turns import (
     Surveyed,
     WordsRead,
 )
+from hook.broker.core.unmet import UnmetRequests
 from hook.broker.core.waits import Overcommit, Waits
 from plimsoll.brokerwire import (
     Acknowledge,
@@ -80,6 +82,7 @@ class Node:
         self._resizes = Resizes(self._lives.announcer)
         self._measuring = Measuring(self._lives, contexts or {})
         self._waits = Waits(overcommit, self._lives.announcer, self._set_limits)
+        self._unmet = UnmetRequests(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
@@ -117,6 +120,8 @@ class Node:
                 return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
+            case Unmet(container):
+                return self._unmet.take(event, now_s) if self.lines(container) else []
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
@@ -184,6 +189,11 @@ class Node:
     def waits(self) -> Waits:
         """Everyone who waits for memory; to be read only."""
         return self._waits
+
+    @property
+    def unmet(self) -> UnmetRequests:
+        """Requests for compute time that could not be met; to be read only."""
+        return self._unmet
 
     @property
     def newest_seq(self) -> int:
@@ -310,6 +320,7 @@ class Node:
         del self._records[record.pod.pod]
         self._resizes.forget(record.pod.pod)
         self._measuring.forget_pod(record.pod.pod)
+        self._unmet.forget(containers)
         return [RemovePod(record.pod.pod, containers), *self._waits.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:

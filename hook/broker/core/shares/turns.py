@@ -132,12 +132,14 @@ class Unmet:
     Attributes:
         gpu: where it got least.
         used_pct: what it got.
+        span_s: how long the span was.
     """
 
     container: ContainerKey
     gpu: GpuUuid
     used_pct: float
     request_pct: int
+    span_s: float
 
 
 ShareInstruction = SetGate | Unmet
