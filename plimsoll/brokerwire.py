@@ -162,8 +162,9 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
         what: `hello` (the process runs under its limits), `context` (NVML lists it on `gpu` from now on),
             `denied`, `unknown`, or `exited`; `paused` and `resumed` (it waits for memory that others hold;
             `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line),
-            `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes` is
-            the new line), `unmet` (the container wanted compute time and got `used_pct` of `share_pct`).
+            `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes`,
+            `share_pct` and `limit_pct` hold now, whichever of them changed), `unmet` (the container wanted compute
+            time and got `used_pct` of `share_pct`).
         pid, start_ticks: the process, as the host sees it; 0 where it is about a container as a whole.
         time: RFC 3339 in UTC.
     """
@@ -182,6 +183,7 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     text: str = ""
     waited_s: float = 0.0
     share_pct: int = 0
+    limit_pct: int = 0
     used_pct: float = 0.0
 
 

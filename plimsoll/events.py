@@ -119,11 +119,12 @@ class Limit(Struct, frozen=True, kw_only=True):
         pid: as the host sees it; 0 where the event is about the container as a whole.
         requested_bytes: of the allocation that was refused or waits; 0 where there is none.
         used_bytes: what the container holds on the GPU; by NVML for `violated`, by its counts otherwise.
-        line_bytes: its line there; the new one for `resized`.
+        line_bytes: its line there; the one that holds now for `resized`.
         call: the driver's function, where one is known.
         reason: in words, for people.
         waited_s: for `resumed`, how long.
-        share_pct: for `unmet`, the compute time that was requested, in percent of the GPU; 0 otherwise.
+        share_pct: for `resized` and `unmet`, the compute time it is promised, in percent of the GPU; 0 otherwise.
+        limit_pct: for `resized`, the most that it may have of it; 0 otherwise.
         used_pct: for `unmet`, what the container got of it while it wanted more; 0 otherwise.
     """
 
@@ -139,6 +140,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     reason: str = ""
     waited_s: float = 0.0
     share_pct: int = 0
+    limit_pct: int = 0
     used_pct: float = 0.0
 
 

@@ -89,6 +89,7 @@ def limit_entry(moment: Moment, said: Announcement) -> Entry:
         reason=reason,
         waited_s=said.waited_s,
         share_pct=said.share_pct,
+        limit_pct=said.limit_pct,
         used_pct=said.used_pct,
     )
     parts = (said.pid, said.start_ticks, said.gpu, said.what, said.seq, said.time)

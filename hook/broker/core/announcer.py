@@ -31,6 +31,7 @@ class Told:
     text: str = ""
     waited_s: float = 0.0
     share_pct: int = 0
+    limit_pct: int = 0
     used_pct: float = 0.0
 
 
@@ -69,6 +70,7 @@ class Announcer:
             text=told.text,
             waited_s=told.waited_s,
             share_pct=told.share_pct,
+            limit_pct=told.limit_pct,
             used_pct=told.used_pct,
         )
         shed = self._journal.append(announcement)

@@ -1,4 +1,4 @@
-"""Lines that changed under running containers, and the announcement that they hold now.
+"""Lines, shares and limits that changed under running containers, and the announcement that they hold now.
 
 What always holds: a new line is announced after it stands in `limits`, with what the container holds by its words
 read after that; and before it stands in the pod's record, so that a broker killed in between finds the old line in
@@ -8,7 +8,7 @@ the record, is told of the new one again, and announces it then. Twice is possib
 from hook.broker.core.announcer import NOBODY, Announcer, Told
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.turns import Instruction, Surveyed
-from plimsoll.brokerwire import ContainerLines, Register
+from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.names import GpuUuid, PodUid
 from plimsoll.quantity import format_bytes
 
@@ -23,13 +23,11 @@ class Resizes:
     def note(self, old: Register, new: Register) -> None:
         """A pod is registered anew; containers and GPUs are those of before, and perhaps more."""
         before = {
-            (container.name, line.gpu): line.line_bytes
-            for container in old.containers
-            for line in container.lines
+            (container.name, line.gpu): line for container in old.containers for line in container.lines
         }
         for container in new.containers:
             for line in container.lines:
-                if before.get((container.name, line.gpu), line.line_bytes) != line.line_bytes:
+                if before.get((container.name, line.gpu), line) != line:
                     key = ContainerKey(new.pod, container.name)
                     self._changed.setdefault(key, set()).add(line.gpu)
 
@@ -53,8 +51,7 @@ class Resizes:
         instructions: list[Instruction] = []
         for place, line in enumerate(lines.lines):
             if line.gpu in changed:
-                used_bytes = _used_bytes(event, place)
-                told = Told(line.gpu, 0, used_bytes, line.line_bytes, _text(used_bytes, line.line_bytes))
+                told = _told(line, _used_bytes(event, place))
                 instructions += self._announcer.announce(event.container, NOBODY, "resized", now_s, told)
         return instructions
 
@@ -64,6 +61,17 @@ def _used_bytes(event: Surveyed, place: int) -> int:
         slot.used_bytes[place]
         for slot in event.slots
         if slot.owner in event.living and place < len(slot.used_bytes)
+    )
+
+
+def _told(line: Line, used_bytes: int) -> Told:
+    return Told(
+        gpu=line.gpu,
+        used_bytes=used_bytes,
+        line_bytes=line.line_bytes,
+        text=_text(used_bytes, line.line_bytes),
+        share_pct=line.share_pct,
+        limit_pct=line.limit_pct,
     )
 
 

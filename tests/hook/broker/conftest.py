@@ -29,9 +29,13 @@ DEADLINE_S: Final = 60.0
 """Generous: the tests wait for states, and a loaded machine may take its time to reach them."""
 
 
-def registration(line_bytes: int = GIB, pod: PodUid = POD, *, whole: bool = False) -> Register:
+def registration(
+    line_bytes: int = GIB, pod: PodUid = POD, *, whole: bool = False, share_pct: int = 30, limit_pct: int = 80
+) -> Register:
     """A pod of one container with the same line on both GPUs."""
-    lines = tuple(Line(gpu=gpu, line_bytes=line_bytes, share_pct=30, limit_pct=80) for gpu in GPUS)
+    lines = tuple(
+        Line(gpu=gpu, line_bytes=line_bytes, share_pct=share_pct, limit_pct=limit_pct) for gpu in GPUS
+    )
     container = ContainerLines(name=MAIN, lines=lines, whole=whole)
     return Register(pod=pod, namespace="default", name="train", containers=(container,))
 

@@ -48,14 +48,29 @@ async def test_the_same_registration_again_announces_nothing(broker: Broker) -> 
     assert len(broker.journaled()) == 2
 
 
+async def test_a_changed_share_is_in_force_and_announced_without_a_new_line(broker: Broker) -> None:
+    """Either of share and limit is a change of its own, and the announcement tells all that holds."""
+    await broker.client.register(registration())
+    await broker.client.register(registration(share_pct=40))
+    await broker.client.register(registration(share_pct=40, limit_pct=60))
+    page = broker.limits()
+    assert [(gpu.share_pct, gpu.limit_pct) for gpu in page.gpus[:2]] == [(40, 60), (40, 60)]
+    entries = await broker.announced(4)
+    assert [_resized(entry)[:2] for entry in entries] == [(gpu, GIB) for gpu in (*GPUS, *GPUS)]
+    assert [(e.share_pct, e.limit_pct) for e in entries] == [(40, 80), (40, 80), (40, 60), (40, 60)]
+    await broker.client.register(registration(share_pct=40, limit_pct=60))
+    assert len(broker.journaled()) == 4
+
+
 async def test_a_resize_outlives_the_broker(broker: Broker) -> None:
     """Killed after it, the next broker holds the new line, and has nothing more to announce of it."""
     await broker.client.register(registration())
-    await broker.client.register(registration(2 * GIB))
+    await broker.client.register(registration(2 * GIB, share_pct=40, limit_pct=50))
     await broker.kill()
     await broker.start()
-    assert broker.limits().gpus[0].line_bytes == 2 * GIB
-    await broker.client.register(registration(2 * GIB))
+    page = broker.limits().gpus[0]
+    assert (page.line_bytes, page.share_pct, page.limit_pct) == (2 * GIB, 40, 50)
+    await broker.client.register(registration(2 * GIB, share_pct=40, limit_pct=50))
     assert len(broker.journaled()) == 2
 
 

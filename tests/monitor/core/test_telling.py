@@ -17,7 +17,8 @@ def said(what: str, seq: int = 1) -> Announcement:
     """An announcement with something in every field."""
     return Announcement(
         seq=seq, what=what, pod=POD, container=MAIN, pid=5, start_ticks=6, time="2026-01-01T00:00:01Z", gpu=GPU,
-        requested_bytes=7, used_bytes=8, line_bytes=9, text="text", waited_s=1.5, share_pct=30, used_pct=21.3,
+        requested_bytes=7, used_bytes=8, line_bytes=9, text="text", waited_s=1.5, share_pct=30, limit_pct=80,
+        used_pct=21.3,
     )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
     call, reason = ("text", "") if what == "denied" else ("", "text")
     assert data(entry) == Limit(
         node=MOMENT.node, gpu=GPU, pod=POD, container=MAIN, pid=5, requested_bytes=7, used_bytes=8, line_bytes=9,
-        call=call, reason=reason, waited_s=1.5, share_pct=30, used_pct=21.3,
+        call=call, reason=reason, waited_s=1.5, share_pct=30, limit_pct=80, used_pct=21.3,
     )  # fmt: skip
 
 
