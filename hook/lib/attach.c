@@ -123,6 +123,7 @@ static void in_forked_child(void) {
     plimsoll.is_refreshing = false;
     plimsoll_holdings_reset(&plimsoll.holdings);
     plimsoll_pools_reset();
+    plimsoll_captures_reset();
     plimsoll.graphs_counted = 0;
     memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
     memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */

@@ -165,6 +165,9 @@ void plimsoll_give_back(const struct plimsoll_holding *holding) {
     case HELD_TILES:
         plimsoll_refer(holding->bytes, -1);
         break;
+    case HELD_CAPTURE:
+        plimsoll_capture_gone();
+        break;
     case HELD_ARRAY:
     case HELD_MIPMAP:
         uncharge_and_tell(holding->gpu, holding->bytes);

@@ -14,11 +14,24 @@
 
 /* What CUDA 13 brought, for the headers of CUDA 12. */
 #if CUDA_VERSION < 13000
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+typedef void (*CUgraphRecaptureCallback)(void); /* of another type, but only ever handed on */
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx);
 CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                    CUgraphNodeParams *nodeParams);
 CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
+CUresult CUDAAPI cuStreamBeginCaptureToCig(CUstream hStream,
+                                           CUstreamCigCaptureParams *streamCigCaptureParams);
+CUresult CUDAAPI cuStreamBeginCaptureToCig_ptsz(CUstream hStream,
+                                                CUstreamCigCaptureParams *streamCigCaptureParams);
+CUresult CUDAAPI cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                               CUgraphRecaptureCallback callbackFunc, void *userData);
+CUresult CUDAAPI cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
+                                                    CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
+                                                    void *userData);
+CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream hStream);
+CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream hStream);
 #endif
 
 #endif

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Keys are device pointers, array or allocation handles, contexts, pools, mapped addresses, places in arrays:
- * values of one kind never meet another kind's in one map, for the kind is part of the key. */
+/* Keys are device pointers, array or allocation handles, contexts, pools, mapped addresses, places in arrays,
+ * streams: values of one kind never meet another kind's in one map, for the kind is part of the key. */
 enum plimsoll_kind {
     HELD_MEMORY = 1,
     HELD_ARRAY,
@@ -17,7 +17,8 @@ enum plimsoll_kind {
     HELD_TILES,
     HELD_CONTEXT,
     HELD_POOL,
-    HELD_GRAPH
+    HELD_GRAPH,
+    HELD_CAPTURE
 };
 
 /* Whether a handle's memory may have other handles, in this process or elsewhere. */

@@ -8,6 +8,7 @@
  *         CONTEXT  makes or ends contexts, whose own memory counts
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
+ *         CAPTURE  begins or ends a stream capture, in which work is recorded instead of done
  *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
  *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph's may take memory as
  * well
@@ -102,6 +103,22 @@
     X(cuLaunchKernelEx, LAUNCH)                                                                              \
     X(cuLaunchKernelEx_ptsz, LAUNCH)                                                                         \
     X(cuLaunchKernel_ptsz, LAUNCH)                                                                           \
+    X(cuStreamBeginCapture, CAPTURE)                                                                         \
+    X(cuStreamBeginCapture_ptsz, CAPTURE)                                                                    \
+    X(cuStreamBeginCapture_v2, CAPTURE)                                                                      \
+    X(cuStreamBeginCapture_v2_ptsz, CAPTURE)                                                                 \
+    X(cuStreamBeginCaptureToCig, CAPTURE)                                                                    \
+    X(cuStreamBeginCaptureToCig_ptsz, CAPTURE)                                                               \
+    X(cuStreamBeginCaptureToGraph, CAPTURE)                                                                  \
+    X(cuStreamBeginCaptureToGraph_ptsz, CAPTURE)                                                             \
+    X(cuStreamBeginRecaptureToGraph, CAPTURE)                                                                \
+    X(cuStreamBeginRecaptureToGraph_ptsz, CAPTURE)                                                           \
+    X(cuStreamEndCapture, CAPTURE)                                                                           \
+    X(cuStreamEndCapture_ptsz, CAPTURE)                                                                      \
+    X(cuStreamEndCaptureToCig, CAPTURE)                                                                      \
+    X(cuStreamEndCaptureToCig_ptsz, CAPTURE)                                                                 \
+    X(cuStreamDestroy, CAPTURE)                                                                              \
+    X(cuStreamDestroy_v2, CAPTURE)                                                                           \
     X(cuDeviceTotalMem, VIEW)                                                                                \
     X(cuDeviceTotalMem_v2, VIEW)                                                                             \
     X(cuMemGetInfo, VIEW)                                                                                    \

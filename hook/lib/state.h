@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "captures.h"
 #include "cuda_api.h"
 #include "holdings.h"
 #include "hooks.h"
@@ -108,6 +109,7 @@ struct plimsoll_state {
 
     /* compute shares */
     const uint32_t *gate_word; /* atomic; never NULL. A word of our own that stays open, or the mapping's */
+    struct plimsoll_captures captures; /* atomic */
 
     /* messages */
     bool is_announced;                        /* atomic; KIND_HELLO went out */
