@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,14 +25,19 @@ POD, CONTAINER = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("
 class BrokerProcess:
     """`python -m hook.broker`, to be killed and started again."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: Mapping[str, object]) -> None:
         self.client = BrokerClient(root)
         self._root = root
+        self._settings = {f"PLIMSOLL_BROKER_{name.upper()}": str(value) for name, value in settings.items()}
         self._child: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it, and wait until it answers."""
-        environment = {"PATH": os.environ["PATH"], "PLIMSOLL_BROKER_ROOT": str(self._root)}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PLIMSOLL_BROKER_ROOT": str(self._root),
+            **self._settings,
+        }
         with (self._root.parent / "broker.log").open("ab") as log:
             self._child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "hook.broker", cwd=ROOT, env=environment, stderr=log
@@ -46,10 +51,10 @@ class BrokerProcess:
             self._child.kill()
         await self._child.wait()
 
-    async def hook(self, line_bytes: int) -> dict[str, str]:
+    async def hook(self, line_bytes: int, pod: PodUid = POD) -> dict[str, str]:
         """Register one container on GPU 0; returns the environment that puts a program under it."""
         lines = ContainerLines(name=CONTAINER, lines=(Line(gpu=GpuUuid(GPU_0), line_bytes=line_bytes),))
-        request = Register(pod=POD, namespace="default", name="train", containers=(lines,))
+        request = Register(pod=pod, namespace="default", name="train", containers=(lines,))
         (directories,) = (await self.client.register(request)).containers
         return {
             "LD_PRELOAD": str(LIBRARY),
@@ -59,10 +64,10 @@ class BrokerProcess:
 
 
 @contextlib.asynccontextmanager
-async def brokering(root: Path) -> AsyncIterator[BrokerProcess]:
+async def brokering(root: Path, **settings: object) -> AsyncIterator[BrokerProcess]:
     """A broker on its own root."""
     await asyncio.to_thread(root.mkdir, exist_ok=True)
-    broker = BrokerProcess(root)
+    broker = BrokerProcess(root, settings)
     await broker.start()
     try:
         yield broker

@@ -1,0 +1,50 @@
+"""Waits for a GPU told on the bus: real monitor, broker, library and NATS, over the emulated driver."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.events import Limit
+from plimsoll.names import PodUid
+from tests.monitor.emulated import GIB, GPU_0, program
+from tests.monitor.harness import Message, jetstream, until
+from tests.monitor.test_audited import told
+from tests.monitor.test_hooked import CONTAINER, POD, brokering, monitoring
+
+OTHER: Final = PodUid("1c8f9a4d-2e3b-4d6c-8f70-8b9c0d1e2f3a")
+
+
+async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """Paused with what it asked for, resumed once the holder is gone, each told once; nobody was denied."""
+    async with (
+        brokering(tmp_path / "broker", overcommit="true") as broker,
+        monitoring(tmp_path, nats.url) as (_, bare),
+        jetstream(nats.url) as stream,
+        program({**bare, **await broker.hook(20 * GIB, OTHER)}) as holder,
+        program({**bare, **await broker.hook(20 * GIB)}) as waiter,
+    ):
+        await holder.do(f"alloc {15 * 1024}")
+        waiting = asyncio.create_task(waiter.do(f"alloc {15 * 1024}"))
+        (paused,) = waits(await until(stream, lambda all_: bool(waits(all_, "paused"))), "paused")
+        assert not waiting.done()
+        assert (paused.pid, paused.line_bytes) == (waiter.process.pid, 20 * GIB)
+        await holder.kill()
+        await waiting
+        messages = await until(stream, lambda all_: bool(waits(all_, "resumed")))
+        (resumed,) = waits(messages, "resumed")
+        assert (resumed.pid, resumed.reason) == (waiter.process.pid, "granted")
+        assert resumed.waited_s > paused.waited_s
+        assert waits(messages, "paused") == [paused]
+        assert told(messages, "denied") == []
+
+
+def waits(messages: list[Message], what: str) -> list[Limit]:
+    """What was told of the wait of the test: contexts may wait as well, for the GPU to be measured first."""
+    return [
+        each
+        for each in told(messages, what)
+        if (each.pod, each.container, each.gpu, each.requested_bytes) == (POD, CONTAINER, GPU_0, 15 * GIB)
+    ]
