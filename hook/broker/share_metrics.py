@@ -1,0 +1,89 @@
+"""What Prometheus sees of containers' compute shares.
+
+What always holds: who owns its GPUs whole has none of these series, and the use of a container whose gate is open is
+absent rather than 0, as nobody meters it then.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hook.broker.core.shares.turns import GateState, ShareUse
+
+CONTAINER: Final = ("namespace", "pod", "container")
+
+_COUNTERS: Final = {
+    "used_seconds": ("busy_s", "Time with unfinished work while the gate was not open."),
+    "waited_seconds": ("waited_s", "Time in which a launch waited at the gate."),
+    "drained_seconds": ("drain_s", "Time from the token's revocation to the end of the work queued by then."),
+    "overrun_seconds": ("overrun_s", "Of the time drained, what came after the quota was over."),
+    "waits": ("waits", "Times that launches began to wait at the gate."),
+    "grants": ("grants", "Times that the token was granted."),
+}
+"""By what follows `plimsoll_hook_share_`: the field of `ShareUse`, and the help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One container.
+
+    Attributes:
+        names: the values of `CONTAINER`.
+        unmet_count: spans in which it wanted its request throughout and got less.
+    """
+
+    names: tuple[str, str, str]
+    use: ShareUse
+    unmet_count: int
+
+
+def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
+    """All series of these containers."""
+    shared = [row for row in rows if not row.use.terms.whole]
+    return (*_ratios(shared), _gates(shared), *_counters(shared))
+
+
+def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
+    used = GaugeMetricFamily(
+        "plimsoll_hook_share_used_ratio", "Compute time used over the window, of one GPU.", labels=CONTAINER
+    )
+    requested = GaugeMetricFamily(
+        "plimsoll_hook_share_requested_ratio", "Compute time guaranteed, of one GPU.", labels=CONTAINER
+    )
+    limit = GaugeMetricFamily(
+        "plimsoll_hook_share_limit_ratio", "Compute time at most, of one GPU.", labels=CONTAINER
+    )
+    for row in rows:
+        requested.add_metric(row.names, row.use.terms.request_pct / 100)
+        limit.add_metric(row.names, row.use.terms.limit_pct / 100)
+        if row.use.state is not GateState.OPEN:
+            used.add_metric(row.names, row.use.used_pct / 100)
+    return used, requested, limit
+
+
+def _gates(rows: Iterable[ShareRow]) -> Metric:
+    gates = GaugeMetricFamily(
+        "plimsoll_hook_gate_state", "1 for the state of the container's gate.", labels=(*CONTAINER, "state")
+    )
+    for row in rows:
+        for state in GateState:
+            gates.add_metric((*row.names, state.name.lower()), float(row.use.state is state))
+    return gates
+
+
+def _counters(rows: Iterable[ShareRow]) -> Iterable[Metric]:
+    for name, (field, text) in _COUNTERS.items():
+        family = CounterMetricFamily(f"plimsoll_hook_share_{name}", text, labels=CONTAINER)
+        value = attrgetter(field)
+        for row in rows:
+            family.add_metric(row.names, value(row.use))
+        yield family
+    unmet = CounterMetricFamily(
+        "plimsoll_hook_share_unmet", "Spans of wanting the request and getting less.", labels=CONTAINER
+    )
+    for row in rows:
+        unmet.add_metric(row.names, row.unmet_count)
+    yield unmet
