@@ -112,7 +112,7 @@ static void publish(enum plimsoll_library library, plimsoll_function found[INDEX
         if (plimsoll_library_of((enum plimsoll_index)i) != library)
             continue;
         plimsoll.driver[i] = found[i];
-        plimsoll.call[i] = found[i] ? found[i] : missing_of(library);
+        __atomic_store_n(&plimsoll.call[i], found[i] ? found[i] : missing_of(library), __ATOMIC_RELAXED);
     }
     __atomic_store_n(&plimsoll.is_resolved[library], 1, __ATOMIC_RELEASE);
 }

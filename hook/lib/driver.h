@@ -5,13 +5,19 @@
 #include "state.h"
 
 /* The genuine function, to be called: `REAL(cuMemAlloc_v2)(&pointer, bytes)`. Never NULL. */
-#define REAL(symbol) ((__typeof__(&symbol))plimsoll_call(HOOK_##symbol))
-#define CALLED(symbol) ((__typeof__(&symbol))plimsoll_call(CALLED_##symbol))
+#define REAL(symbol) ((__typeof__(&symbol))plimsoll_real(HOOK_##symbol))
+#define CALLED(symbol) ((__typeof__(&symbol))plimsoll_real(CALLED_##symbol))
 
 /* Whether the loaded driver has it: old ones lack some. */
 #define HAS(symbol) (plimsoll_call(CALLED_##symbol) && plimsoll.driver[CALLED_##symbol])
 
 plimsoll_function plimsoll_call(enum plimsoll_index index);
+
+/* The same; once the library was found, one load: a launch must cost no more. */
+static inline plimsoll_function plimsoll_real(enum plimsoll_index index) {
+    plimsoll_function known = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
+    return known ? known : plimsoll_call(index);
+}
 
 /* Looks for the library among those loaded, without loading it. True when it is there and its functions are
  * known. */

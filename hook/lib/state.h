@@ -75,7 +75,7 @@ struct plimsoll_state {
     int is_loader_found;                 /* atomic */
     int is_resolved[LIBRARY_END];        /* atomic */
     plimsoll_function driver[INDEX_END]; /* what the driver's library itself defines; NULL where absent */
-    plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found" */
+    plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found"; atomic, NULL before */
 
     /* attachment: written under attach_lock, read after an acquire of standing */
     pthread_mutex_t attach_lock;
