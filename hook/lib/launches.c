@@ -2,71 +2,53 @@
 #include "launching.h"
 
 /* The launches from before CUDA 4 run in the legacy default stream, unless they name another. */
-CUresult cuLaunch(CUfunction f) {
-    PLIMSOLL_LAUNCH(cuLaunch, NULL, f);
-}
+PLIMSOLL_LAUNCHES(cuLaunch, NULL, (CUfunction f), (f))
+PLIMSOLL_LAUNCHES(cuLaunchGrid, NULL, (CUfunction f, int grid_width, int grid_height),
+                  (f, grid_width, grid_height))
+PLIMSOLL_LAUNCHES(cuLaunchGridAsync, hStream,
+                  (CUfunction f, int grid_width, int grid_height, CUstream hStream),
+                  (f, grid_width, grid_height, hStream))
 
-CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
-    PLIMSOLL_LAUNCH(cuLaunchGrid, NULL, f, grid_width, grid_height);
-}
+#define LAUNCHES_KERNEL(symbol, stream)                                                                      \
+    PLIMSOLL_LAUNCHES(symbol, stream,                                                                        \
+                      (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,    \
+                       unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,               \
+                       unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra),    \
+                      (f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes,     \
+                       hStream, kernelParams, extra))
 
-CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
-    PLIMSOLL_LAUNCH(cuLaunchGridAsync, hStream, f, grid_width, grid_height, hStream);
-}
-
-#define LAUNCH_KERNEL(symbol, stream)                                                                        \
-    PLIMSOLL_LAUNCH(symbol, stream, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,        \
-                    sharedMemBytes, hStream, kernelParams, extra)
-
-CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                        unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
-    LAUNCH_KERNEL(cuLaunchKernel, hStream);
-}
-
-CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                             void **kernelParams, void **extra) {
-    LAUNCH_KERNEL(cuLaunchKernel_ptsz, plimsoll_per_thread(hStream));
-}
+LAUNCHES_KERNEL(cuLaunchKernel, hStream)
+LAUNCHES_KERNEL(cuLaunchKernel_ptsz, plimsoll_per_thread(hStream))
 
 /* A call without a configuration is for the driver to refuse. */
 static CUstream stream_of(const CUlaunchConfig *config) {
     return config ? config->hStream : NULL;
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
-    PLIMSOLL_LAUNCH(cuLaunchKernelEx, stream_of(config), config, f, kernelParams, extra);
-}
+#define LAUNCHES_CONFIGURED(symbol, stream)                                                                  \
+    PLIMSOLL_LAUNCHES(symbol, stream,                                                                        \
+                      (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),       \
+                      (config, f, kernelParams, extra))
 
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
-                               void **extra) {
-    PLIMSOLL_LAUNCH(cuLaunchKernelEx_ptsz, plimsoll_per_thread(stream_of(config)), config, f, kernelParams,
-                    extra);
-}
+LAUNCHES_CONFIGURED(cuLaunchKernelEx, stream_of(config))
+LAUNCHES_CONFIGURED(cuLaunchKernelEx_ptsz, plimsoll_per_thread(stream_of(config)))
 
-#define LAUNCH_COOPERATIVE(symbol, stream)                                                                   \
-    PLIMSOLL_LAUNCH(symbol, stream, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,        \
-                    sharedMemBytes, hStream, kernelParams)
+#define LAUNCHES_COOPERATIVE(symbol, stream)                                                                 \
+    PLIMSOLL_LAUNCHES(symbol, stream,                                                                        \
+                      (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,    \
+                       unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,               \
+                       unsigned int sharedMemBytes, CUstream hStream, void **kernelParams),                  \
+                      (f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes,     \
+                       hStream, kernelParams))
 
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                   unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                   unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                   void **kernelParams) {
-    LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, hStream);
-}
-
-CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                        void **kernelParams) {
-    LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, plimsoll_per_thread(hStream));
-}
+LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel, hStream)
+LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, plimsoll_per_thread(hStream))
 
 /* One gate stands before all GPUs of a container; the first device's stream stands for the others. */
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices,
-                                              unsigned int flags) {
-    CUstream first = launchParamsList && numDevices > 0 ? launchParamsList[0].hStream : NULL;
-    PLIMSOLL_LAUNCH(cuLaunchCooperativeKernelMultiDevice, first, launchParamsList, numDevices, flags);
+static CUstream first_of(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
+    return list && count > 0 ? list[0].hStream : NULL;
 }
+
+PLIMSOLL_LAUNCHES(cuLaunchCooperativeKernelMultiDevice, first_of(launchParamsList, numDevices),
+                  (CUDA_LAUNCH_PARAMS * launchParamsList, unsigned int numDevices, unsigned int flags),
+                  (launchParamsList, numDevices, flags))

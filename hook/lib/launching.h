@@ -39,31 +39,51 @@ void plimsoll_before_sync_context(void);
 /* After such a call, or a query that says all is done: if nothing is unfinished, the burst ended. */
 void plimsoll_after_sync(void);
 
-static inline CUresult plimsoll_leave_sync(CUresult result) {
-    plimsoll_after_sync();
-    return result;
+/* Where a hook goes on: to the driver's function while the gate is open, else to what it does itself. */
+static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll_function gated) {
+    if (!plimsoll_is_gate_open())
+        return gated;
+    plimsoll_function driver = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
+    return driver ? driver : gated; /* not found yet: a program that links the driver, and never called it */
 }
 
-/* The body of a hook that launches. */
-#define PLIMSOLL_LAUNCH(symbol, stream, ...)                                                                 \
-    do {                                                                                                     \
-        struct plimsoll_launch launch;                                                                       \
-        if (plimsoll_is_gate_open())                                                                         \
-            return REAL(symbol)(__VA_ARGS__);                                                                \
-        plimsoll_enter_launch(&launch, stream);                                                              \
-        return plimsoll_leave_launch(&launch, REAL(symbol)(__VA_ARGS__));                                    \
-    } while (0)
+/* A hook that is one load, a test and a jump to the driver while the gate is open. What it does otherwise
+ * follows as the body of a function of its own, so that it costs the open gate not even a stack frame. */
+#define PLIMSOLL_GATED(symbol, parameters, arguments)                                                        \
+    static CUresult gated_##symbol parameters;                                                               \
+    CUresult symbol parameters {                                                                             \
+        plimsoll_function way = plimsoll_way(HOOK_##symbol, (plimsoll_function)gated_##symbol);              \
+        return ((__typeof__(&symbol))way)arguments;                                                          \
+    }                                                                                                        \
+    static CUresult gated_##symbol parameters
 
-/* The body of a hook that waits and does nothing else. `before` is one of the calls above, or (void)0 where
- * it waits for something that is no stream's: PLIMSOLL_SYNC(cuStreamQuery, plimsoll_before_sync(hStream),
- * hStream)
+/* The whole hook of a function that launches. */
+#define PLIMSOLL_LAUNCHES(symbol, stream, parameters, arguments)                                             \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
+    }
+
+/* Of one that launches and, as far as the driver does, waits for it. */
+#define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        CUresult result = plimsoll_leave_launch(&launch, REAL(symbol) arguments);                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+/* Of one that waits and does nothing else to the GPU. `before` is one of the calls above, or (void)0 where it
+ * waits for something that is no stream's: PLIMSOLL_SYNCS(cuEventQuery, (void)0, (CUevent hEvent), (hEvent))
  */
-#define PLIMSOLL_SYNC(symbol, before, ...)                                                                   \
-    do {                                                                                                     \
-        if (plimsoll_is_gate_open())                                                                         \
-            return REAL(symbol)(__VA_ARGS__);                                                                \
+#define PLIMSOLL_SYNCS(symbol, before, parameters, arguments)                                                \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         before;                                                                                              \
-        return plimsoll_leave_sync(REAL(symbol)(__VA_ARGS__));                                               \
-    } while (0)
+        CUresult result = REAL(symbol) arguments;                                                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
 
 #endif
