@@ -88,7 +88,7 @@ static void own_name(char name[BOOK_NAME_BYTES]) {
 static void claim(struct book *book, int index) {
     struct book_slot *slot = &book->state->slots[index];
     struct stat space = {0};
-    memset(slot->gpus, 0, sizeof slot->gpus);
+    memset(slot->gpus, 0, sizeof slot->gpus[0] * (size_t)book->node.gpu_count);
     own_name(slot->name);
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;

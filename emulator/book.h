@@ -22,9 +22,9 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 2,
+    BOOK_VERSION = 3,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
-    BOOK_MAX_SPANS = 32,  /* turns remembered per process and GPU, to date completed work */
+    BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
     BOOK_MAX_EVENTS = 64,
     BOOK_NAME_BYTES = 16,

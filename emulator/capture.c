@@ -108,6 +108,13 @@ static struct capture *find(uint64_t id) {
     return NULL;
 }
 
+bool capture_is_under_way(uint64_t id) {
+    struct capture *capture = find(id);
+    if (capture)
+        capture->invalid = true;
+    return capture != NULL;
+}
+
 static CUresult join(CUstream stream, CUevent event) {
     struct capture *capture = find(event->capture_id);
     if (!capture)

@@ -21,6 +21,8 @@ bool capture_meets_legacy(CUstream stream);
 /* The capture a stream takes part in; NULL = none. */
 struct capture *capture_of(CUstream stream);
 bool capture_in_context(CUcontext context);
+/* Is the capture of this number under way? Invalidates it. */
+bool capture_is_under_way(uint64_t id);
 void capture_forget_stream(CUstream stream);
 void capture_forget_context(CUcontext context);
 

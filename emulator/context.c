@@ -55,6 +55,7 @@ static bool is_in_use(CUdevice device) {
 void context_deactivate(CUcontext context) {
     capture_forget_context(context);
     stream_free_all(context);
+    event_await_no_more(context);
     event_free_all(context);
     module_free_all(context);
     array_unmap_all(context);

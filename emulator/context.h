@@ -21,8 +21,9 @@ struct CUctx_st {
     CUcontext owner;  /* of what is allocated in it: the primary context for a green one, else itself */
     unsigned flags;
     unsigned long long id;
-    CUstream legacy;  /* the default stream */
-    CUstream streams; /* all others, per-thread default streams included */
+    CUstream legacy;         /* the default stream */
+    CUstream streams;        /* all others, per-thread default streams included */
+    struct awaited *awaited; /* events that all work still to come waits for; event_context.c */
     size_t limits[CONTEXT_LIMITS];
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;

@@ -65,7 +65,7 @@ void event_free_all(CUcontext context) {
     }
 }
 
-static bool is_event(CUevent event) {
+bool event_is(CUevent event) {
     return object_is(event, OBJECT_EVENT) && !event->dying;
 }
 
@@ -73,7 +73,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    if (!is_event(event))
+    if (!event_is(event))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     event->dying = true;
     event->uses++;
@@ -90,7 +90,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
         return entered;
-    if (!is_event(event) || event->context != stream->context)
+    if (!event_is(event) || event->context != stream->context)
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     struct work work = {.kind = WORK_RECORD, .event = event, .ticket = event->ticket + 1};
     if (!stream->capture) {
@@ -111,7 +111,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
         return entered;
-    if (!is_event(event))
+    if (!event_is(event))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     struct work work = {.kind = WORK_WAIT, .event = event, .ticket = event->ticket};
     if (event->capture_id)
@@ -123,30 +123,71 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     return driver_leave(event->ticket ? submit(stream, &work) : CUDA_SUCCESS);
 }
 
-bool event_reached(CUevent event, uint64_t ticket, uint64_t *due_ns) {
-    return event->committed >= ticket && timeline_reached(&driver.book, event->gpu, event->mark, due_ns);
+void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
+    uint64_t due_ns;
+    if (ticket == event->whole) {
+        event->parts_mark = mark > event->parts_mark ? mark : event->parts_mark;
+        mark = event->parts_mark;
+        if (--event->parts)
+            return;
+    }
+    if (ticket < event->committed)
+        return; /* recorded anew meanwhile, on a stream that came first */
+    event->gpu = gpu;
+    event->mark = mark;
+    event->recorded_ns = book_now_ns();
+    event->reached_ns = timeline_reached(&driver.book, gpu, mark, &due_ns) ? event->recorded_ns : 0;
+    event->committed = ticket;
 }
 
-/* Common to query, synchronise and elapsed time: a record within a capture has no time. */
-static CUresult enter_event(CUevent event) {
+/* A record is reached after the work before it, but not before it was made. */
+static void date(CUevent event) {
+    uint64_t at_ns = timeline_reached_at(&driver.book, event->gpu, event->mark);
+    event->reached_ns = at_ns > event->recorded_ns ? at_ns : event->recorded_ns;
+}
+
+bool event_reached(CUevent event, uint64_t ticket, uint64_t *due_ns) {
+    if (event->committed < ticket || !timeline_reached(&driver.book, event->gpu, event->mark, due_ns))
+        return false;
+    if (!event->reached_ns && event->committed)
+        date(event);
+    return true;
+}
+
+void event_settle(int gpu, uint64_t spans) {
+    static uint64_t settled[NODE_MAX_GPUS]; /* lock; stretches of this process when that was last done */
+    uint64_t due_ns;
+    if (spans - settled[gpu] < BOOK_MAX_SPANS / 2)
+        return;
+    settled[gpu] = spans;
+    for (CUevent event = first; event; event = event->next)
+        if (event->gpu == gpu && event->committed && !event->reached_ns)
+            event_reached(event, event->committed, &due_ns);
+}
+
+/* Common to query, synchronise and elapsed time: a record within a capture has no time. The first two may
+ * harm a capture under way elsewhere: NCCL's watchdog made that famous. */
+static CUresult enter_event(CUevent event, bool unsafe) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    if (!is_event(event))
+    if (!event_is(event))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    return event->capture_id ? driver_leave(CUDA_ERROR_CAPTURED_EVENT) : CUDA_SUCCESS;
+    if (event->capture_id)
+        return driver_leave(CUDA_ERROR_CAPTURED_EVENT);
+    return unsafe && !capture_permits() ? driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent event) {
     uint64_t due_ns;
-    CUresult entered = enter_event(event);
+    CUresult entered = enter_event(event, true);
     if (entered)
         return entered;
     return driver_leave(event_reached(event, event->ticket, &due_ns) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult entered = enter_event(event);
+    CUresult entered = enter_event(event, true);
     if (entered)
         return entered;
     uint64_t ticket = event->ticket;
@@ -164,12 +205,6 @@ CUresult cuEventSynchronize(CUevent event) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* When the record was reached: after the work before it, but not before it was made. */
-static uint64_t reached_ns(CUevent event) {
-    uint64_t at_ns = timeline_reached_at(&driver.book, event->gpu, event->mark);
-    return at_ns > event->recorded_ns ? at_ns : event->recorded_ns;
-}
-
 static CUresult elapsed(float *milliseconds, CUevent start, CUevent end) {
     uint64_t due_ns;
     if (!milliseconds)
@@ -178,15 +213,15 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end) {
         return CUDA_ERROR_INVALID_HANDLE;
     if (!event_reached(start, start->ticket, &due_ns) || !event_reached(end, end->ticket, &due_ns))
         return CUDA_ERROR_NOT_READY;
-    *milliseconds = (float)((double)(int64_t)(reached_ns(end) - reached_ns(start)) / 1e6);
+    *milliseconds = (float)((double)(int64_t)(end->reached_ns - start->reached_ns) / 1e6);
     return CUDA_SUCCESS;
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    CUresult entered = enter_event(start);
+    CUresult entered = enter_event(start, false);
     if (entered)
         return entered;
-    if (!is_event(end))
+    if (!event_is(end))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     return driver_leave(elapsed(milliseconds, start, end));
 }

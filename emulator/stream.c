@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "context.h"
+#include "event.h"
 #include "work.h"
 
 enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
@@ -32,6 +33,7 @@ static CUstream link_new(CUcontext context, unsigned flags, int priority) {
     if (stream) {
         stream->next = context->streams;
         context->streams = stream;
+        event_await_in_new(stream);
     }
     return stream;
 }

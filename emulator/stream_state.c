@@ -56,6 +56,17 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *gree
     return result;
 }
 
+CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green) {
+    CUstream stream;
+    CUresult entered = submit_enter(handle, &stream);
+    if (entered)
+        return entered;
+    if (!green)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *green = stream->context->green;
+    return driver_leave(CUDA_SUCCESS);
+}
+
 CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);

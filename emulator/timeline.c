@@ -160,7 +160,7 @@ void timeline_advance(struct book *book, int gpu, uint64_t now_ns) {
     }
 }
 
-uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned launches) {
+uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned launches, uint64_t *spans) {
     struct book_gpu *card = &book->state->gpus[gpu];
     struct book_share *share = share_of(book, gpu, book->slot);
     timeline_lock(book, gpu);
@@ -173,6 +173,7 @@ uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned
         card->working++;
     }
     uint64_t mark = share->issued_ns;
+    *spans = share->span_count;
     timeline_unlock(book, gpu);
     return mark;
 }

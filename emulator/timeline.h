@@ -12,8 +12,9 @@ void timeline_advance(struct book *book, int gpu, uint64_t now_ns);
 void timeline_lock(struct book *book, int gpu);
 void timeline_unlock(struct book *book, int gpu);
 
-/* Hands over work of this process; returns its mark. */
-uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned launches);
+/* Hands over work of this process; returns its mark. *spans is how many stretches this process has run so
+ * far: the book remembers the latest BOOK_MAX_SPANS, by which marks are dated. */
+uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned launches, uint64_t *spans);
 /* Has this process's work up to the mark been done? If not, *due_ns is when to look again. */
 bool timeline_reached(struct book *book, int gpu, uint64_t mark, uint64_t *due_ns);
 /* Sleeps until this process's work up to the mark has been done. */

@@ -43,23 +43,17 @@ static void commit_device(CUstream stream, const struct work *work) {
     int gpu = stream->context->gpu;
     if (work->effect)
         work->effect(&work->data);
-    stream->mark = timeline_issue(&driver.book, gpu, work->length_ns, work->launches);
+    uint64_t spans;
+    stream->mark = timeline_issue(&driver.book, gpu, work->length_ns, work->launches, &spans);
+    event_settle(gpu, spans);
     queues[gpu].marks[queues[gpu].count++ % QUEUE_DEPTH] = stream->mark;
-}
-
-static void commit_record(CUstream stream, const struct work *work) {
-    CUevent event = work->event;
-    event->gpu = stream->context->gpu;
-    event->mark = stream->mark;
-    event->recorded_ns = book_now_ns();
-    event->committed = work->ticket;
 }
 
 static void commit(CUstream stream, const struct work *work) {
     if (work->kind == WORK_DEVICE)
         commit_device(stream, work);
     else if (work->kind == WORK_RECORD)
-        commit_record(stream, work);
+        event_commit(work->event, work->ticket, stream->context->gpu, stream->mark);
     else if (work->kind == WORK_WAIT && work->event->gpu == stream->context->gpu &&
              stream->mark < work->event->mark)
         stream->mark = work->event->mark; /* one queue per GPU: what comes next runs after it anyway */
