@@ -2,12 +2,14 @@
  *   book                       the whole book
  *   book xid GPU NUMBER        an XID error, for example `book xid 0 79`
  *   book lose GPU | find GPU   the GPU falls off the bus, or comes back
+ *   book watch GPU MS          one GPU, a line every so many milliseconds, until nobody reads any more
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "book.h"
+#include "timeline.h"
 
 enum { XID_EVENT = 8 }; /* nvmlEventTypeXidCriticalError */
 
@@ -57,6 +59,17 @@ static void print_book(struct book *book) {
     printf("]}\n");
 }
 
+/* Due times stand still, so that the lines do not drift; each says when it was taken. */
+static void watch(struct book *book, int gpu, unsigned long ms) {
+    uint64_t due_ns = book_now_ns();
+    do {
+        print_gpu(book, gpu);
+        putchar('\n');
+        for (due_ns += ms * 1000000; book_now_ns() < due_ns;)
+            timeline_sleep_until(due_ns);
+    } while (fflush(stdout) == 0);
+}
+
 static bool number(const char *text, unsigned long most, unsigned long *value) {
     char *end;
     *value = strtoul(text, &end, 10);
@@ -64,7 +77,7 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 }
 
 static int run(struct book *book, int argc, char **argv) {
-    unsigned long gpu, xid;
+    unsigned long gpu, xid, ms;
     unsigned long last_gpu = (unsigned long)book->node.gpu_count - 1;
     if (argc == 1)
         print_book(book);
@@ -75,8 +88,13 @@ static int run(struct book *book, int argc, char **argv) {
         book_set_lost(book, (int)gpu, true);
     else if (argc == 3 && strcmp(argv[1], "find") == 0 && number(argv[2], last_gpu, &gpu))
         book_set_lost(book, (int)gpu, false);
+    else if (argc == 4 && strcmp(argv[1], "watch") == 0 && number(argv[2], last_gpu, &gpu) &&
+             number(argv[3], 3600000, &ms) && ms)
+        watch(book, (int)gpu, ms);
     else {
-        fprintf(stderr, "usage: book [xid GPU NUMBER | lose GPU | find GPU], GPU from 0 to %lu\n", last_gpu);
+        fprintf(stderr,
+                "usage: book [xid GPU NUMBER | lose GPU | find GPU | watch GPU MS], GPU from 0 to %lu\n",
+                last_gpu);
         return 2;
     }
     return 0;

@@ -1,8 +1,11 @@
 """Device time: how long work takes, in which order, and how processes share a GPU."""
 
+import json
+import subprocess
 import time
+from itertools import pairwise
 
-from tests.emulator.cuda_program import Node, wait_for
+from tests.emulator.cuda_program import PATIENCE_S, Node, wait_for
 
 
 def test_synchronising_waits_for_the_work(node: Node) -> None:
@@ -160,3 +163,25 @@ def test_a_full_queue_blocks_the_launch(node: Node) -> None:
         show((time.monotonic() - start) * 1e3)
     """)
     assert launching_ms >= (3000 - 1024 - 1) * 0.5
+
+
+def test_the_book_can_be_watched(node: Node) -> None:
+    """Each line of a watched book is one GPU at the moment it names; who no longer reads has ended it."""
+    with node.background("""
+        cuda.context(); kernel = cuda.kernel()
+        for _ in range(4): cuda.busy(kernel, 60000)
+        show(1); input()
+    """) as program:
+        with subprocess.Popen(
+            [node.tool, "watch", "0", "20"], env=node.environment(), stdout=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            lines = [json.loads(watching.stdout.readline()) for _ in range(5)]
+            watching.stdout.close()
+            assert watching.wait(PATIENCE_S) != 0
+        program.kill()
+    times = [line["time_ns"] for line in lines]
+    unfinished = [line["processes"][0]["unfinished_ns"] for line in lines]
+    assert all(earlier < later for earlier, later in pairwise(times))
+    assert times[-1] - times[0] >= 60_000_000
+    assert [later - times[0] for later in times] == [later - unfinished[0] for later in unfinished]
