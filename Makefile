@@ -85,8 +85,12 @@ bench-hook-memory: native ## what the memory line costs an allocation, a launch,
 bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed, and in small on the emulator
 	@$(PYTHON) -m bench.convgpu
 
+.PHONY: bench-hook-share
+bench-hook-share: native ## compute shares: accuracy alone and together, KubeShare Figures 6 and 7, latency, costs
+	@$(PYTHON) -m bench.hook_share
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-convgpu ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

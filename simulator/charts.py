@@ -36,9 +36,14 @@ class _Scale:
         )
 
 
-def line_chart(title: str, x_label: str, y_label: str, lines: Sequence[Line]) -> str:
-    """An SVG document; the y axis begins at 0, the x axis at the leftmost point. At least one line has a point."""
-    xs = sorted({x for line in lines for x, _ in line.points})
+def line_chart(
+    title: str, x_label: str, y_label: str, lines: Sequence[Line], x_ticks: Sequence[float] = ()
+) -> str:
+    """An SVG document; the y axis begins at 0, the x axis at the leftmost point or tick.
+
+    At least one line has a point. Without `x_ticks`, every point's x is marked.
+    """
+    xs = sorted(x_ticks) or sorted({x for line in lines for x, _ in line.points})
     highest = max(y for line in lines for _, y in line.points)
     step = _round_step(highest / TICKS)
     scale = _Scale(xs[0], xs[-1], step * math.ceil(highest / step) or 1)

@@ -107,6 +107,12 @@ class Broker:
                 sys.executable, "-m", "hook.broker", env=environment, stderr=log
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     async def wait(self) -> int:
         """Wait until it ends by itself; returns its exit status."""
         assert self._process is not None

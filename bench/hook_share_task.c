@@ -1,0 +1,362 @@
+/* One tenant of a shared GPU: an ordinary program that keeps the GPU at work in one manner, for as long as it
+ * is told. Driver API only, so it runs on the emulator and on a real GPU; it knows nothing of the preload
+ * library.
+ *
+ *     hook_share_task [gpu]       obeys one line each, and ends with its standard input:
+ *         MODE KERNEL_NS BEGIN_NS END_NS    works from BEGIN to END (CLOCK_MONOTONIC), and prints what it did
+ *         launch MS                         median nanoseconds of a launch of nothing
+ *
+ * Modes: `async`, launches back to back, with a deep queue; `sync`, launch and wait; `graph`, graphs of a few
+ * kernels back to back; `duty`, work, wait, sleep as long as the work takes; `infer`, 2 ms of work every 20
+ * ms, each latency from the moment it was due.
+ *
+ * With `gpu`, kernels add up on the device how long one or more of them stood there, and the answer carries
+ * that sum every 50 ms: what the emulator's book would tell. See `ptx`. */
+#define _GNU_SOURCE
+#include <cuda.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Spins for as many nanoseconds as its parameter says. Where `page` is set, it adds to `unfinished` the time
+ * from its start to its end, and from the end of the kernel before it if that was less than 20 us ago: that
+ * long is the way from one queued kernel to the next, not idleness. A kernel that is queued and not yet
+ * begun, because another process has the GPU, is not seen. */
+static const char ptx[] = ".version 6.0\n"
+                          ".target sm_50\n"
+                          ".address_size 64\n"
+                          ".visible .global .u64 page;\n"
+                          ".visible .global .u64 unfinished;\n"
+                          ".visible .global .u64 ended;\n"
+                          ".visible .entry busy(.param .u64 duration)\n"
+                          "{\n"
+                          "    .reg .pred %p;\n"
+                          "    .reg .b64 %start, %now, %length, %page, %sum, %from;\n"
+                          "    ld.param.u64 %length, [duration];\n"
+                          "    mov.u64 %start, %globaltimer;\n"
+                          "again:\n"
+                          "    mov.u64 %now, %globaltimer;\n"
+                          "    sub.u64 %now, %now, %start;\n"
+                          "    setp.lt.u64 %p, %now, %length;\n"
+                          "    @%p bra again;\n"
+                          "    ld.global.u64 %page, [page];\n"
+                          "    setp.eq.u64 %p, %page, 0;\n"
+                          "    @%p bra done;\n"
+                          "    ld.global.u64 %from, [ended];\n"
+                          "    sub.u64 %sum, %start, %from;\n"
+                          "    setp.gt.u64 %p, %sum, 20000;\n"
+                          "    selp.u64 %from, %start, %from, %p;\n"
+                          "    mov.u64 %now, %globaltimer;\n"
+                          "    sub.u64 %from, %now, %from;\n"
+                          "    ld.global.u64 %sum, [unfinished];\n"
+                          "    add.u64 %sum, %sum, %from;\n"
+                          "    st.global.u64 [ended], %now;\n"
+                          "    st.global.u64 [unfinished], %sum;\n"
+                          "    st.volatile.global.u64 [%page], %sum;\n"
+                          "done:\n"
+                          "    ret;\n"
+                          "}\n";
+
+#define MS 1000000ull
+#define QUEUE_NS (200 * MS) /* how much work `async` and `graph` queue ahead at most, */
+#define MOST_QUEUED 1024    /* and how many launches: about where a real driver lets a launch wait; */
+#define LEAST_QUEUED 4      /* but long kernels queue as well */
+#define RING 4
+#define DUTY_NS (10 * MS) /* of work between two sleeps, where a kernel is not longer */
+#define INFER_NS (2 * MS)
+#define INFER_EVERY_NS (20 * MS)
+#define MOST_LATENCIES 65536
+#define SAMPLE_NS (50 * MS)
+#define MOST_SAMPLES 65536
+#define BURST 64
+#define MOST_BURSTS 8192
+
+static CUcontext context;
+static CUfunction kernel;
+static CUstream stream;
+static CUevent ring[RING];
+
+static struct {
+    uint64_t kernel_ns, begin_ns, end_ns;
+} order;
+
+static struct {
+    uint64_t kernels;
+    size_t latency_count;
+    uint32_t latencies_us[MOST_LATENCIES];
+} done;
+
+/* The device's own sum, read by a thread of this program. */
+static struct {
+    volatile uint64_t *page;
+    pthread_t thread;
+    volatile bool stop;
+    size_t count;
+    uint64_t time_ns[MOST_SAMPLES], unfinished_ns[MOST_SAMPLES];
+} seen;
+
+static void must(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "hook_share_task: %s answered %d\n", what, result);
+        exit(3);
+    }
+}
+
+#define MUST(call) must(call, #call)
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_until(uint64_t due_ns) {
+    struct timespec due = {.tv_sec = (time_t)(due_ns / 1000000000), .tv_nsec = (long)(due_ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) != 0)
+        ;
+}
+
+static void launch(uint64_t length_ns) {
+    void *parameters[] = {&length_ns};
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+static uint64_t between(uint64_t value, uint64_t least, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* `once` back to back, each so many kernels, with four groups of them queued ahead. */
+static void keep_queued(void (*once)(void), uint64_t kernels_each) {
+    uint64_t each_ns = order.kernel_ns * kernels_each;
+    uint64_t group = between(QUEUE_NS / each_ns, LEAST_QUEUED, MOST_QUEUED) / RING;
+    for (uint64_t turn = 0; now_ns() < order.end_ns; turn++) {
+        if (turn >= RING)
+            MUST(cuEventSynchronize(ring[turn % RING]));
+        for (uint64_t i = 0; i < group; i++)
+            once();
+        done.kernels += group * kernels_each;
+        MUST(cuEventRecord(ring[turn % RING], stream));
+    }
+    MUST(cuStreamSynchronize(stream));
+}
+
+static void launch_one(void) {
+    launch(order.kernel_ns);
+}
+
+static void work_async(void) {
+    keep_queued(launch_one, 1);
+}
+
+static void work_sync(void) {
+    for (; now_ns() < order.end_ns; done.kernels++) {
+        launch_one();
+        MUST(cuStreamSynchronize(stream));
+    }
+}
+
+/* A launch of a graph cannot be cut either: short kernels many, long ones two. */
+static uint64_t graph_kernels(void) {
+    return order.kernel_ns <= MS / 10 ? 50 : order.kernel_ns <= MS ? 10 : 2;
+}
+
+static CUgraphExec graph;
+
+static void launch_graph(void) {
+    MUST(cuGraphLaunch(graph, stream));
+}
+
+static void make_graph(void) {
+    CUgraph nodes;
+    CUgraphNode node = NULL;
+    void *parameters[] = {&order.kernel_ns};
+    CUDA_KERNEL_NODE_PARAMS params = {.func = kernel,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = parameters};
+    MUST(cuGraphCreate(&nodes, 0));
+    for (uint64_t i = 0; i < graph_kernels(); i++) {
+        CUgraphNode before = node;
+        MUST(cuGraphAddKernelNode(&node, nodes, before ? &before : NULL, before ? 1 : 0, &params));
+    }
+    MUST(cuGraphInstantiateWithFlags(&graph, nodes, 0));
+    MUST(cuGraphDestroy(nodes));
+}
+
+static void work_graph(void) {
+    make_graph();
+    sleep_until(order.begin_ns);
+    keep_queued(launch_graph, graph_kernels());
+    MUST(cuGraphExecDestroy(graph));
+}
+
+static void burst(uint64_t length_ns) {
+    uint64_t count = between(length_ns / order.kernel_ns, 1, length_ns);
+    for (uint64_t i = 0; i < count; i++)
+        launch_one();
+    MUST(cuStreamSynchronize(stream));
+    done.kernels += count;
+}
+
+static void work_duty(void) {
+    uint64_t sleep_ns = between(DUTY_NS, order.kernel_ns, UINT64_MAX);
+    while (now_ns() < order.end_ns) {
+        burst(DUTY_NS);
+        sleep_until(now_ns() + sleep_ns);
+    }
+}
+
+static void work_infer(void) {
+    for (uint64_t due_ns = order.begin_ns; due_ns < order.end_ns; due_ns += INFER_EVERY_NS) {
+        sleep_until(due_ns);
+        burst(INFER_NS);
+        if (done.latency_count < MOST_LATENCIES)
+            done.latencies_us[done.latency_count++] = (uint32_t)((now_ns() - due_ns) / 1000);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*work)(void);
+} modes[] = {
+    {"async", work_async}, {"sync", work_sync},   {"graph", work_graph},
+    {"duty", work_duty},   {"infer", work_infer},
+};
+
+static void *watch(void *unused) {
+    (void)unused;
+    for (uint64_t due_ns = order.begin_ns; !seen.stop && seen.count < MOST_SAMPLES; due_ns += SAMPLE_NS) {
+        sleep_until(due_ns);
+        seen.time_ns[seen.count] = now_ns();
+        seen.unfinished_ns[seen.count++] = *seen.page;
+    }
+    return NULL;
+}
+
+static void start_watching(void) {
+    seen.count = 0;
+    seen.stop = false;
+    if (seen.page && pthread_create(&seen.thread, NULL, watch, NULL) != 0)
+        exit(3);
+}
+
+static void stop_watching(void) {
+    seen.stop = true;
+    if (seen.page)
+        pthread_join(seen.thread, NULL);
+}
+
+static void tell(uint64_t ended_ns) {
+    printf("{\"kernels\": %llu, \"began_ns\": %llu, \"ended_ns\": %llu, \"latencies_us\": [",
+           (unsigned long long)done.kernels, (unsigned long long)order.begin_ns,
+           (unsigned long long)ended_ns);
+    for (size_t i = 0; i < done.latency_count; i++)
+        printf("%s%u", i ? ", " : "", done.latencies_us[i]);
+    printf("], \"samples\": [");
+    for (size_t i = 0; i < seen.count; i++)
+        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)seen.time_ns[i],
+               (unsigned long long)seen.unfinished_ns[i]);
+    printf("]}\n");
+}
+
+static void work(const char *mode) {
+    done.kernels = done.latency_count = 0;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        if (strcmp(mode, modes[i].name) != 0)
+            continue;
+        start_watching();
+        if (modes[i].work != work_graph)
+            sleep_until(order.begin_ns);
+        modes[i].work();
+        uint64_t ended_ns = now_ns();
+        stop_watching();
+        tell(ended_ns);
+        return;
+    }
+    printf("{\"error\": \"no such mode\"}\n");
+}
+
+static int by_size(const void *one, const void *other) {
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return a < b ? -1 : a > b;
+}
+
+/* What has been handed over is waited for off the clock, so that no launch waits for room in the queue. */
+static void measure_launches(uint64_t ms) {
+    static uint64_t took_ns[MOST_BURSTS];
+    uint64_t end_ns = now_ns() + ms * MS;
+    size_t bursts = 0;
+    while (bursts < MOST_BURSTS && now_ns() < end_ns) {
+        uint64_t start_ns = now_ns();
+        for (int i = 0; i < BURST; i++)
+            launch(0);
+        took_ns[bursts++] = now_ns() - start_ns;
+        if (bursts % (MOST_QUEUED / BURST) == 0)
+            MUST(cuStreamSynchronize(stream));
+    }
+    qsort(took_ns, bursts, sizeof took_ns[0], by_size);
+    printf("%.2f\n", (double)took_ns[bursts / 2] / BURST);
+}
+
+static void obey(const char *line) {
+    char mode[16];
+    unsigned long long kernel_ns, begin_ns = 0, end_ns = 0;
+    int given = sscanf(line, "%15s %llu %llu %llu", mode, &kernel_ns, &begin_ns, &end_ns);
+    if (given == 2 && strcmp(mode, "launch") == 0) {
+        measure_launches(kernel_ns);
+    } else if (given == 4 && kernel_ns) {
+        order = (__typeof__(order)){.kernel_ns = kernel_ns, .begin_ns = begin_ns, .end_ns = end_ns};
+        work(mode);
+    } else {
+        printf("{\"error\": \"not understood\"}\n");
+    }
+}
+
+static void share_page(CUmodule module) {
+    CUdeviceptr page, address;
+    size_t bytes;
+    void *host;
+    MUST(cuMemHostAlloc(&host, sizeof(uint64_t), CU_MEMHOSTALLOC_DEVICEMAP));
+    memset(host, 0, sizeof(uint64_t));
+    MUST(cuMemHostGetDevicePointer(&address, host, 0));
+    MUST(cuModuleGetGlobal(&page, &bytes, module, "page"));
+    MUST(cuMemcpyHtoD(page, &address, sizeof address));
+    seen.page = host;
+}
+
+static void prepare(bool is_gpu) {
+    CUdevice device;
+    CUmodule module;
+    MUST(cuInit(0));
+    MUST(cuDeviceGet(&device, 0));
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuModuleLoadData(&module, ptx));
+    MUST(cuModuleGetFunction(&kernel, module, "busy"));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < RING; i++)
+        MUST(cuEventCreate(&ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    if (is_gpu)
+        share_page(module);
+}
+
+int main(int count, char **arguments) {
+    char line[256];
+    prepare(count > 1 && strcmp(arguments[1], "gpu") == 0);
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        obey(line);
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,92 @@
+"""What Plimsoll costs a tenant that has the GPU to itself, with limit 100: throughput, and a launch on the open gate.
+
+A native and a hooked process take turns at the same work, a fraction of a second each, on emulated cards of their
+own; the loss is the median over the turns of what the hooked one did less.
+"""
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from itertools import product
+from typing import Final
+
+from bench.share_cases import KERNELS, MODES, MS
+from bench.share_place import Json, Place, Process, Tenant, Work
+
+TURN_S: Final = 0.06
+TURNS: Final = 100
+LONG_TURNS: Final = 4
+LONG_KERNELS: Final = 5
+"""A turn of long kernels is as long as so many of them."""
+LAUNCH_MS: Final = 8
+LAUNCH_TURNS: Final = 150
+AHEAD_NS: Final = 2 * MS
+
+
+def works() -> list[Work]:
+    """Every mode and kernel."""
+    return [Work(mode, kernel_ns) for mode, kernel_ns in product(MODES, KERNELS)]
+
+
+async def measure(work: Work, here: Place) -> Json:
+    """Compare throughput, turn by turn."""
+    turn_ns = max(int(TURN_S * 1e9), LONG_KERNELS * work.kernel_ns)
+    turns = TURNS if work.kernel_ns <= MS else LONG_TURNS
+    native: list[float] = []
+    hooked: list[float] = []
+    async with _sides(here) as (one, other):
+        for turn in range(turns):
+            # By turns who is first: what a neighbour on the machine does for longer then hits both alike.
+            for process, into in ((one, native), (other, hooked))[:: -1 if turn % 2 else 1]:
+                into.append(await _turn(process, work, turn_ns))
+    losses = [100 * (1 - had / would) for would, had in zip(native, hooked, strict=True)]
+    low, middle, high = statistics.quantiles(losses, n=4)
+    return {
+        "case": f"alone/{work.name}",
+        "native_kernels_per_s": round(statistics.median(native), 1),
+        "hooked_kernels_per_s": round(statistics.median(hooked), 1),
+        "loss_pct": round(middle, 3),
+        "loss_quartiles_pct": [round(low, 3), round(high, 3)],
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+async def measure_launch(here: Place) -> Json:
+    """Nanoseconds that a launch of nothing takes longer, in bursts of 64."""
+    native: list[float] = []
+    hooked: list[float] = []
+    async with _sides(here) as (one, other):
+        for _ in range(LAUNCH_TURNS):
+            for process, into in ((one, native), (other, hooked)):
+                process.order(f"launch {LAUNCH_MS}")
+                into.append(float(await process.line()))
+    added = [more - less for less, more in zip(native, hooked, strict=True)]
+    low, middle, high = statistics.quantiles(added, n=4)
+    return {
+        "case": "alone/launch",
+        "native_ns": round(statistics.median(native), 1),
+        "launch_added_ns": round(middle, 1),
+        "launch_added_quartiles_ns": [round(low, 1), round(high, 1)],
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def largest_loss_pct(rows: Sequence[Json]) -> float | None:
+    """Of the medians of all works; None where none was measured."""
+    losses = (row["loss_pct"] for row in rows if row["case"].startswith("alone/") and "loss_pct" in row)
+    return max(losses, default=None)
+
+
+@contextlib.asynccontextmanager
+async def _sides(here: Place) -> AsyncIterator[tuple[Process, Process]]:
+    pod = await here.register(Tenant("alone", Work("async", MS), 30, 100))
+    async with here.started(None, here.node("native")) as one, here.started(pod, here.node()) as other:
+        yield one, other
+
+
+async def _turn(process: Process, work: Work, turn_ns: int) -> float:
+    begin_ns = time.monotonic_ns() + AHEAD_NS
+    answer = await process.work(work, begin_ns, begin_ns + turn_ns)
+    return float(answer["kernels"] * 1e9 / (answer["ended_ns"] - answer["began_ns"]))

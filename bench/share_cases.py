@@ -1,0 +1,138 @@
+"""The cases whose shares are judged: alone below a limit, and greedy tenants beside each other."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from bench.share_figures import Judged, bound_pts, judge, worst
+from bench.share_place import Json, Place, Run, Tenant, Work, kernel_name
+
+US, MS = 1000, 1_000_000
+KERNELS: Final = (20 * US, MS, 20 * MS, 200 * MS)
+LONGEST_JUDGED_NS: Final = 20 * MS
+"""A kernel cannot be cut: longer ones stand in the table, with their bound, and not in the largest errors."""
+MODES: Final = ("async", "sync", "graph", "duty")
+LIMITS: Final = (30, 50, 60)
+PAIRS: Final = ((30, 70), (10, 90), (50, 50))
+TRIPLE: Final = (20, 30, 50)
+
+SECONDS: Final = 10.0
+DEMAND_SECONDS: Final = 4.0
+SETTLE_S: Final = 0.2
+
+CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 2.0
+"""What is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Tenants beside each other for `SECONDS`."""
+
+    name: str
+    tenants: tuple[Tenant, ...]
+
+    @property
+    def longest_ns(self) -> int:
+        """The longest kernel of any."""
+        return max(tenant.work.kernel_ns for tenant in self.tenants)
+
+
+def caps() -> Iterator[Case]:
+    """One tenant alone: every limit, mode and kernel."""
+    for limit_pct, mode, kernel_ns in product(LIMITS, MODES, KERNELS):
+        work = Work(mode, kernel_ns)
+        yield Case(f"cap/{limit_pct}/{work.name}", (Tenant("alone", work, limit_pct, limit_pct),))
+
+
+def pairs() -> Iterator[Case]:
+    """Two greedy tenants: every pair of kernels; for equal requests the order of the two means nothing."""
+    for requests, kernels in product(PAIRS, product(KERNELS, repeat=2)):
+        if len(set(requests)) == 2 or kernels[0] <= kernels[1]:
+            yield _greedy(requests, kernels)
+
+
+def triples() -> Iterator[Case]:
+    """Three greedy tenants: of all 64 mixtures the equal ones, and two sets of three in every rotation."""
+    for kernel_ns in KERNELS:
+        yield _greedy(TRIPLE, (kernel_ns,) * 3)
+    for first, second, third in (KERNELS[:3], (KERNELS[0], KERNELS[1], KERNELS[3])):
+        for kernels in ((first, second, third), (second, third, first), (third, first, second)):
+            yield _greedy(TRIPLE, kernels)
+
+
+def _greedy(requests: Sequence[int], kernels: Sequence[int]) -> Case:
+    tenants = tuple(
+        Tenant(f"{request_pct}%", Work("async", kernel_ns), request_pct)
+        for request_pct, kernel_ns in zip(requests, kernels, strict=True)
+    )
+    names = "-".join(map(kernel_name, kernels))
+    return Case(f"tenants/{'-'.join(map(str, requests))}/{names}", tenants)
+
+
+def is_quick(case: Case) -> bool:
+    """One of the few that say most."""
+    kernels = {tenant.work.kernel_ns for tenant in case.tenants}
+    alone = case.tenants[0].limit_pct == 30 and kernels <= {20 * US, 20 * MS}
+    return alone or (len(case.tenants) > 1 and kernels == set(KERNELS[:3][: len(case.tenants)]))
+
+
+class Demands:
+    """What each work asks for, measured once, alone and without the library."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.known_pct: dict[str, float] = {}
+
+    async def of(self, work: Work, here: Place) -> float:
+        """In percent of the GPU."""
+        if work.name not in self.known_pct:
+            run = await here.run([Tenant("native", work)], DEMAND_SECONDS, is_hooked=False)
+            self.known_pct[work.name] = run.tenants[0].track.share_pct(run.begin_ns, run.end_ns)
+        return self.known_pct[work.name]
+
+
+async def measure(case: Case, here: Place, demands: Demands) -> Json:
+    """Run one case, and judge it."""
+    targets = [
+        min(tenant.limit_pct, await demands.of(tenant.work, here)) if len(case.tenants) == 1
+        # Greedy ones ask for all there is, and their requests come to that.
+        else float(tenant.request_pct)
+        for tenant in case.tenants
+    ]  # fmt: skip
+    await asyncio.sleep(SETTLE_S)
+    run = await here.run(case.tenants, SECONDS)
+    judged = [
+        judge(told.track, target_pct, run.begin_ns, run.end_ns)
+        for told, target_pct in zip(run.tenants, targets, strict=True)
+    ]
+    return row(case, run, judged)
+
+
+def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
+    """A case for the table; lists hold one figure a tenant."""
+    is_cap = len(case.tenants) == 1
+    seconds = (run.end_ns - run.begin_ns) / 1e9
+    errors = [one.error_pts for one in judged]
+    ripples = [one.ripple_pts for one in judged]
+    bounds = {"bound_pts": bound_pts(CAP_PTS if is_cap else TENANTS_PTS, case.longest_ns, seconds)}
+    if is_cap:
+        bounds["ripple_bound_pts"] = bound_pts(RIPPLE_PTS, case.longest_ns, 1.0)
+    return {
+        "case": case.name,
+        "target_pct": _rounded(one.target_pct for one in judged),
+        "share_pct": _rounded(one.share_pct for one in judged),
+        "work_pct": _rounded(one.work_pct for one in judged),
+        "kernels_per_s": _rounded(told.throughput for told in run.tenants),
+        "error_pts": round(worst(errors), 2),
+        "ripple_pts": round(max(ripples), 2),
+        **bounds,
+        "seconds_pct": [_rounded(one.seconds_pct) for one in judged],
+        "is_judged": case.longest_ns <= LONGEST_JUDGED_NS,
+        "load": round(run.load, 2),
+    }
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [round(value, 2) for value in values]
