@@ -8,6 +8,7 @@
  *         CONTEXT  makes or ends contexts, whose own memory counts
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
+ *         SYNC     waits for work or asks whether it is done: a burst may end there, and pools shrink
  *         CAPTURE  begins or ends a stream capture, in which work is recorded instead of done
  *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
  *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph's may take memory as
@@ -64,11 +65,6 @@
     X(cuDeviceSetMemPool, COUNTED)                                                                           \
     X(cuMemSetMemPool, COUNTED)                                                                              \
     X(cuDeviceGraphMemTrim, COUNTED)                                                                         \
-    X(cuStreamSynchronize, COUNTED)                                                                          \
-    X(cuStreamSynchronize_ptsz, COUNTED)                                                                     \
-    X(cuEventSynchronize, COUNTED)                                                                           \
-    X(cuCtxSynchronize, COUNTED)                                                                             \
-    X(cuCtxSynchronize_v2, COUNTED)                                                                          \
     X(cuMemMap, COUNTED)                                                                                     \
     X(cuMemUnmap, COUNTED)                                                                                   \
     X(cuMemRetainAllocationHandle, COUNTED)                                                                  \
@@ -103,6 +99,114 @@
     X(cuLaunchKernelEx, LAUNCH)                                                                              \
     X(cuLaunchKernelEx_ptsz, LAUNCH)                                                                         \
     X(cuLaunchKernel_ptsz, LAUNCH)                                                                           \
+    X(cuMemsetD8, LAUNCH)                                                                                    \
+    X(cuMemsetD8_v2, LAUNCH)                                                                                 \
+    X(cuMemsetD8_v2_ptds, LAUNCH)                                                                            \
+    X(cuMemsetD8Async, LAUNCH)                                                                               \
+    X(cuMemsetD8Async_ptsz, LAUNCH)                                                                          \
+    X(cuMemsetD2D8, LAUNCH)                                                                                  \
+    X(cuMemsetD2D8_v2, LAUNCH)                                                                               \
+    X(cuMemsetD2D8_v2_ptds, LAUNCH)                                                                          \
+    X(cuMemsetD2D8Async, LAUNCH)                                                                             \
+    X(cuMemsetD2D8Async_ptsz, LAUNCH)                                                                        \
+    X(cuMemsetD16, LAUNCH)                                                                                   \
+    X(cuMemsetD16_v2, LAUNCH)                                                                                \
+    X(cuMemsetD16_v2_ptds, LAUNCH)                                                                           \
+    X(cuMemsetD16Async, LAUNCH)                                                                              \
+    X(cuMemsetD16Async_ptsz, LAUNCH)                                                                         \
+    X(cuMemsetD2D16, LAUNCH)                                                                                 \
+    X(cuMemsetD2D16_v2, LAUNCH)                                                                              \
+    X(cuMemsetD2D16_v2_ptds, LAUNCH)                                                                         \
+    X(cuMemsetD2D16Async, LAUNCH)                                                                            \
+    X(cuMemsetD2D16Async_ptsz, LAUNCH)                                                                       \
+    X(cuMemsetD32, LAUNCH)                                                                                   \
+    X(cuMemsetD32_v2, LAUNCH)                                                                                \
+    X(cuMemsetD32_v2_ptds, LAUNCH)                                                                           \
+    X(cuMemsetD32Async, LAUNCH)                                                                              \
+    X(cuMemsetD32Async_ptsz, LAUNCH)                                                                         \
+    X(cuMemsetD2D32, LAUNCH)                                                                                 \
+    X(cuMemsetD2D32_v2, LAUNCH)                                                                              \
+    X(cuMemsetD2D32_v2_ptds, LAUNCH)                                                                         \
+    X(cuMemsetD2D32Async, LAUNCH)                                                                            \
+    X(cuMemsetD2D32Async_ptsz, LAUNCH)                                                                       \
+    X(cuMemcpy, LAUNCH)                                                                                      \
+    X(cuMemcpy_ptds, LAUNCH)                                                                                 \
+    X(cuMemcpyAsync, LAUNCH)                                                                                 \
+    X(cuMemcpyAsync_ptsz, LAUNCH)                                                                            \
+    X(cuMemcpyWithAttributesAsync, LAUNCH)                                                                   \
+    X(cuMemcpyWithAttributesAsync_ptsz, LAUNCH)                                                              \
+    X(cuMemcpyDtoD, LAUNCH)                                                                                  \
+    X(cuMemcpyDtoD_v2, LAUNCH)                                                                               \
+    X(cuMemcpyDtoD_v2_ptds, LAUNCH)                                                                          \
+    X(cuMemcpyDtoDAsync, LAUNCH)                                                                             \
+    X(cuMemcpyDtoDAsync_v2, LAUNCH)                                                                          \
+    X(cuMemcpyDtoDAsync_v2_ptsz, LAUNCH)                                                                     \
+    X(cuMemcpyDtoA, LAUNCH)                                                                                  \
+    X(cuMemcpyDtoA_v2, LAUNCH)                                                                               \
+    X(cuMemcpyDtoA_v2_ptds, LAUNCH)                                                                          \
+    X(cuMemcpyAtoD, LAUNCH)                                                                                  \
+    X(cuMemcpyAtoD_v2, LAUNCH)                                                                               \
+    X(cuMemcpyAtoD_v2_ptds, LAUNCH)                                                                          \
+    X(cuMemcpyAtoA, LAUNCH)                                                                                  \
+    X(cuMemcpyAtoA_v2, LAUNCH)                                                                               \
+    X(cuMemcpyAtoA_v2_ptds, LAUNCH)                                                                          \
+    X(cuMemcpyPeer, LAUNCH)                                                                                  \
+    X(cuMemcpyPeer_ptds, LAUNCH)                                                                             \
+    X(cuMemcpyPeerAsync, LAUNCH)                                                                             \
+    X(cuMemcpyPeerAsync_ptsz, LAUNCH)                                                                        \
+    X(cuMemcpy2D, LAUNCH)                                                                                    \
+    X(cuMemcpy2D_v2, LAUNCH)                                                                                 \
+    X(cuMemcpy2D_v2_ptds, LAUNCH)                                                                            \
+    X(cuMemcpy2DUnaligned, LAUNCH)                                                                           \
+    X(cuMemcpy2DUnaligned_v2, LAUNCH)                                                                        \
+    X(cuMemcpy2DUnaligned_v2_ptds, LAUNCH)                                                                   \
+    X(cuMemcpy2DAsync, LAUNCH)                                                                               \
+    X(cuMemcpy2DAsync_v2, LAUNCH)                                                                            \
+    X(cuMemcpy2DAsync_v2_ptsz, LAUNCH)                                                                       \
+    X(cuMemcpy3D, LAUNCH)                                                                                    \
+    X(cuMemcpy3D_v2, LAUNCH)                                                                                 \
+    X(cuMemcpy3D_v2_ptds, LAUNCH)                                                                            \
+    X(cuMemcpy3DAsync, LAUNCH)                                                                               \
+    X(cuMemcpy3DAsync_v2, LAUNCH)                                                                            \
+    X(cuMemcpy3DAsync_v2_ptsz, LAUNCH)                                                                       \
+    X(cuMemcpy3DPeer, LAUNCH)                                                                                \
+    X(cuMemcpy3DPeer_ptds, LAUNCH)                                                                           \
+    X(cuMemcpy3DPeerAsync, LAUNCH)                                                                           \
+    X(cuMemcpy3DPeerAsync_ptsz, LAUNCH)                                                                      \
+    X(cuMemcpyBatchAsync, LAUNCH)                                                                            \
+    X(cuMemcpyBatchAsync_ptsz, LAUNCH)                                                                       \
+    X(cuMemcpyBatchAsync_v2, LAUNCH)                                                                         \
+    X(cuMemcpyBatchAsync_v2_ptsz, LAUNCH)                                                                    \
+    X(cuMemcpy3DBatchAsync, LAUNCH)                                                                          \
+    X(cuMemcpy3DBatchAsync_ptsz, LAUNCH)                                                                     \
+    X(cuMemcpy3DBatchAsync_v2, LAUNCH)                                                                       \
+    X(cuMemcpy3DBatchAsync_v2_ptsz, LAUNCH)                                                                  \
+    X(cuMemcpy3DWithAttributesAsync, LAUNCH)                                                                 \
+    X(cuMemcpy3DWithAttributesAsync_ptsz, LAUNCH)                                                            \
+    X(cuMemBatchDecompressAsync, LAUNCH)                                                                     \
+    X(cuMemBatchDecompressAsync_ptsz, LAUNCH)                                                                \
+    X(cuFabricCpyBatchAsync, LAUNCH)                                                                         \
+    X(cuFabricCpyBatchAsync_ptsz, LAUNCH)                                                                    \
+    X(cuMemcpyHtoD, SYNC)                                                                                    \
+    X(cuMemcpyHtoD_v2, SYNC)                                                                                 \
+    X(cuMemcpyHtoD_v2_ptds, SYNC)                                                                            \
+    X(cuMemcpyDtoH, SYNC)                                                                                    \
+    X(cuMemcpyDtoH_v2, SYNC)                                                                                 \
+    X(cuMemcpyDtoH_v2_ptds, SYNC)                                                                            \
+    X(cuMemcpyHtoA, SYNC)                                                                                    \
+    X(cuMemcpyHtoA_v2, SYNC)                                                                                 \
+    X(cuMemcpyHtoA_v2_ptds, SYNC)                                                                            \
+    X(cuMemcpyAtoH, SYNC)                                                                                    \
+    X(cuMemcpyAtoH_v2, SYNC)                                                                                 \
+    X(cuMemcpyAtoH_v2_ptds, SYNC)                                                                            \
+    X(cuStreamQuery, SYNC)                                                                                   \
+    X(cuStreamQuery_ptsz, SYNC)                                                                              \
+    X(cuEventQuery, SYNC)                                                                                    \
+    X(cuStreamSynchronize, SYNC)                                                                             \
+    X(cuStreamSynchronize_ptsz, SYNC)                                                                        \
+    X(cuEventSynchronize, SYNC)                                                                              \
+    X(cuCtxSynchronize, SYNC)                                                                                \
+    X(cuCtxSynchronize_v2, SYNC)                                                                             \
     X(cuStreamBeginCapture, CAPTURE)                                                                         \
     X(cuStreamBeginCapture_ptsz, CAPTURE)                                                                    \
     X(cuStreamBeginCapture_v2, CAPTURE)                                                                      \
@@ -170,6 +274,7 @@
     X(cuGraphNodeGetType)                                                                                    \
     X(cuMemGetAllocationPropertiesFromHandle)                                                                \
     X(cuMemPoolGetAttribute)                                                                                 \
+    X(cuPointerGetAttribute)                                                                                 \
     X(cuStreamGetCtx)                                                                                        \
     X(cuStreamIsCapturing)                                                                                   \
     X(cuThreadExchangeStreamCaptureMode)

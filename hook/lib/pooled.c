@@ -1,5 +1,5 @@
-/* The wrappers of pools: allocating from them, and what makes them shrink. What they free goes through
- * cuMemFreeAsync and cuMemFree like all else (memory.c).
+/* The wrappers of pools: allocating from them, and trimming them. What they free goes through cuMemFreeAsync
+ * and cuMemFree like all else (memory.c); they shrink as well wherever work is waited for (syncs.c).
  */
 #include "charge.h"
 #include "driver.h"
@@ -136,45 +136,12 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
     return result;
 }
 
-/* --- what makes them shrink ------------------------------------------------------------------------------
- */
-
-static bool is_outer(void) {
-    return plimsoll_depth == 0 && __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
-}
-
-static CUresult look(CUresult result) {
-    if (is_outer())
-        plimsoll_pools_look();
-    return result;
-}
-
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
-    if (result == CUDA_SUCCESS && is_outer()) {
+    if (result == CUDA_SUCCESS && plimsoll_depth == 0 && plimsoll_is_attached()) {
         struct plimsoll_pool *record = plimsoll_pool_of(pool);
         if (record)
             plimsoll_pool_look(record);
     }
     return result;
-}
-
-CUresult cuStreamSynchronize(CUstream hStream) {
-    return look(REAL(cuStreamSynchronize)(hStream));
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream hStream) {
-    return look(REAL(cuStreamSynchronize_ptsz)(hStream));
-}
-
-CUresult cuEventSynchronize(CUevent hEvent) {
-    return look(REAL(cuEventSynchronize)(hEvent));
-}
-
-CUresult cuCtxSynchronize(void) {
-    return look(REAL(cuCtxSynchronize)());
-}
-
-CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-    return look(REAL(cuCtxSynchronize_v2)(ctx));
 }

@@ -44,7 +44,7 @@ def test_the_drivers_look_up_hands_out_the_variant_it_chose(
 def test_the_drivers_look_up_passes_on_what_is_not_hooked(program: Program, route: str) -> None:
     """Functions without a hook come from the driver; those that a version lacks stay missing."""
     assert program.words(f"{route} cuDeviceGetCount 12000 0")[0] == DRIVER
-    assert program.words(f"{route} cuMemcpyHtoD 12000 {PER_THREAD}")[0] == DRIVER
+    assert program.words(f"{route} cuMemcpyHtoDAsync 12000 {PER_THREAD}")[0] == DRIVER
     assert program.words(f"{route} cuNoSuchFunction 12000 0") == ["none", "none"]
     assert program.words(f"{route} cuMemAllocAsync 3020 0") == ["none", "none"]
 
