@@ -57,5 +57,7 @@ bool graph_owns_all(CUgraph graph, const CUgraphNode *nodes, size_t count);
 bool graph_depend(CUgraphNode node, const CUgraphNode *dependencies, size_t count);
 /* The node of a copy that stands for `origin`; NULL = none. */
 CUgraphNode graph_find_copy(CUgraph copy, CUgraphNode origin);
+/* The same in an executable graph. */
+CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node);
 
 #endif

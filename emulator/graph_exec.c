@@ -41,9 +41,9 @@ static bool sort(CUgraph graph) {
 }
 
 static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long long flags) {
-    const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                                     CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                                     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    const unsigned long long known =
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+        CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (!result || (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     if (!object_is(graph, OBJECT_GRAPH))

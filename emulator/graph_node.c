@@ -83,8 +83,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* The node to change: itself, or its copy in an executable graph. NULL where that has none. */
-static CUgraphNode in_exec(CUgraphExec exec, CUgraphNode node) {
+CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node) {
     return object_is(exec, OBJECT_GRAPH_EXEC) ? graph_find_copy(exec->graph, node) : NULL;
 }
 
@@ -135,7 +134,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS *params) {
     CUcontext context;
     CUresult entered = driver_enter_context(&context);
-    return entered ? entered : driver_leave(set_kernel(in_exec(exec, node), params));
+    return entered ? entered : driver_leave(set_kernel(graph_node_in(exec, node), params));
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params) {
@@ -147,7 +146,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
                                         CUcontext context) {
     (void)context;
     CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_copy(in_exec(exec, node), params));
+    return entered ? entered : driver_leave(set_copy(graph_node_in(exec, node), params));
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
@@ -159,7 +158,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) {
     (void)context;
     CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_fill(in_exec(exec, node), params));
+    return entered ? entered : driver_leave(set_fill(graph_node_in(exec, node), params));
 }
 
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) {
@@ -170,7 +169,7 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                       const CUDA_HOST_NODE_PARAMS *params) {
     CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_host(in_exec(exec, node), params));
+    return entered ? entered : driver_leave(set_host(graph_node_in(exec, node), params));
 }
 
 static CUDA_KERNEL_NODE_PARAMS widened(const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
@@ -205,7 +204,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    CUgraphNode copy = in_exec(exec, node);
+    CUgraphNode copy = graph_node_in(exec, node);
     if (!copy)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     copy->enabled = enabled != 0;
@@ -216,7 +215,7 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    CUgraphNode copy = in_exec(exec, node);
+    CUgraphNode copy = graph_node_in(exec, node);
     if (!copy || !enabled)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *enabled = copy->enabled;

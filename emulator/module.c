@@ -90,6 +90,7 @@ void module_free(CUmodule module) {
     while (module->functions) {
         CUfunction function = module->functions;
         module->functions = function->next;
+        free(function->old);
         object_free(function);
     }
     free(module->ptx);

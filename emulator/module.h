@@ -25,6 +25,7 @@ struct CUfunc_st {
     CUkernel kernel; /* NULL = not from a library */
     char name[MODULE_NAME_BYTES];
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
+    struct old_launch *old; /* what cuLaunchGrid goes by; NULL until the program says any of it */
 };
 
 /* The function meant by a handle; a library's kernel will do as well. NULL = neither. */

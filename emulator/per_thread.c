@@ -53,6 +53,10 @@ PER_THREAD(cuMemcpy2DAsync_v2, _ptsz, (const CUDA_MEMCPY2D *pCopy, CUstream hStr
 PER_THREAD(cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D *pCopy), (pCopy))
 PER_THREAD(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D *pCopy), (pCopy))
 PER_THREAD(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *pCopy, CUstream hStream), (pCopy, hStream))
+PER_THREAD(cuMemcpy3DBatchAsync, _ptsz,
+           (size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags,
+            CUstream hStream),
+           (numOps, opList, failIdx, flags, hStream))
 PER_THREAD(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER *pCopy), (pCopy))
 PER_THREAD(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream), (pCopy, hStream))
 PER_THREAD(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *pCopy), (pCopy))
@@ -69,6 +73,10 @@ PER_THREAD(cuMemcpyAtoHAsync_v2, _ptsz,
            (dstHost, srcArray, srcOffset, ByteCount, hStream))
 PER_THREAD(cuMemcpyAtoH_v2, _ptds, (void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount),
            (dstHost, srcArray, srcOffset, ByteCount))
+PER_THREAD(cuMemcpyBatchAsync, _ptsz,
+           (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+            size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream),
+           (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream))
 PER_THREAD(cuMemcpyDtoA_v2, _ptds,
            (CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount),
            (dstArray, dstOffset, srcDevice, ByteCount))
@@ -137,6 +145,12 @@ PER_THREAD(cuStreamAddCallback, _ptsz,
 PER_THREAD(cuStreamAttachMemAsync, _ptsz,
            (CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags),
            (hStream, dptr, length, flags))
+PER_THREAD(cuStreamBatchMemOp, _ptsz,
+           (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags),
+           (stream, count, paramArray, flags))
+PER_THREAD(cuStreamBatchMemOp_v2, _ptsz,
+           (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags),
+           (stream, count, paramArray, flags))
 PER_THREAD(cuStreamBeginCaptureToGraph, _ptsz,
            (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
             const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode),
@@ -178,6 +192,30 @@ PER_THREAD(cuStreamUpdateCaptureDependencies_v2, _ptsz,
            (hStream, dependencies, dependencyData, numDependencies, flags))
 PER_THREAD(cuStreamWaitEvent, _ptsz, (CUstream hStream, CUevent hEvent, unsigned int Flags),
            (hStream, hEvent, Flags))
+PER_THREAD(cuStreamWaitValue32, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWaitValue32_v2, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWaitValue64, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWaitValue64_v2, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWriteValue32, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWriteValue32_v2, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWriteValue64, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags),
+           (stream, addr, value, flags))
+PER_THREAD(cuStreamWriteValue64_v2, _ptsz,
+           (CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags),
+           (stream, addr, value, flags))
 PER_THREAD(cuStreamBeginCapture, _ptsz, (CUstream hStream), (hStream))
 PER_THREAD(cuStreamGetCaptureInfo, _ptsz,
            (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),

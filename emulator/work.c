@@ -9,7 +9,8 @@
 #include "timeline.h"
 
 enum {
-    QUEUE_DEPTH = 1024,      /* commits per GPU before a launch blocks, as deep as NVIDIA's queues */
+    QUEUE_DEPTH = 1024, /* commits per GPU before a launch blocks, as deep as NVIDIA's queues */
+    ROOM_NS = 2000000,  /* how much must have run then before it goes on: to wake for each would be to spin */
     PORTER_NAP_NS = 2000000, /* while waiting work depends on something with no foreseeable end */
 };
 
@@ -34,6 +35,8 @@ static void await_room(int gpu) {
     uint64_t mark = queues[gpu].marks[queues[gpu].count % QUEUE_DEPTH], due_ns;
     if (!mark || timeline_reached(&driver.book, gpu, mark, &due_ns))
         return;
+    uint64_t quarter = (queues[gpu].marks[(queues[gpu].count - 1) % QUEUE_DEPTH] - mark) / 4;
+    mark += quarter < ROOM_NS ? quarter : ROOM_NS;
     pthread_mutex_unlock(&driver.lock);
     timeline_wait(&driver.book, gpu, mark);
     pthread_mutex_lock(&driver.lock);
@@ -54,6 +57,8 @@ static void commit(CUstream stream, const struct work *work) {
         commit_device(stream, work);
     else if (work->kind == WORK_RECORD)
         event_commit(work->event, work->ticket, stream->context->gpu, stream->mark);
+    else if (work->kind == WORK_STORE)
+        work_value_store(&work->data);
     else if (work->kind == WORK_WAIT && work->event->gpu == stream->context->gpu &&
              stream->mark < work->event->mark)
         stream->mark = work->event->mark; /* one queue per GPU: what comes next runs after it anyway */
@@ -72,8 +77,11 @@ static bool stands_behind(CUstream stream, uint64_t number) {
 
 /* Can this work be committed once all before it in its stream is? */
 static bool is_ready(CUstream stream, const struct work *work, uint64_t *due_ns) {
-    if (work->kind == WORK_HOST)
+    if (work->kind == WORK_HOST || work->kind == WORK_STORE)
         return timeline_reached(&driver.book, stream->context->gpu, stream->mark, due_ns);
+    if (work->kind == WORK_UNTIL)
+        return timeline_reached(&driver.book, stream->context->gpu, stream->mark, due_ns) &&
+               work_value_holds(&work->data);
     if (work->kind != WORK_WAIT)
         return true;
     if (work->event->committed >= work->ticket && work->event->gpu == stream->context->gpu)

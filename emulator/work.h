@@ -14,6 +14,8 @@ enum work_kind {
     WORK_RECORD, /* of an event */
     WORK_WAIT,   /* for an event's record number `ticket` */
     WORK_HOST,   /* a host function */
+    WORK_STORE,  /* of a value into memory; stream_value.c */
+    WORK_UNTIL,  /* memory holds a value */
 };
 
 enum { WORK_VALUES = 12 };
@@ -37,6 +39,10 @@ struct work {
     CUstreamCallback callback; /* cuStreamAddCallback's form, with the stream */
     void *host_data;
 };
+
+/* What WORK_STORE does, and what WORK_UNTIL waits for. */
+void work_value_store(const struct work_data *data);
+bool work_value_holds(const struct work_data *data);
 
 /* Hands work to a stream that is not capturing. May block while too much is queued, with the lock released.
  */
