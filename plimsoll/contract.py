@@ -8,10 +8,10 @@ and together possible on some GPU.
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from plimsoll.errors import InputError
 from plimsoll.kube.models import Container, Pod
@@ -39,13 +39,14 @@ GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 POLICY: Final = "plimsoll.dev/policy"
 DECISION: Final = "plimsoll.dev/decision"
 LINES: Final = "plimsoll.dev/lines"
-"""After a resize, the new lines: bytes by container and GPU, as JSON. They stand over declaration and decision."""
+"""After a resize, the new lines: bytes by container and GPU, as JSON. See `plimsoll.resized`."""
+SHARES: Final = "plimsoll.dev/shares"
+"""After a resize, the new shares and limits: percent of each GPU by container, as JSON. See `plimsoll.resized`."""
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
-_LineBytes = Annotated[int, Meta(gt=0, lt=1 << 62)]
 _ASKED: Final = (SHARE_LIMIT, BEST_EFFORT, AFFINITY, ANTI_AFFINITY, EXCLUSION, GPU_ID, GPU_MODEL, POLICY)
-_ANSWERED: Final = (DECISION, LINES)
+_ANSWERED: Final = (DECISION, LINES, SHARES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,6 @@ class PodDemand:
     affinity: str | None = None
     anti_affinity: str | None = None
     exclusion: str | None = None
-
-
-Lines = Mapping[ContainerName, Mapping[GpuUuid, int]]
-"""Bytes by container and GPU."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -191,38 +188,6 @@ def decision_of(pod: Pod) -> Decision | None:
         raise InputError(
             _annotation(DECISION), text[:80], f"is damaged ({error})", "recreate the pod"
         ) from error
-
-
-def resized_lines(pod: Pod) -> Lines:
-    """The lines that resizes gave to a pod's containers; empty for one that was never resized.
-
-    Raises:
-        InputError: the annotation is damaged.
-    """
-    text = (pod.metadata.annotations or {}).get(LINES)
-    if text is None:
-        return {}
-    try:
-        lines = msgspec.json.decode(text, type=dict[ContainerName, dict[GpuUuid, _LineBytes]])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        remedy = f"resize the pod again, or remove {LINES}"
-        raise InputError(_annotation(LINES), text[:80], f"is damaged ({error})", remedy) from error
-    return lines
-
-
-def format_lines(lines: Lines) -> str:
-    """The annotation `plimsoll.dev/lines`; the same lines are always the same text."""
-    return msgspec.json.encode(lines, order="sorted").decode()
-
-
-def declared_line(demand: ContainerDemand, gpu: GpuUuid, resized: Lines) -> int | None:
-    """The line of a container that declares its memory: what a resize gave it, else its declaration, in bytes.
-
-    None for a best-effort or whole-GPU container: its line is what was free, and it cannot be resized.
-    """
-    if demand.memory_bytes is None:
-        return None
-    return resized.get(demand.container, {}).get(gpu, demand.memory_bytes)
 
 
 def _container_demand(container: Container, limit_pct: int, *, best_effort: bool) -> ContainerDemand | None:

@@ -7,15 +7,16 @@ loaded. What always holds: a pod is booked at most once, and promised shares of 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.contract import ContainerDemand, assigned_gpus, declared_line, parse_pod, resized_lines
+from plimsoll.contract import ContainerDemand, assigned_gpus, parse_pod
 from plimsoll.errors import PlimsollError
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Pod
 from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll.resized import resized_of
 
 ASSUMED_BYTES: Final = GIB
 """What a best-effort pod of which nothing is known counts for, until it is measured: roughly a context and a small
@@ -36,6 +37,8 @@ class Grant:
 
     Attributes:
         memory_bytes: declared, or what a resize put in its place; None for best-effort and whole GPUs.
+        share_pct: likewise; 100 for whole GPUs.
+        limit_pct: likewise.
         line_bytes: what enforcement holds the container to here: `memory_bytes`, or what promises left free.
     """
 
@@ -129,6 +132,15 @@ class Ledger:
         """The bookings that have a grant on one GPU."""
         return tuple(self._by_gpu.get((node, gpu), {}).values())
 
+    def promised_share_pct(self, node: NodeName, gpu: GpuUuid, but: tuple[PodUid, ContainerName]) -> int:
+        """Compute time of one GPU that is promised to all containers but one, in percent."""
+        return sum(
+            grant.share_pct
+            for booking in self.on_gpu(node, gpu)
+            for grant in booking.grants
+            if grant.gpu == gpu and (booking.pod, grant.container) != but
+        )
+
     def peak_bytes(self, owner: str | None) -> int | None:
         """The most that a pod of this owner was seen to hold on one GPU, or None if none was seen."""
         return self._peaks_bytes.get(owner) if owner is not None else None
@@ -176,13 +188,9 @@ def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
     if not assigned or not pod.spec.nodeName:
         return None
     demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    resized = resized_lines(pod)
+    resized = resized_of(pod)
     grants = tuple(
-        grant_of(
-            replace(demands[name], memory_bytes=declared_line(demands[name], gpu, resized)),
-            gpu,
-            usable_bytes.get(gpu, 0),
-        )
+        grant_of(resized.of(demands[name], gpu), gpu, usable_bytes.get(gpu, 0))
         for name, gpus in assigned.items()
         if name in demands
         for gpu in gpus

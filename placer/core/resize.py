@@ -1,21 +1,23 @@
-"""Changing the line of a container that runs: which change was asked, and whether the promises leave room for it.
+"""Changing what a container that runs may have of its GPUs: which change was asked, and what it makes of its booking.
 
-What always holds: a change is judged for the GPUs the container has, and moves nothing; lowering is always allowed,
-also below what is used, as nothing that runs is ever taken away; a container without a declaration has no line of its
-own to change.
+What always holds: a change moves nothing, and is judged (see `placer.core.resize_room`) for the GPUs the container
+has; all that was asked together is one change; lowering is always allowed, also below what is used, as nothing that
+runs is ever taken away; a whole GPU has nothing to change, and a best-effort container no line of its own.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Grant, Ledger
-from placer.core.room import room_on
-from placer.core.view import NodeView
+from placer.core.ledger import Booking, Grant
+from plimsoll.brokerwire import Line
 from plimsoll.errors import InputError, PlimsollError
-from plimsoll.names import ContainerName, GpuUuid
-from plimsoll.quantity import format_bytes, parse_whole
+from plimsoll.names import ContainerName
+from plimsoll.quantity import parse_whole
+from plimsoll.rpc import Resize
 
-FIELD: Final = "gpu-memory"
+MEMORY: Final = "gpu-memory"
+SHARE: Final = "gpu-share"
+LIMIT: Final = "gpu-share-limit"
 """What is wrong in most messages, as the command line names it."""
 
 
@@ -24,97 +26,67 @@ class NotNowError(PlimsollError):
 
 
 @dataclass(frozen=True, slots=True)
-class LineChange:
-    """A pod's booking before and after one of its containers is resized."""
+class Change:
+    """A pod's booking before and after one of its containers is resized.
+
+    Attributes:
+        counted: as the ledger has it. An earlier resize that came to no clear end may have left it larger.
+        old: as it is in force.
+        new: as it shall be.
+    """
 
     container: ContainerName
+    counted: Booking
     old: Booking
     new: Booking
 
     @property
-    def before(self) -> dict[GpuUuid, int]:
-        """The container's lines as they were, bytes by GPU."""
-        return _lines(self.old, self.container)
+    def before(self) -> tuple[Line, ...]:
+        """The container's terms as they are in force, one for each GPU."""
+        return tuple(map(_line, grants_of(self.old, self.container)))
 
     @property
-    def after(self) -> dict[GpuUuid, int]:
-        """Its lines as they shall be."""
-        return _lines(self.new, self.container)
+    def after(self) -> tuple[Line, ...]:
+        """Its terms as they shall be."""
+        return tuple(map(_line, grants_of(self.new, self.container)))
 
     @property
     def larger(self) -> Booking:
-        """What counts while either may hold: the room is taken before a raise, and given back after a lowering."""
-        return self.new if sum(self.after.values()) > sum(self.before.values()) else self.old
+        """What counts while either may hold: room is taken before a raise, and given back after a lowering."""
+        counted = {(grant.container, grant.gpu): grant for grant in self.counted.grants}
+        grants = (_larger(counted.get((new.container, new.gpu), new), new) for new in self.new.grants)
+        return replace(self.new, grants=tuple(grants))
 
 
-def line_change(booking: Booking, container: ContainerName | None, gpu_memory: str) -> LineChange:
+def change_of(counted: Booking, request: Resize, in_force: Booking | None = None) -> Change:
     """What a pod's booking becomes.
 
     Args:
-        booking: the pod's.
-        container: whose line; None where only one container has a GPU.
-        gpu_memory: the new line as a quantity, in total over the container's GPUs.
+        counted: the pod's in the ledger.
+        request: what is asked.
+        in_force: the pod's as its record says, where the ledger may be ahead of that.
 
     Raises:
-        InputError: there is no such container, it has no declared line, or the size cannot be.
+        InputError: there is no such container, or it cannot have that; the message names field, value and remedy.
     """
-    name = _container(booking, container)
-    grants = [grant for grant in booking.grants if grant.container == name]
-    _refuse_undeclared(name, grants[0])
-    total_bytes = parse_whole(gpu_memory, FIELD, "bytes")
-    if total_bytes == 0:
-        raise InputError(FIELD, gpu_memory, "leaves nothing", "give 1 byte or more, or delete the pod")
-    if total_bytes % len(grants):
-        problem, remedy = f"does not divide evenly by {len(grants)} GPUs", f"give a multiple of {len(grants)}"
-        raise InputError(FIELD, gpu_memory, problem, remedy)
-    line_bytes = total_bytes // len(grants)
-    after = tuple(
-        replace(grant, memory_bytes=line_bytes, line_bytes=line_bytes) if grant.container == name else grant
-        for grant in booking.grants
-    )
-    return LineChange(name, booking, replace(booking, grants=after))
+    old = counted if in_force is None else in_force
+    name = _container(old, request.container)
+    grants = grants_of(old, name)
+    _refuse_unchangeable(request, grants[0])
+    given = _given(request, grants[0], len(grants))
+    after = (_changed(grant, *given) if grant.container == name else grant for grant in old.grants)
+    return Change(name, counted, old, replace(old, grants=tuple(after)))
 
 
-def check_room(change: LineChange, gpu_memory: str, ledger: Ledger, view: NodeView | None) -> None:
-    """Refuse a raise that promises leave no room for.
-
-    Args:
-        change: its `old` is what the ledger counts now.
-        gpu_memory: as asked, for the message.
-        ledger: everybody's bookings.
-        view: the node as last reported; None if it never was.
-
-    Raises:
-        InputError: a GPU lacks the room; the message names the most that fits.
-        NotNowError: the node's report is missing, or lacks the GPU.
-    """
-    for gpu, line_bytes in change.after.items():
-        if line_bytes > change.before[gpu]:
-            _check_gpu(change, gpu, gpu_memory, ledger, view)
+def grants_of(booking: Booking, container: ContainerName) -> tuple[Grant, ...]:
+    """What one container has, in the order of its GPUs."""
+    return tuple(grant for grant in booking.grants if grant.container == container)
 
 
-def _check_gpu(
-    change: LineChange, gpu: GpuUuid, gpu_memory: str, ledger: Ledger, view: NodeView | None
-) -> None:
-    seen = next((one for one in view.gpus if one.uuid == gpu), None) if view is not None else None
-    if seen is None:
-        raise NotNowError(
-            f"no report shows {gpu} on {change.old.node}; look after its monitor, and ask again"
-        )
-    room = room_on(change.old.node, seen, ledger)
-    measured = seen.measured_bytes.get(change.old.pod, 0)
-    counted = max(ledger.expected_bytes(change.old, gpu), measured)
-    expected = ledger.expected_bytes(change.new, gpu)
-    free_bytes = room.promisable_bytes
-    # A pod that is promised more than the card has would wait for itself.
-    if max(expected, measured) - counted <= free_bytes and expected <= max(seen.usable_bytes, counted):
-        return
-    others = expected - change.after[gpu]  # of the pod's other containers there
-    fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
-    most = max(fitting, change.before[gpu])
-    problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {gpu}"
-    remedy = f"give at most {most * len(change.after)} bytes in total, or make room there"
-    raise InputError(FIELD, gpu_memory, problem, remedy)
+def asked_field(request: Resize) -> tuple[str, str | None]:
+    """The first thing that is asked, as the command line names it, and its value."""
+    asked = ((MEMORY, request.gpu_memory), (SHARE, request.gpu_share), (LIMIT, request.gpu_share_limit))
+    return next(((field, value) for field, value in asked if value is not None), (MEMORY, None))
 
 
 def _container(booking: Booking, wanted: ContainerName | None) -> ContainerName:
@@ -128,14 +100,79 @@ def _container(booking: Booking, wanted: ContainerName | None) -> ContainerName:
     return names[0]
 
 
-def _refuse_undeclared(name: ContainerName, grant: Grant) -> None:
+def _refuse_unchangeable(request: Resize, grant: Grant) -> None:
+    if request.asks_nothing:
+        raise InputError(
+            MEMORY, None, "is not given, nor a share or limit", f"give {MEMORY}, {SHARE} or {LIMIT}"
+        )
     if grant.whole:
-        remedy = "there is nothing to raise, and to share it recreate the pod with a declared size"
-        raise InputError("container", name, "has whole GPUs, all their memory is its own", remedy)
-    if grant.memory_bytes is None:
-        remedy = "its line is what promises leave free; recreate the pod with a declared size"
-        raise InputError("container", name, "is best-effort and declares no memory", remedy)
+        problem = "has whole GPUs: all their memory and time are its own, and nothing there is limited"
+        remedy = "to share them, recreate the pod with a declared size or share"
+        raise InputError("container", grant.container, problem, remedy)
+    if grant.memory_bytes is None and request.gpu_memory is not None:
+        problem = f"is best-effort and declares no memory: its line is what promises leave free ({MEMORY} was asked)"
+        remedy = f"change its {SHARE} or {LIMIT} alone, or recreate the pod with a declared size"
+        raise InputError("container", grant.container, problem, remedy)
 
 
-def _lines(booking: Booking, container: ContainerName) -> dict[GpuUuid, int]:
-    return {grant.gpu: grant.line_bytes for grant in booking.grants if grant.container == container}
+def _given(request: Resize, old: Grant, gpus: int) -> tuple[int | None, int, int]:
+    """Line, share and limit on each GPU; no line where none is asked."""
+    line_bytes = None
+    if request.gpu_memory is not None:
+        line_bytes = _per_gpu(MEMORY, request.gpu_memory, "bytes", gpus)
+        if line_bytes == 0:
+            remedy = "give 1 byte or more, or delete the pod"
+            raise InputError(MEMORY, request.gpu_memory, "leaves nothing", remedy)
+    share_pct, limit_pct = old.share_pct, old.limit_pct
+    if request.gpu_share is not None:
+        share_pct = _per_gpu(SHARE, request.gpu_share, "percent", gpus)
+        if share_pct > 100:
+            problem, remedy = f"is more than {gpus} GPU(s) have", f"give at most {100 * gpus}"
+            raise InputError(SHARE, request.gpu_share, problem, remedy)
+    if request.gpu_share_limit is not None:
+        limit_pct = parse_whole(request.gpu_share_limit, LIMIT, "percent")
+        if not 1 <= limit_pct <= 100:
+            raise InputError(LIMIT, request.gpu_share_limit, "is no percentage of a GPU", "give 1 to 100")
+    _refuse_share_above_limit(request, share_pct, limit_pct, gpus)
+    return line_bytes, share_pct, limit_pct
+
+
+def _refuse_share_above_limit(request: Resize, share_pct: int, limit_pct: int, gpus: int) -> None:
+    if share_pct <= limit_pct:
+        return
+    if request.gpu_share is None:
+        problem = f"is below the share of {share_pct} that is promised on each GPU"
+        remedy = f"give {share_pct} to 100, or lower {SHARE} with it"
+        raise InputError(LIMIT, request.gpu_share_limit, problem, remedy)
+    problem = f"is {share_pct} on each GPU, above the limit of {limit_pct}"
+    remedy = f"give at most {limit_pct * gpus}, or raise {LIMIT} with it"
+    raise InputError(SHARE, request.gpu_share, problem, remedy)
+
+
+def _per_gpu(field: str, text: str, unit: str, gpus: int) -> int:
+    total = parse_whole(text, field, unit)
+    if total % gpus:
+        raise InputError(field, text, f"does not divide evenly by {gpus} GPUs", f"give a multiple of {gpus}")
+    return total // gpus
+
+
+def _changed(grant: Grant, line_bytes: int | None, share_pct: int, limit_pct: int) -> Grant:
+    grant = replace(grant, share_pct=share_pct, limit_pct=limit_pct)
+    return grant if line_bytes is None else replace(grant, memory_bytes=line_bytes, line_bytes=line_bytes)
+
+
+def _larger(one: Grant, other: Grant) -> Grant:
+    line_bytes = max(one.line_bytes, other.line_bytes)
+    return replace(
+        other,
+        memory_bytes=None if other.memory_bytes is None else line_bytes,
+        line_bytes=line_bytes,
+        share_pct=max(one.share_pct, other.share_pct),
+        limit_pct=max(one.limit_pct, other.limit_pct),
+    )
+
+
+def _line(grant: Grant) -> Line:
+    return Line(
+        gpu=grant.gpu, line_bytes=grant.line_bytes, share_pct=grant.share_pct, limit_pct=grant.limit_pct
+    )

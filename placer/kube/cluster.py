@@ -15,11 +15,12 @@ from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
 from placer.core.ledger import Booking, Ledger, booking_of
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
-from plimsoll.contract import ASSIGNED_PREFIX, LINES, Lines, resized_lines
+from plimsoll.contract import ASSIGNED_PREFIX, LINES, SHARES
 from plimsoll.errors import InputError
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Node, Pod
 from plimsoll.names import GpuUuid, NodeName, PodUid
+from plimsoll.resized import Resized, readable_resizes, resized_of
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Cluster:
         self._residents: dict[PodUid, _Resident] = {}
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
         self._keepers: dict[PodUid, _Resident] = {}  # those of the residents that keep others out
-        self._awaited_lines: dict[PodUid, Lines] = {}  # of resizes that the watch has not shown yet
+        self._awaited: dict[PodUid, Resized] = {}  # resizes that the watch has not shown yet
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
@@ -120,34 +121,34 @@ class Cluster:
         if problems:
             raise problems[0]
 
-    def assume_lines(self, booking: Booking, lines: Lines) -> None:
-        """Count a bound pod by the lines of a resize, before the API server knows of it.
+    def assume_resize(self, booking: Booking, resized: Resized) -> None:
+        """Count a bound pod by a resize, before the API server knows of it.
 
-        What the watch tells meanwhile may be from before; from the moment when it shows the new lines it is the truth
+        What the watch tells meanwhile may be from before; from the moment when it shows the resize it is the truth
         again.
 
         Args:
-            booking: the pod's, at its new lines.
-            lines: as they are to stand in the pod's annotation.
+            booking: the pod's, resized.
+            resized: as it is to stand in the pod's annotations.
         """
         self._ledger.restore(booking)
-        self._awaited_lines[booking.pod] = lines
+        self._awaited[booking.pod] = resized
 
-    def settle_lines(self, booking: Booking, *, written: bool) -> None:
+    def settle_resize(self, booking: Booking, *, written: bool) -> None:
         """The resize is over; count the pod so, if it is still there.
 
         Args:
-            booking: the pod's, at the lines that hold now.
-            written: False if they may not be in the annotation: the watch is believed at once then.
+            booking: the pod's, as it holds now.
+            written: False if it may not be in the annotations: the watch is believed at once then.
         """
         if not written:
-            self._awaited_lines.pop(booking.pod, None)
+            self._awaited.pop(booking.pod, None)
         if self._ledger.booking(booking.pod) is not None:
             self._ledger.restore(booking)
 
     def release(self, uid: PodUid) -> bool:
         """A pod ended, is gone, or was not bound: what it had is free. Whether it had anything."""
-        self._awaited_lines.pop(uid, None)
+        self._awaited.pop(uid, None)
         resident = self._residents.pop(uid, None)
         self._keepers.pop(uid, None)
         self._ledger.forget(uid)
@@ -175,12 +176,12 @@ class Cluster:
 
     def _is_from_before_resize(self, pod: Pod) -> bool:
         uid = PodUid(pod.metadata.uid)
-        awaited = self._awaited_lines.get(uid)
+        awaited = self._awaited.get(uid)
         if awaited is None or self._ledger.booking(uid) is None:
             return False
-        if _readable(lambda: resized_lines(pod), []) != awaited:
+        if _readable(lambda: resized_of(pod), []) != awaited:
             return True
-        del self._awaited_lines[uid]
+        del self._awaited[uid]
         return False
 
     def _is_kept_out(self, pod: Pod, node: Node) -> bool:
@@ -206,14 +207,18 @@ def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
         return None
 
 
-def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | None]]]:
-    return booking.node, {(grant.container, grant.gpu, grant.memory_bytes) for grant in booking.grants}
+def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | None, int, int]]]:
+    return booking.node, {
+        (grant.container, grant.gpu, grant.memory_bytes, grant.share_pct, grant.limit_pct)
+        for grant in booking.grants
+    }
 
 
 def _without_wishes(pod: Pod) -> Pod:
     """The pod with no annotation but the placer's own answers: beside them its resources tell what it holds."""
     answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
-    lines = (LINES,) if _readable(lambda: resized_lines(pod), []) else ()
-    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX) or name in lines}
+    resized = readable_resizes(pod)
+    readable = {LINES: resized.lines, SHARES: resized.shares}
+    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX) or readable.get(name)}
     metadata = msgspec.structs.replace(pod.metadata, annotations=kept)
     return msgspec.structs.replace(pod, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Carries a resize out on the API server: one annotation of the pod, written over nobody else's change.
+"""Carries a resize out on the API server: annotations of the pod, in one write over nobody else's change.
 
 What always holds: room is taken in the ledger before the write and given back after it; pod uid and resourceVersion
 are preconditions, so a namesake made meanwhile is never touched and no change is lost; an answer that was lost is
@@ -10,23 +10,17 @@ the room needs a line from the same broker, which takes the pods' changes in the
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from placer.core.resize import FIELD, LineChange, NotNowError, check_room, line_change
+from placer.core.ledger import Booking, Grant, grant_of
+from placer.core.resize import Change, NotNowError, asked_field, change_of
+from placer.core.resize_room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
-from plimsoll.contract import (
-    LINES,
-    Lines,
-    assigned_gpus,
-    declared_line,
-    format_lines,
-    parse_pod,
-    resized_lines,
-)
+from plimsoll.contract import LINES, SHARES, assigned_gpus, parse_pod
 from plimsoll.errors import InputError
 from plimsoll.kube.client import (
     ApiError,
@@ -38,7 +32,8 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.names import PodUid
+from plimsoll.resized import Resized, Share, annotations_of, readable_resizes
 from plimsoll.rpc import Resize, Resizing
 
 ATTEMPTS: Final = 8
@@ -57,9 +52,9 @@ class KubeResizer:
     cluster: Cluster
 
     async def resize(self, request: Resize) -> Resizing:
-        """Check a new line against the ledger, count it, and write it on the pod.
+        """Check a change against the ledger, count it, and write it on the pod.
 
-        Cancelling leaves open whether it was written; the ledger counts the larger line until the watch tells.
+        Cancelling leaves open whether it was written; the ledger counts the larger of both until the watch tells.
 
         Raises:
             InputError: it cannot be; nothing was changed.
@@ -67,23 +62,21 @@ class KubeResizer:
         """
         pod = await self._read(request)
         change = self._change(pod, request)
-        before = _stated(pod, change)
-        if before != change.after:
-            view = self.decider.reports.view(change.old.node)
-            check_room(change, request.gpu_memory, self.decider.ledger, view)
+        if change.before != change.after:
+            view = self.decider.reports.view(change.new.node)
+            check_room(change, request, self.decider.ledger, view)
             await self._write(pod, change, request)
-        elif change.container not in _lines_of(pod):
-            problem = "is the line that it has already"
-            raise InputError(FIELD, request.gpu_memory, problem, "give another size")
+        elif not _was_resized(pod, change, request):
+            raise InputError(*asked_field(request), "is what it has already", "give another value")
         return Resizing(
-            node=change.old.node,
-            pod=change.old.pod,
+            node=change.new.node,
+            pod=change.new.pod,
             container=change.container,
-            before=before,
-            lines=change.after,
+            before=change.before,
+            after=change.after,
         )
 
-    def _change(self, pod: Pod, request: Resize) -> LineChange:
+    def _change(self, pod: Pod, request: Resize) -> Change:
         name = f"{request.namespace}/{request.pod}"
         if not pod.spec.nodeName:
             remedy = "change its manifest, or wait until it is placed"
@@ -95,7 +88,7 @@ class KubeResizer:
         booking = self.decider.ledger.booking(PodUid(pod.metadata.uid))
         if booking is None:
             raise NotNowError(f"pod {name} is not in the ledger yet; ask again")
-        return line_change(booking, request.container, request.gpu_memory)
+        return change_of(booking, request, _in_force(pod, booking))
 
     async def _read(self, request: Resize) -> Pod:
         try:
@@ -107,24 +100,25 @@ class KubeResizer:
         except (ApiError, msgspec.MsgspecError) as error:
             raise NotNowError(f"the pod cannot be read ({error}); ask again") from error
 
-    async def _write(self, pod: Pod, change: LineChange, request: Resize) -> None:
+    async def _write(self, pod: Pod, change: Change, request: Resize) -> None:
         try:
             await self._until_written(pod, change, request)
         except (InputError, RefusedError) as error:
-            self.cluster.settle_lines(change.old, written=False)
+            self.cluster.settle_resize(change.counted, written=False)
             if isinstance(error, RefusedError):
+                name = LINES if request.gpu_memory is not None else SHARES
                 remedy = "give the placer's account the right to patch pods"
                 raise InputError(
-                    f"metadata.annotations[{LINES}]", "", f"is refused ({error})", remedy
+                    f"metadata.annotations[{name}]", "", f"is refused ({error})", remedy
                 ) from error
             raise
         except BaseException:
-            self.cluster.settle_lines(change.larger, written=False)
+            self.cluster.settle_resize(change.larger, written=False)
             raise
-        self.cluster.settle_lines(change.new, written=True)
+        self.cluster.settle_resize(change.new, written=True)
 
-    async def _until_written(self, pod: Pod, change: LineChange, request: Resize) -> None:
-        """Returns once the annotation holds the new lines.
+    async def _until_written(self, pod: Pod, change: Change, request: Resize) -> None:
+        """Returns once the annotations hold the change.
 
         Raises:
             InputError: the pod is gone.
@@ -132,42 +126,64 @@ class KubeResizer:
             NotNowError: nothing clear came of it.
         """
         for _ in range(ATTEMPTS):
-            lines = {**_lines_of(pod), change.container: change.after}
-            self.cluster.assume_lines(change.larger, lines)
+            wanted = _wanted(pod, change, request)
+            self.cluster.assume_resize(change.larger, wanted)
             try:
-                await self.transport.patch(_path(request), _patch(pod, lines), PatchKind.MERGE)
+                await self.transport.patch(_path(request), _patch(pod, wanted), PatchKind.MERGE)
             except (ConflictError, NotFoundError, TransientError):
                 await asyncio.sleep(PAUSE_S)
                 pod = await self._read(request)
             else:
                 return
-            if pod.metadata.uid != change.old.pod:
+            if pod.metadata.uid != change.new.pod:
                 name = f"{request.namespace}/{request.pod}"
                 raise InputError("pod", name, "was deleted meanwhile", "resize the new one")
-            if _lines_of(pod) == lines:
+            if readable_resizes(pod) == wanted:
                 return  # written after all, though the answer was lost
+            if change_of(change.counted, request, _in_force(pod, change.counted)).before != change.before:
+                raise NotNowError("what the pod has was changed by somebody else meanwhile; ask again")
         raise NotNowError("the API server gives no clear answer, or the pod changes all the time; ask again")
 
 
-def _patch(pod: Pod, lines: Lines) -> dict[str, object]:
+def _patch(pod: Pod, wanted: Resized) -> dict[str, object]:
     meta = pod.metadata
     preconditions = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
-    return {"metadata": {**preconditions, "annotations": {LINES: format_lines(lines)}}}
+    # A merge patch removes what is null, and does not mind if it was not there.
+    return {"metadata": {**preconditions, "annotations": annotations_of(wanted)}}
 
 
-def _stated(pod: Pod, change: LineChange) -> dict[GpuUuid, int]:
-    """The container's lines by its pod's own words, which the broker reads; the ledger may be ahead of them."""
-    demand = next(one for one in parse_pod(pod).containers if one.container == change.container)
-    lines = {gpu: declared_line(demand, gpu, _lines_of(pod)) for gpu in change.after}
-    return {gpu: line_bytes for gpu, line_bytes in lines.items() if line_bytes is not None}
+def _wanted(pod: Pod, change: Change, request: Resize) -> Resized:
+    """Everything that is to stand on the pod; of the container only what was asked, or was there before."""
+    name, resized = change.container, readable_resizes(pod)
+    lines, shares = dict(resized.lines), dict(resized.shares)
+    if request.gpu_memory is not None:
+        lines[name] = {line.gpu: line.line_bytes for line in change.after}
+    if request.gpu_share is not None or request.gpu_share_limit is not None:
+        of_each = change.after[0]
+        shares[name] = Share(share_pct=of_each.share_pct, limit_pct=of_each.limit_pct)
+    return Resized(lines, shares)
 
 
-def _lines_of(pod: Pod) -> Lines:
-    """A damaged annotation is written anew."""
-    try:
-        return resized_lines(pod)
-    except InputError:
-        return {}
+def _was_resized(pod: Pod, change: Change, request: Resize) -> bool:
+    """Whether an earlier resize, announced in its time, may have made the container what is asked."""
+    resized = readable_resizes(pod)
+    asks_time = request.gpu_share is not None or request.gpu_share_limit is not None
+    was_given_time = asks_time and change.container in resized.shares
+    return was_given_time or (request.gpu_memory is not None and change.container in resized.lines)
+
+
+def _in_force(pod: Pod, counted: Booking) -> Booking:
+    """The pod's booking by its own words, which the broker reads; the ledger may be ahead of them."""
+    demands = {demand.container: demand for demand in parse_pod(pod).containers}
+    resized = readable_resizes(pod)
+
+    def stated(grant: Grant) -> Grant:
+        demand = demands.get(grant.container)
+        return (
+            grant if demand is None else grant_of(resized.of(demand, grant.gpu), grant.gpu, grant.line_bytes)
+        )
+
+    return replace(counted, grants=tuple(map(stated, counted.grants)))
 
 
 def _path(request: Resize) -> str:

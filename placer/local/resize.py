@@ -1,54 +1,60 @@
-"""A new line for a pod that runs as processes of this machine: registered anew with its node's broker.
+"""A change of what a pod has that runs as processes of this machine: registered anew with its node's broker.
 
 What always holds: the broker's record is the truth, which the next placer adopts, so a change that was cut off is
 known again; room is taken in the ledger before the broker is asked, and given back after it.
 """
 
+from dataclasses import replace
+
 import msgspec
 
-from placer.core.ledger import Ledger
-from placer.core.resize import FIELD, LineChange, NotNowError, check_room, line_change
+from placer.core.ledger import Booking, Ledger
+from placer.core.resize import Change, NotNowError, asked_field, change_of
+from placer.core.resize_room import check_room
 from placer.core.view import NodeView
+from placer.local.adopt import adopted
 from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.brokerwire import ContainerLines, Register
+from plimsoll.brokerwire import Description, Register
 from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.names import PodUid
 from plimsoll.rpc import Resize, Resizing
 
 
 async def resize(
     request: Resize, pod: PodUid, broker: BrokerClient, ledger: Ledger, view: NodeView | None
 ) -> Resizing:
-    """Check a new line against the ledger, count it, and have the broker apply it.
+    """Check a change against the ledger, count it, and have the broker apply it.
 
-    Cancelling leaves open whether it was applied; the ledger counts the larger line.
+    Cancelling leaves open whether it was applied; the ledger counts the larger of both.
 
     Raises:
         InputError: it cannot be; nothing was changed.
         NotNowError: it could not be judged, or the broker is away.
     """
-    registered = await _registered(broker, pod)
+    described = await _described(broker)
     booking = ledger.booking(pod)
+    registered = _registered(described, pod)
     if registered is None or booking is None:
         name = f"{request.namespace}/{request.pod}"
         raise InputError("pod", name, "holds no GPU now", "name a running pod with a line")
-    change = line_change(booking, request.container, request.gpu_memory)
-    before = _lines(registered, change.container)
-    if before == change.after:
-        raise InputError(FIELD, request.gpu_memory, "is the line that it has already", "give another size")
-    check_room(change, request.gpu_memory, ledger, view)
+    change = change_of(booking, request, _in_force(described, booking))
+    if change.before == change.after:
+        raise InputError(*asked_field(request), "is what it has already", "give another value")
+    check_room(change, request, ledger, view)
     await _apply(broker, _changed(registered, change), change, ledger)
-    return Resizing(node=booking.node, pod=pod, container=change.container, before=before, lines=change.after)
+    return Resizing(
+        node=booking.node, pod=pod, container=change.container, before=change.before, after=change.after
+    )
 
 
-async def _apply(broker: BrokerClient, asked: Register, change: LineChange, ledger: Ledger) -> None:
+async def _apply(broker: BrokerClient, asked: Register, change: Change, ledger: Ledger) -> None:
     ledger.restore(change.larger)
     settled = change.larger
     try:
         await broker.register(asked)
         settled = change.new
     except RefusedError as error:
-        settled = change.old
+        settled = change.counted
         raise InputError("pod", asked.name, f"was refused by its broker ({error})", "see its log") from error
     except BrokerAwayError as error:
         raise NotNowError(f"{error}; ask again") from error
@@ -57,37 +63,31 @@ async def _apply(broker: BrokerClient, asked: Register, change: LineChange, ledg
             ledger.restore(settled)
 
 
-async def _registered(broker: BrokerClient, pod: PodUid) -> Register | None:
-    """What the broker has registered of a pod, or None."""
+async def _described(broker: BrokerClient) -> Description:
     try:
-        description = await broker.describe()
+        return await broker.describe()
     except BrokerAwayError as error:
         raise NotNowError(f"{error}; ask again") from error
-    uses = [use for use in description.containers if use.pod == pod]
+
+
+def _registered(described: Description, pod: PodUid) -> Register | None:
+    """What the broker has registered of a pod, or None."""
+    uses = [use for use in described.containers if use.pod == pod]
     if not uses:
         return None
     containers = tuple(use.container for use in uses)
     return Register(pod=pod, namespace=uses[0].namespace, name=uses[0].pod_name, containers=containers)
 
 
-def _lines(registered: Register, container: str) -> dict[GpuUuid, int]:
-    return {
-        line.gpu: line.line_bytes
-        for one in registered.containers
-        if one.name == container
-        for line in one.lines
-    }
+def _in_force(described: Description, booking: Booking) -> Booking:
+    """The pod's booking by what is registered, which the ledger may be ahead of."""
+    found = (other for _, other in adopted(booking.node, described) if other.pod == booking.pod)
+    return replace(next(found), owner=booking.owner)
 
 
-def _changed(registered: Register, change: LineChange) -> Register:
+def _changed(registered: Register, change: Change) -> Register:
     containers = tuple(
-        _at(one, change) if one.name == change.container else one for one in registered.containers
+        msgspec.structs.replace(one, lines=change.after) if one.name == change.container else one
+        for one in registered.containers
     )
     return msgspec.structs.replace(registered, containers=containers)
-
-
-def _at(container: ContainerLines, change: LineChange) -> ContainerLines:
-    lines = tuple(
-        msgspec.structs.replace(line, line_bytes=change.after[line.gpu]) for line in container.lines
-    )
-    return msgspec.structs.replace(container, lines=lines)

@@ -1,4 +1,4 @@
-"""`python -m placer.local.resize_run NAME --gpu-memory 6Gi`: what `plimsoll resize -n plimsoll-run` executes.
+"""`python -m placer.local.resize_run NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
 
 For commands started by `plimsoll run`, where no placer and no bus are about: the broker is the ledger. What always
 holds: as when a command is started, judging and registering happen under the lock of the broker's directory.
@@ -7,6 +7,7 @@ holds: as when a command is started, judging and registering happen under the lo
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,17 +23,17 @@ from plimsoll.brokerwire import RUN_NAMESPACE, ContainerUse, Description
 from plimsoll.errors import InputError, PlimsollError
 from plimsoll.names import PodUid
 from plimsoll.quantity import format_bytes
-from plimsoll.rpc import Resize
+from plimsoll.rpc import Resize, Resizing, change_shown
 
 BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0
 """How long the broker may take to answer: it is there, or there is nothing to resize."""
 
 
-async def resize_command(root: Path, name: str, gpu_memory: str) -> str:
-    """Change the line of a running command; returns what to tell the person.
+async def resize_command(root: Path, request: Resize) -> str:
+    """Change what a running command has; returns what to tell the person.
 
-    The broker's answer is the confirmation: the line is in force when it comes.
+    The broker's answer is the confirmation: the change is in force when it comes.
 
     Raises:
         InputError: it cannot be; nothing was changed.
@@ -41,16 +42,15 @@ async def resize_command(root: Path, name: str, gpu_memory: str) -> str:
     """
     async with BrokerClient(root, timeout_s=CONNECT_S) as broker, locked(root):
         description = await broker.describe()
-        pod = _pod_named(name, description)
+        pod = _pod_named(request.pod, description)
         owners = {process.pid: use.pod for use in description.containers for process in use.processes}
         state = await asyncio.to_thread(read_machine, owners)
         ledger = Ledger()
         for _, booking in adopted(state.node, description):
             ledger.restore(booking)
-        request = Resize(pod=name, namespace=RUN_NAMESPACE, gpu_memory=gpu_memory)
-        await resize(request, pod, broker, ledger, node_view(state))
+        resized = await resize(request, pod, broker, ledger, node_view(state))
         uses = [use for use in (await broker.describe()).containers if use.pod == pod]
-        return "\n".join(line for use in uses for line in _told(use))
+        return "\n".join(line for use in uses for line in _told(use, request, resized))
 
 
 def _pod_named(name: str, description: Description) -> PodUid:
@@ -69,27 +69,39 @@ def _pod_named(name: str, description: Description) -> PodUid:
     return next(iter(found))
 
 
-def _told(use: ContainerUse) -> list[str]:
-    lines = []
-    for place, line in enumerate(use.container.lines):
-        held = sum(process.used_bytes[place] for process in use.processes)
-        over = "" if held <= line.line_bytes else ": growth is refused until it is below"
-        sizes = f"line {format_bytes(line.line_bytes)}, holds {format_bytes(held)} now"
-        lines.append(f"{use.pod_name} on {line.gpu}: {sizes}{over}")
-    return lines
+def _told(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
+    for place, (before, after) in enumerate(zip(resized.before, resized.after, strict=True)):
+        told = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
+        if request.gpu_memory is not None:
+            held_bytes = sum(process.used_bytes[place] for process in use.processes)
+            over = "" if held_bytes <= after.line_bytes else ": growth is refused until it is below"
+            told += f", holds {format_bytes(held_bytes)} now{over}"
+        yield told
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Resize; 0 once the new line holds, 2 for bad input, 1 for what else went wrong."""
-    parser = argparse.ArgumentParser(prog=f"plimsoll resize -n {RUN_NAMESPACE}")
+    """Resize; 0 once the change holds, 2 for bad input, 1 for what else went wrong."""
+    parser = argparse.ArgumentParser(
+        prog=f"plimsoll resize -n {RUN_NAMESPACE}",
+        description="Change what a running command has of its GPUs: all that is given together, or nothing.",
+    )
     parser.add_argument("name", help="the command's name or uid")
-    parser.add_argument("--gpu-memory", required=True, help="its new GPU memory in total, for instance 6Gi")
+    parser.add_argument("--gpu-memory", help="its new GPU memory in total, for instance 6Gi")
+    parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
+    parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
     parser.add_argument(
         "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )
     given = parser.parse_args(arguments)
+    request = Resize(
+        pod=given.name,
+        namespace=RUN_NAMESPACE,
+        gpu_memory=given.gpu_memory,
+        gpu_share=given.gpu_share,
+        gpu_share_limit=given.gpu_share_limit,
+    )
     try:
-        sys.stdout.write(asyncio.run(resize_command(given.broker_root, given.name, given.gpu_memory)) + "\n")
+        sys.stdout.write(asyncio.run(resize_command(given.broker_root, request)) + "\n")
     except PlimsollError as error:
         sys.stderr.write(f"plimsoll resize: {error}\n")
         return BAD_INPUT if isinstance(error, InputError) else 1

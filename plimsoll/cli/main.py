@@ -53,9 +53,18 @@ def run() -> None:
 
 
 @app.command()
-def resize(
+def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     pod: Annotated[str, typer.Argument(help="The pod, or, with -n plimsoll-run, a command's name or uid.")],
-    gpu_memory: Annotated[str, typer.Option(help="The new line in total over the container's GPUs: 6Gi.")],
+    gpu_memory: Annotated[
+        str | None, typer.Option(help="The new line in total over the container's GPUs: 6Gi.")
+    ] = None,
+    gpu_share: Annotated[
+        str | None,
+        typer.Option(help="Compute time guaranteed, in percent of one GPU, in total over its GPUs: 40."),
+    ] = None,
+    gpu_share_limit: Annotated[
+        str | None, typer.Option(help="Compute time at most, in percent of each GPU: 80.")
+    ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
     container: Annotated[str | None, typer.Option(help="Needed where several have a GPU.")] = None,
     nats_url: Annotated[str, typer.Option(envvar="PLIMSOLL_NATS_URL")] = "nats://127.0.0.1:4222",
@@ -63,18 +72,30 @@ def resize(
         float, typer.Option(min=0.1, max=3600, help="For placer and broker together.")
     ] = 30.0,
 ) -> None:
-    """Raise or lower a running container's line. Ends with 0 only once the new line holds; 2 if it was refused.
+    """Change a running container's memory line, share or share limit, or several of them together.
 
-    Nothing that runs is killed: below what is held, further growth is refused until it is below. Operators need the
-    right to publish on plimsoll-rpc.v1.placer.resize and to read the stream; tenants should have neither.
+    Ends with 0 only once all that was asked holds; with 2 if it was refused, and then nothing was changed. Nothing
+    that runs is killed: below what is held, further growth is refused until it is below. Operators need the right to
+    publish on plimsoll-rpc.v1.placer.resize and to read the stream; tenants should have neither.
     """
+    asked = {"--gpu-memory": gpu_memory, "--gpu-share": gpu_share, "--gpu-share-limit": gpu_share_limit}
+    given = {option: value for option, value in asked.items() if value is not None}
+    if not given:
+        _fail(f"nothing is to be changed; give at least one of {', '.join(asked)}", REFUSED)
     if namespace == RUN_NAMESPACE:
-        words = [pod, "--gpu-memory", gpu_memory]
+        words = [pod, *(f"{option}={value}" for option, value in given.items())]
         os.execv(sys.executable, [sys.executable, "-m", "placer.local.resize_run", *words])  # noqa: S606 - as above
     from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast
 
     name = ContainerName(container) if container else None
-    request = Resize(pod=pod, namespace=namespace, gpu_memory=gpu_memory, container=name)
+    request = Resize(
+        pod=pod,
+        namespace=namespace,
+        gpu_memory=gpu_memory,
+        gpu_share=gpu_share,
+        gpu_share_limit=gpu_share_limit,
+        container=name,
+    )
     try:
         confirmed = asyncio.run(resizing.resize(request, nats_url, timeout_s))
     except PlimsollError as error:

@@ -1,4 +1,4 @@
-"""`plimsoll resize`: asks the placer over NATS, and waits until the node's broker has confirmed the new line.
+"""`plimsoll resize`: asks the placer over NATS, and waits until the node's broker has confirmed the change.
 
 What always holds: it is said to be done only after `limit.resized` of every GPU of the container was read from the
 stream; whatever else happens, the message says what is known and what to do.
@@ -18,11 +18,12 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from plimsoll.brokerwire import Line
 from plimsoll.errors import InputError, PlimsollError
 from plimsoll.events import Limit, decode_event
 from plimsoll.names import GpuUuid
 from plimsoll.quantity import format_bytes
-from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
 from plimsoll.settings import shown_url
 from plimsoll.subjects import RESIZE, STREAM, limit_subject
 
@@ -39,23 +40,27 @@ class NotConfirmedError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A line that holds now, as its broker announced it."""
+    """A change that holds now, as its broker announced it.
 
+    Attributes:
+        limits: one for each GPU, in the order of `asked.before`.
+    """
+
+    request: Resize
     asked: Resizing
     limits: tuple[Limit, ...]
 
     def lines(self) -> Iterable[str]:
         """For people, a line for each GPU."""
-        for limit in self.limits:
-            assert limit.gpu is not None
-            before = self.asked.before[limit.gpu]
-            held = limit.reason or f"holds {format_bytes(limit.used_bytes)} now"
-            change = f"{format_bytes(before)} -> {format_bytes(limit.line_bytes)}"
-            yield f"{limit.gpu} on {self.asked.node}: line {change}, {held}"
+        for before, limit in zip(self.asked.before, self.limits, strict=True):
+            told = f"{limit.gpu} on {self.asked.node}: {change_shown(self.request, before, limit)}"
+            if self.request.gpu_memory is not None:
+                told += ", " + (limit.reason or f"holds {format_bytes(limit.used_bytes)} now")
+            yield told
 
 
 async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
-    """Ask for a new line, and return once it holds; cancelling leaves open whether it will.
+    """Ask for a change, and return once it holds; cancelling leaves open whether it will.
 
     Args:
         request: what to change.
@@ -75,9 +80,10 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
         try:
             async with asyncio.timeout(timeout_s):
                 asked = await _ask(client, request, timeout_s)
-                return await _confirmed(jetstream, asked, newest, seen)
+                await _until_confirmed(jetstream, request, asked, newest, seen)
+                return Confirmed(request, asked, tuple(seen[line.gpu] for line in asked.after))
         except TimeoutError as error:
-            raise NotConfirmedError(_unconfirmed(asked, seen, timeout_s)) from error
+            raise NotConfirmedError(_unconfirmed(request, asked, seen, timeout_s)) from error
     finally:
         with suppress(nats.errors.Error, OSError, TimeoutError):
             await client.close()
@@ -132,14 +138,15 @@ async def _ask(client: Client, request: Resize, timeout_s: float) -> Resizing:
             raise NotConfirmedError(words)
 
 
-async def _confirmed(
-    jetstream: JetStreamContext, asked: Resizing, newest: int, seen: dict[GpuUuid, Limit]
-) -> Confirmed:
+async def _until_confirmed(
+    jetstream: JetStreamContext, request: Resize, asked: Resizing, newest: int, seen: dict[GpuUuid, Limit]
+) -> None:
     """Wait for the announcements; `seen` holds the latest of each GPU meanwhile.
 
-    Where the same line was asked for before, nothing new is announced, and what was announced then counts.
+    Where the same was asked for before, nothing new is announced, and what was announced then counts, if it is still
+    the last word.
     """
-    changed = asked.before != asked.lines
+    changed = asked.before != asked.after
     config = ConsumerConfig(
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE if changed else DeliverPolicy.ALL,
         opt_start_seq=newest + 1 if changed else None,
@@ -147,12 +154,18 @@ async def _confirmed(
     subject = limit_subject("resized", asked.node)
     events = await jetstream.subscribe(subject, ordered_consumer=True, config=config)
     while True:
-        limit = _limit_in((await events.next_msg(timeout=None)).data)
-        if limit is None or (limit.pod, limit.container) != (asked.pod, asked.container) or limit.gpu is None:
-            continue
-        seen[limit.gpu] = limit
-        if all(gpu in seen and seen[gpu].line_bytes == line for gpu, line in asked.lines.items()):
-            return Confirmed(asked, tuple(seen[gpu] for gpu in asked.lines))
+        message = await events.next_msg(timeout=None)
+        limit = _limit_in(message.data)
+        if limit is not None and (limit.pod, limit.container) == (asked.pod, asked.container) and limit.gpu:
+            seen[limit.gpu] = limit
+        is_last_word = changed or message.metadata.num_pending == 0
+        if is_last_word and all(_holds(request, line, seen) for line in asked.after):
+            return
+
+
+def _holds(request: Resize, line: Line, seen: dict[GpuUuid, Limit]) -> bool:
+    """Whether what was asked is what was announced last; what else changed meanwhile is no concern of ours."""
+    return line.gpu in seen and request.asked_of(seen[line.gpu]) == request.asked_of(line)
 
 
 def _limit_in(message: bytes) -> Limit | None:
@@ -163,14 +176,17 @@ def _limit_in(message: bytes) -> Limit | None:
         return None
 
 
-def _unconfirmed(asked: Resizing | None, seen: dict[GpuUuid, Limit], timeout_s: float) -> str:
+def _unconfirmed(
+    request: Resize, asked: Resizing | None, seen: dict[GpuUuid, Limit], timeout_s: float
+) -> str:
     if asked is None:
         unknown = "it is unknown whether it acted; see its log, and ask again"
         return f"the placer gave no answer in {timeout_s:g} s, {unknown}"
-    if others := [limit for gpu, limit in seen.items() if limit.line_bytes != asked.lines.get(gpu)]:
-        lines = ", ".join(f"{limit.gpu} at {format_bytes(limit.line_bytes)}" for limit in others)
-        return f"another resize came after this one: {lines}; look at the pod, and ask again if need be"
+    others = [line.gpu for line in asked.after if line.gpu in seen and not _holds(request, line, seen)]
+    if others:
+        terms = "; ".join(f"{gpu} has {terms_shown(request, seen[gpu])}" for gpu in others)
+        return f"another resize came after this one: {terms}; look at the pod, and ask again if need be"
     return (
-        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; the old line "
+        f"the placer accepted it, but the broker on {asked.node} did not confirm in {timeout_s:g} s; what was before "
         "holds there until it does: look after the broker and the monitor of that node"
     )

@@ -15,7 +15,7 @@ POLICY = Path(__file__).parents[2] / "deploy" / "annotations-policy.yaml"
 SHIPPED_WRITER = "system:serviceaccount:plimsoll-system:plimsoll-placer"
 PLACER, TENANT = "plimsoll-placer", "somebody"
 SUBRESOURCES = ("/status", "/ephemeralcontainers", "/resize")
-OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines")
+OURS = ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/lines", "plimsoll.dev/shares")
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -146,7 +146,7 @@ async def test_what_is_not_confirmed_is_not_called_done(
         for name in ("job", "doomed"):
             code, output = await resize(cluster, name, "6Gi", 3)
             assert (code, await line_bytes(cluster, name)) == (1, 4 * GIB), output
-            assert "the broker on alpha did not confirm in 3 s; the old line holds" in output
+            assert "the broker on alpha did not confirm in 3 s; what was before holds" in output
         path = f"/api/v1/namespaces/{namespace}/pods/doomed?gracePeriodSeconds=0"
         await apiserver.must("DELETE", path)
         await cluster.local.brokers[ALPHA].restart()

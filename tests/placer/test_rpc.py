@@ -11,6 +11,7 @@ from nats.aio.client import Client
 
 from placer.core.resize import NotNowError
 from placer.rpc import RpcServer
+from plimsoll.brokerwire import Line
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.errors import InputError
 from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
@@ -22,8 +23,8 @@ DONE = Resizing(
     node=NodeName("n1"),
     pod=PodUid("u"),
     container=ContainerName("main"),
-    before={GpuUuid("GPU-1"): 1},
-    lines={GpuUuid("GPU-1"): 2},
+    before=(Line(gpu=GpuUuid("GPU-1"), line_bytes=1),),
+    after=(Line(gpu=GpuUuid("GPU-1"), line_bytes=2),),
 )
 
 

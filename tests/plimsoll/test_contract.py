@@ -4,18 +4,13 @@ import pytest
 
 from plimsoll.contract import (
     ContainerDemand,
-    Lines,
     PodDemand,
     assigned_gpus,
     decision_of,
-    declared_line,
-    format_lines,
     parse_pod,
-    resized_lines,
 )
 from plimsoll.errors import InputError
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from plimsoll.names import ContainerName, GpuUuid
 from plimsoll.quantity import GIB
 
 Amount = str | int
@@ -161,31 +156,3 @@ def test_a_damaged_decision_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"plimsoll\.dev/decision.* is damaged .*; recreate") as refused:
         decision_of(pod({"decision": text}, main={"gpu": 1}))
     assert len(str(refused.value)) < 500
-
-
-def test_resized_lines_are_read_back_as_they_were_written() -> None:
-    """The same lines are the same text, whatever their order; a pod without the annotation was never resized."""
-    main, a, b = ContainerName("main"), GpuUuid("GPU-A"), GpuUuid("GPU-B")
-    lines: Lines = {main: {b: 2 * GIB, a: 6 * GIB}}
-    text = format_lines(lines)
-    assert text == format_lines({main: {a: 6 * GIB, b: 2 * GIB}})
-    assert resized_lines(pod({"lines": text})) == lines
-    assert resized_lines(pod()) == {}
-
-
-def test_a_resize_counts_for_declared_containers_alone() -> None:
-    """It stands over the declaration; what declares nothing has no line of its own to change."""
-    resized: Lines = {ContainerName("main"): {GpuUuid("A"): 6 * GIB}}
-    declared = only(parse_pod(pod(main={"gpu-memory": "4Gi"})))
-    assert declared_line(declared, GpuUuid("A"), resized) == 6 * GIB
-    assert declared_line(declared, GpuUuid("B"), resized) == 4 * GIB
-    assert declared_line(only(parse_pod(pod(main={"gpu": 1}))), GpuUuid("A"), resized) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"main": {"A": 0}}', '{"main": {"A": "6Gi"}}', '{"main": 6}', "[" * 99_999]
-)
-def test_damaged_lines_are_refused(text: str) -> None:
-    """A line that is no whole number of bytes above 0 is never taken for one."""
-    with pytest.raises(InputError, match=r"plimsoll\.dev/lines.* is damaged .*; resize the pod again"):
-        resized_lines(pod({"lines": text}))

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from plimsoll import events
+from plimsoll.brokerwire import Line
 from plimsoll.bus import Stream
 from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError, resize
 from plimsoll.embedded import EmbeddedServer
@@ -34,8 +35,8 @@ PATIENT_S = 60.0
 
 def resizing(before_gib: int = 4) -> Resizing:
     """Accepted: 3 GiB on each of two GPUs."""
-    before = {A: before_gib * GIB, B: before_gib * GIB}
-    return Resizing(node=N1, pod=POD, container=MAIN, before=before, lines={A: 3 * GIB, B: 3 * GIB})
+    before, after = (tuple(Line(gpu=gpu, line_bytes=gib * GIB) for gpu in (A, B)) for gib in (before_gib, 3))
+    return Resizing(node=N1, pod=POD, container=MAIN, before=before, after=after)
 
 
 def limit(gpu: GpuUuid, gib: int, pod: PodUid = POD, reason: str = "") -> Limit:
@@ -97,9 +98,9 @@ async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: E
 @pytest.mark.parametrize(
     ("answer", "then", "said"),
     [
-        (resizing(), (), "the broker on n.1 did not confirm in 1 s; the old line holds"),
+        (resizing(), (), "the broker on n.1 did not confirm in 1 s; what was before holds"),
         (resizing(), (limit(A, 3),), "the broker on n.1 did not confirm"),
-        (resizing(), (limit(A, 3), limit(B, 9)), "another resize came after this one: GPU-B at 9Gi"),
+        (resizing(), (limit(A, 3), limit(B, 9)), "another resize came after this one: GPU-B has line 9Gi"),
         (Failed(message="not now"), (), "not now"),
     ],
 )

@@ -4,16 +4,14 @@ from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.contract import (
     ContainerDemand,
     Decision,
-    Lines,
     assigned_gpus,
     decision_of,
-    declared_line,
     parse_pod,
-    resized_lines,
 )
 from plimsoll.errors import InputError
 from plimsoll.kube.models import Pod
 from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.resized import Resized, resized_of
 
 
 def registration(pod: Pod) -> Register | None:
@@ -26,7 +24,7 @@ def registration(pod: Pod) -> Register | None:
     if not assigned:
         return None
     demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    decision, resized = decision_of(pod), resized_lines(pod)
+    decision, resized = decision_of(pod), resized_of(pod)
     return Register(
         pod=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
@@ -42,7 +40,7 @@ def _container(
     gpus: tuple[GpuUuid, ...],
     demands: dict[ContainerName, ContainerDemand],
     decision: Decision | None,
-    resized: Lines,
+    resized: Resized,
 ) -> ContainerLines:
     field = f"metadata.annotations[gpus.plimsoll.dev/{name}]"
     demand = demands.get(name)
@@ -53,30 +51,26 @@ def _container(
         )
     return ContainerLines(
         name=name,
-        lines=tuple(
-            Line(
-                gpu=gpu,
-                line_bytes=_line(demand, gpu, decision, resized),
-                share_pct=_share(demand),
-                limit_pct=demand.limit_pct,
-            )
-            for gpu in gpus
-        ),
+        lines=tuple(_line(resized.of(demand, gpu), gpu, decision) for gpu in gpus),
         whole=demand.whole,
         best_effort=demand.best_effort,
     )
 
 
-def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None, resized: Lines) -> int:
+def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> Line:
+    return Line(
+        gpu=gpu,
+        line_bytes=_line_bytes(demand, gpu, decision),
+        share_pct=100 if demand.whole else demand.share_pct,
+        limit_pct=demand.limit_pct,
+    )
+
+
+def _line_bytes(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> int:
     """What a resize gave, or the declaration; where nothing is declared, what the placer found free.
 
     Without the placer's word, nothing: a line is never guessed.
     """
-    declared = declared_line(demand, gpu, resized)
-    if declared is not None:
-        return declared
+    if demand.memory_bytes is not None:
+        return demand.memory_bytes
     return 0 if decision is None else decision.lines.get(demand.container, {}).get(gpu, 0)
-
-
-def _share(demand: ContainerDemand) -> int:
-    return 100 if demand.whole else demand.share_pct

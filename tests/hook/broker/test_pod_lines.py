@@ -50,6 +50,19 @@ def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> No
     assert [line.line_bytes for line in asks.containers[0].lines] == [6 * GIB, 4 * GIB]
 
 
+def test_a_resized_share_stands_over_declaration_and_limit() -> None:
+    """On each of the container's GPUs, its line as declared; other containers of the pod are not touched."""
+    asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
+    for name, terms in (("main", (40, 80)), ("other", (30, 50))):
+        shares = json.dumps({name: {"share_pct": 40, "limit_pct": 80}})
+        asks = registration(bound(asked, gpus="A,B", gpu_share_limit="50", shares=shares))
+        assert asks is not None
+        lines = asks.containers[0].lines
+        assert [(line.line_bytes, line.share_pct, line.limit_pct) for line in lines] == [
+            (4 * GIB, *terms)
+        ] * 2
+
+
 def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
     """Its line comes with the decision; without one it is nothing, never a guess."""
     for decision, line_bytes in ((decided(A=5 * GIB), 5 * GIB), (decided(B=5 * GIB), 0)):
@@ -79,6 +92,7 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
         ({}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
         ({"gpu": 1}, {"gpus": "A", "decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
         ({"gpu": 1}, {"gpus": "A", "lines": '{"main": {"A": 0}}'}, r"annotations\[plimsoll.dev/lines\]"),
+        ({"gpu": 1}, {"gpus": "A", "shares": '{"main": 40}'}, r"annotations\[plimsoll.dev/shares\]"),
     ],
 )
 def test_a_contradictory_answer_is_refused_by_field(

@@ -9,13 +9,15 @@ from hypothesis import given
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies.headroom import HEADROOM
-from placer.core.resize import check_room, line_change
+from placer.core.resize import change_of
+from placer.core.resize_room import check_room
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.errors import InputError
 from plimsoll.events import NodeState, Report, decode_report, encode
 from plimsoll.names import PodUid
 from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task
 
 CARD = 24 * GIB
@@ -83,9 +85,11 @@ def test_a_resize_follows_the_same_rules() -> None:
         assert isinstance(place(ledger, seen, pod, declared("main", 12)), Plan)
     booked = ledger.booking(PodUid("p0"))
     assert booked is not None
-    check_room(line_change(booked, None, "24Gi"), "24Gi", ledger, seen)
+    asked = Resize(pod="p0", gpu_memory="24Gi")
+    check_room(change_of(booked, asked), asked, ledger, seen)
+    asked = Resize(pod="p0", gpu_memory="25Gi")
     with pytest.raises(InputError, match=f"give at most {CARD} bytes"):
-        check_room(line_change(booked, None, "25Gi"), "25Gi", ledger, node(3.0))
+        check_room(change_of(booked, asked), asked, ledger, node(3.0))
 
 
 @given(

@@ -5,17 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.ledger import Booking, Ledger, grant_of
-from placer.core.resize import LineChange, NotNowError, check_room, line_change
+from placer.core.resize import Change, NotNowError, change_of
+from placer.core.resize_room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.errors import InputError
 from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize
 from tests.placer.core.worlds import best_effort, declared, gpu, state, task, whole
 
 N1 = NodeName("n1")
-MAIN = ContainerName("main")
 
 
 def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",)) -> Booking:
@@ -31,28 +32,42 @@ def view(*used_gib: float, pod: str = "p") -> NodeView:
     return node_view(state("n1", *gpus))
 
 
-def refusal(change: LineChange, size: str, ledger: Ledger, seen: NodeView | None) -> InputError:
+def memory(size: str, container: str | None = None) -> Resize:
+    """A new line is asked."""
+    return Resize(pod="p", gpu_memory=size, container=ContainerName(container) if container else None)
+
+
+def sizes(change: Change) -> list[dict[str, int]]:
+    """The container's lines before and after, bytes by GPU."""
+    return [{line.gpu: line.line_bytes for line in lines} for lines in (change.before, change.after)]
+
+
+def check(mine: Booking, asked: Resize, ledger: Ledger, seen: NodeView | None) -> None:
+    """Judge what the pod asks."""
+    check_room(change_of(mine, asked), asked, ledger, seen)
+
+
+def refusal(mine: Booking, asked: Resize, ledger: Ledger, seen: NodeView | None) -> InputError:
     """Why there is no room."""
     with pytest.raises(InputError) as refused:
-        check_room(change, size, ledger, seen)
+        check(mine, asked, ledger, seen)
     return refused.value
 
 
 def test_a_total_is_split_evenly_and_only_the_named_container_changes() -> None:
     """6Gi over two GPUs are 3Gi on each; the pod's other container keeps its lines."""
     both = booking("p", declared("main", 2), declared("side", 1), gpus=("A", "B"))
-    change = line_change(both, MAIN, "6Gi")
-    assert change.before == {"A": 2 * GIB, "B": 2 * GIB}
-    assert change.after == {"A": 3 * GIB, "B": 3 * GIB}
+    change = change_of(both, memory("6Gi", "main"))
+    assert sizes(change) == [{"A": 2 * GIB, "B": 2 * GIB}, {"A": 3 * GIB, "B": 3 * GIB}]
     assert [g.line_bytes for g in change.new.grants if g.container == "side"] == [GIB, GIB]
     assert all(g.memory_bytes == g.line_bytes for g in change.new.grants)
 
 
 def test_the_only_container_with_a_gpu_needs_no_name() -> None:
     """Where there are several, the message lists them."""
-    assert line_change(booking("p", declared("only", 2)), None, "3Gi").container == "only"
+    assert change_of(booking("p", declared("only", 2)), memory("3Gi")).container == "only"
     with pytest.raises(InputError, match="container: None is not given; name one of main, side"):
-        line_change(booking("p", declared("main", 2), declared("side", 1)), None, "3Gi")
+        change_of(booking("p", declared("main", 2), declared("side", 1)), memory("3Gi"))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +86,14 @@ def test_what_cannot_be_resized_is_refused_by_name(
 ) -> None:
     """Field, value and remedy, whatever else is wrong."""
     with pytest.raises(InputError) as refused:
-        line_change(booking("p", demand), ContainerName(container) if container else None, size)
+        change_of(booking("p", demand), memory(size, container))
     assert said in str(refused.value)
 
 
 def test_a_size_that_does_not_divide_by_the_gpus_is_refused() -> None:
     """The same rule as in the pod itself."""
     with pytest.raises(InputError, match="does not divide evenly by 2 GPUs; give a multiple of 2"):
-        line_change(booking("p", declared("main", 2), gpus=("A", "B")), None, "3")
+        change_of(booking("p", declared("main", 2), gpus=("A", "B")), memory("3"))
 
 
 def test_a_raise_must_fit_what_promises_leave_free() -> None:
@@ -87,9 +102,9 @@ def test_a_raise_must_fit_what_promises_leave_free() -> None:
     mine = booking("p", declared("main", 4))
     ledger.book(mine)
     ledger.book(booking("neighbour", declared("main", 10)))
-    check_room(line_change(mine, None, "14Gi"), "14Gi", ledger, view(0))
+    check(mine, memory("14Gi"), ledger, view(0))
     size = str(14 * GIB + 1)
-    refused = refusal(line_change(mine, None, size), size, ledger, view(0))
+    refused = refusal(mine, memory(size), ledger, view(0))
     assert f"give at most {14 * GIB} bytes in total" in refused.remedy
 
 
@@ -99,8 +114,8 @@ def test_every_gpu_must_have_the_room() -> None:
     mine = booking("p", declared("main", 4), gpus=("A", "B"))
     ledger.book(mine)
     ledger.book(booking("neighbour", declared("main", 10), gpus=("B",)))
-    check_room(line_change(mine, None, "28Gi"), "28Gi", ledger, view(0, 0))
-    refused = refusal(line_change(mine, None, "30Gi"), "30Gi", ledger, view(0, 0))
+    check(mine, memory("28Gi"), ledger, view(0, 0))
+    refused = refusal(mine, memory("30Gi"), ledger, view(0, 0))
     assert "free on B" in refused.problem
     assert f"give at most {28 * GIB} bytes in total" in refused.remedy
 
@@ -112,7 +127,7 @@ def test_lowering_is_allowed_whatever_is_measured_or_promised() -> None:
     ledger.restore(mine)
     ledger.restore(booking("neighbour", declared("main", 20)))
     for seen in (view(19), None):
-        check_room(line_change(mine, None, "1Gi"), "1Gi", ledger, seen)
+        check(mine, memory("1Gi"), ledger, seen)
 
 
 def test_a_raise_without_a_report_waits_for_one() -> None:
@@ -122,13 +137,13 @@ def test_a_raise_without_a_report_waits_for_one() -> None:
     ledger.book(mine)
     for seen in (None, view()):
         with pytest.raises(NotNowError, match="no report shows A on n1"):
-            check_room(line_change(mine, None, "5Gi"), "5Gi", ledger, seen)
+            check(mine, memory("5Gi"), ledger, seen)
 
 
 def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
     """Until it is settled, the larger of both lines counts."""
     mine = booking("p", declared("main", 4))
-    raised, lowered = line_change(mine, None, "5Gi"), line_change(mine, None, "3Gi")
+    raised, lowered = change_of(mine, memory("5Gi")), change_of(mine, memory("3Gi"))
     assert (raised.larger, lowered.larger) == (raised.new, lowered.old)
 
 
@@ -149,16 +164,15 @@ def test_an_allowed_raise_never_overfills_and_the_named_most_is_the_most(
     ledger.restore(mine)
     ledger.restore(booking("neighbour", declared("main", neighbour)))
     seen = view(used)
-    change = line_change(mine, MAIN, f"{asked}Gi")
     try:
-        check_room(change, f"{asked}Gi", ledger, seen)
+        check(mine, memory(f"{asked}Gi", "main"), ledger, seen)
     except InputError as error:
         assert asked > line
         most = int(error.remedy.split()[3])
         assert line * GIB <= most < asked * GIB
-        check_room(line_change(mine, MAIN, str(most)), str(most), ledger, seen)
+        check(mine, memory(str(most), "main"), ledger, seen)
         with pytest.raises(InputError):
-            check_room(line_change(mine, MAIN, str(most + 1)), str(most + 1), ledger, seen)
+            check(mine, memory(str(most + 1), "main"), ledger, seen)
     else:
-        ledger.restore(change.new)
+        ledger.restore(change_of(mine, memory(f"{asked}Gi", "main")).new)
         assert asked <= line or room_on(N1, seen.gpus[0], ledger).free_bytes >= 0

@@ -12,6 +12,7 @@ from plimsoll.errors import InputError
 from plimsoll.kube.models import Node, Pod
 from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll.resized import Resized
 
 N1 = NodeName("n1")
 
@@ -196,10 +197,10 @@ def test_what_the_watch_tells_of_before_a_resize_does_not_undo_it() -> None:
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(pod("a", on="n1"))
-    cluster.assume_lines(resized("a", 6), {ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}})
+    cluster.assume_resize(resized("a", 6), Resized({ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}}))
     cluster.confirm(pod("a", on="n1"))
     assert line_gib(ledger) == 6
-    cluster.settle_lines(resized("a", 6), written=True)
+    cluster.settle_resize(resized("a", 6), written=True)
     cluster.confirm(pod("a", on="n1"))
     assert line_gib(ledger) == 6
     cluster.confirm(with_line("a", 6))
@@ -212,13 +213,13 @@ def test_a_resize_that_was_not_written_leaves_the_watch_the_last_word() -> None:
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(pod("a", on="n1"))
-    lines = {ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}}
-    cluster.assume_lines(resized("a", 6), lines)
-    cluster.settle_lines(resized("a", 6), written=False)
+    lines = Resized({ContainerName("main"): {GpuUuid("GPU-1"): 6 * GIB}})
+    cluster.assume_resize(resized("a", 6), lines)
+    cluster.settle_resize(resized("a", 6), written=False)
     assert line_gib(ledger) == 6
     cluster.confirm(pod("a", on="n1"))
     assert line_gib(ledger) == 4
-    cluster.assume_lines(resized("a", 6), lines)
+    cluster.assume_resize(resized("a", 6), lines)
     cluster.release(PodUid("a"))
-    cluster.settle_lines(resized("a", 6), written=True)
+    cluster.settle_resize(resized("a", 6), written=True)
     assert ledger.booking(PodUid("a")) is None

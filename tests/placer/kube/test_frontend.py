@@ -124,9 +124,10 @@ async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on
 async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the admission policy too, nobody brings a greater line or a GPU of its own choice along."""
+    """Without the admission policy too, nobody brings a greater line or share, or a GPU of its own choice, along."""
     forged = {
         "lines": ("plimsoll.dev/lines", '{"main":{"GPU-n1-0":99000000000}}'),
+        "shares": ("plimsoll.dev/shares", '{"main":{"share_pct":90,"limit_pct":100}}'),
         "gpus": ("gpus.plimsoll.dev/other", "GPU-n1-0"),
         "decision": ("plimsoll.dev/decision", "{}"),
     }

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from placer.core.resize import NotNowError
+from plimsoll.brokerwire import Line
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.errors import InputError
-from plimsoll.names import PodUid
+from plimsoll.names import GpuUuid, PodUid
 from plimsoll.quantity import GIB
 from plimsoll.rpc import Resize, Resizing
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
@@ -54,7 +55,8 @@ async def test_a_new_line_is_written_and_counts(
         await placed(world, "neighbour", "10Gi")
         answer = await resize(world, "p", "14Gi")
         assert (answer.node, answer.container) == ("n1", "main")
-        assert (answer.before, answer.lines) == ({GPU: 4 * GIB}, {GPU: 14 * GIB})
+        [before], [after] = answer.before, answer.after
+        assert (before.gpu, before.line_bytes, after.line_bytes) == (GPU, 4 * GIB, 14 * GIB)
         assert await written(world, "p") == {"main": {GPU: 14 * GIB}}
         with pytest.raises(InputError, match=f"give at most {14 * GIB} bytes in total"):
             await resize(world, "p", "15Gi")
@@ -196,7 +198,7 @@ async def test_a_pod_deleted_meanwhile_is_told_and_its_namesake_left_alone(
         ("plain", {"cpu": "1"}, "was given no GPU by Plimsoll"),
         ("whole", {"plimsoll.dev/gpu": "1"}, "has whole GPUs"),
         ("loose", {"plimsoll.dev/gpu-share": "10"}, "is best-effort"),
-        ("same", {MEMORY: "6Gi"}, "is the line that it has already"),
+        ("same", {MEMORY: "6Gi"}, "is what it has already"),
     ],
 )
 async def test_pods_that_cannot_be_resized_are_refused_by_name(
@@ -234,7 +236,7 @@ async def test_the_same_size_again_is_answered_as_done_before(
         await placed(world, "p", "4Gi")
         await resize(world, "p", "6Gi")
         again = await resize(world, "p", "6Gi")
-        assert again.before == again.lines == {GPU: 6 * GIB}
+        assert again.before == again.after == (Line(gpu=GpuUuid(GPU), line_bytes=6 * GIB),)
         assert patches.patched.count(path) == 1
 
 

@@ -50,11 +50,12 @@ async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
         uid = await placed(front_end, "p", "2Gi")
         await placed(front_end, "neighbour", "10Gi")
         answer = await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
-        assert (answer.before, answer.lines) == ({gpu_of("n1"): 2 * GIB}, {gpu_of("n1"): 13 * GIB})
+        [before], [after] = answer.before, answer.after
+        assert (before.gpu, before.line_bytes, after.line_bytes) == (gpu_of("n1"), 2 * GIB, 13 * GIB)
         assert (await line_gib(here, uid), counted_gib(here, uid)) == (13, 13)
         with pytest.raises(InputError, match="gpu-memory: '14Gi' does not fit"):
             await front_end.resize(Resize(pod="p", gpu_memory="14Gi"))
-        with pytest.raises(InputError, match="is the line that it has already"):
+        with pytest.raises(InputError, match="is what it has already"):
             await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
         await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
         assert (await line_gib(here, uid), counted_gib(here, uid)) == (1, 1)

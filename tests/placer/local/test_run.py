@@ -203,7 +203,7 @@ async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> Non
     await process.stdout.readline()
     code, output, errors = await machine.resize("trainer", "--gpu-memory", "6Gi")
     assert (code, errors, await machine.lines()) == (0, "", [6 * GIB])
-    assert "line 6Gi, holds" in output
+    assert "line 2Gi -> 6Gi, holds" in output
     code, _, errors = await machine.resize("trainer", "--gpu-memory", "30Gi")
     assert (code, await machine.lines()) == (2, [6 * GIB])
     assert "gpu-memory: '30Gi' does not fit" in errors

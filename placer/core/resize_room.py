@@ -1,0 +1,71 @@
+"""Whether promises leave room for a change of what a running container may have.
+
+What always holds: only what is asked and raised is judged; every raise is judged against everybody's promises, so
+after one that is allowed no GPU's shares pass 100 and no promise passes its memory.
+"""
+
+from placer.core.ledger import Grant, Ledger
+from placer.core.resize import MEMORY, SHARE, Change, NotNowError, grants_of
+from placer.core.room import room_on
+from placer.core.view import NodeView
+from plimsoll.errors import InputError
+from plimsoll.quantity import format_bytes
+from plimsoll.rpc import Resize
+
+
+def check_room(change: Change, request: Resize, ledger: Ledger, view: NodeView | None) -> None:
+    """Refuse a raise that promises leave no room for.
+
+    Args:
+        change: its `counted` is what the ledger has now.
+        request: as asked, for the messages.
+        ledger: everybody's bookings.
+        view: the node as last reported; None if it never was. Shares are judged without.
+
+    Raises:
+        InputError: a GPU lacks the room; the message names the most that fits.
+        NotNowError: the node's report is missing, or lacks the GPU.
+    """
+    counted = {grant.gpu: grant for grant in grants_of(change.counted, change.container)}
+    pairs = [(counted[new.gpu], new) for new in grants_of(change.new, change.container)]
+    if request.gpu_memory is not None:
+        for old, new in pairs:
+            if new.line_bytes > old.line_bytes:
+                _check_memory(change, old, new, request.gpu_memory, ledger, view)
+    if request.gpu_share is not None and any(new.share_pct > old.share_pct for old, new in pairs):
+        _check_share(change, pairs, request.gpu_share, ledger)
+
+
+def _check_memory(
+    change: Change, old: Grant, new: Grant, asked: str, ledger: Ledger, view: NodeView | None
+) -> None:
+    seen = next((one for one in view.gpus if one.uuid == new.gpu), None) if view is not None else None
+    if seen is None:
+        raise NotNowError(
+            f"no report shows {new.gpu} on {change.new.node}; look after its monitor, and ask again"
+        )
+    measured = seen.measured_bytes.get(change.new.pod, 0)
+    counted = max(ledger.expected_bytes(change.counted, new.gpu), measured)
+    expected = ledger.expected_bytes(change.new, new.gpu)
+    free_bytes = room_on(change.new.node, seen, ledger).promisable_bytes
+    # A pod that is promised more than the card has would wait for itself.
+    if max(expected, measured) - counted <= free_bytes and expected <= max(seen.usable_bytes, counted):
+        return
+    others = expected - new.line_bytes  # of the pod's other containers there
+    fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
+    most = max(fitting, old.line_bytes)
+    problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {new.gpu}"
+    remedy = f"give at most {most * len(change.after)} bytes in total, or make room there"
+    raise InputError(MEMORY, asked, problem, remedy)
+
+
+def _check_share(change: Change, pairs: list[tuple[Grant, Grant]], asked: str, ledger: Ledger) -> None:
+    mine = change.new.pod, change.container
+    promised = {new.gpu: ledger.promised_share_pct(change.new.node, new.gpu, but=mine) for _, new in pairs}
+    fullest = max(promised, key=lambda gpu: promised[gpu])
+    old, new = pairs[0]  # the same on each of its GPUs
+    most = max(100 - promised[fullest], old.share_pct)
+    if new.share_pct > most:
+        problem = f"does not fit: {promised[fullest]} % of {fullest} are promised to others"
+        remedy = f"give at most {most * len(pairs)} in total, or make room there"
+        raise InputError(SHARE, asked, problem, remedy)
