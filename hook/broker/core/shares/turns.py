@@ -32,11 +32,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A container was registered, or its terms changed; its GPUs never do."""
+    """A container was registered, or its terms changed; its GPUs never do.
+
+    Attributes:
+        word: what its gate file says, where a broker before this one wrote it: its processes may be at work, and the
+            count of changes goes on from here. 0 for a new file, and with changed terms.
+    """
 
     container: ContainerKey
     terms: Terms
     now_ns: int
+    word: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,176 @@
+"""Who shares GPUs: containers, their processes, and the GPUs themselves."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.shares.accounts import Account, Credit, Ledger
+from hook.broker.core.shares.meters import Meter
+from hook.broker.core.shares.quota import Quota
+from hook.broker.core.shares.turns import Terms
+from plimsoll.names import GpuUuid
+
+
+class Phase(Enum):
+    """Where a container stands with the tokens of its GPUs."""
+
+    IDLE = auto()
+    """Without; it may wait for them."""
+
+    HOLDING = auto()
+    """It has them all."""
+
+    DRAINING = auto()
+    """They were taken from it, but its work is not done."""
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One process, as it last reported.
+
+    Attributes:
+        wants: a launch of it waits.
+        unfinished: it has work that is not done.
+        is_idle: it said so of the gate as it is now.
+        was_busy: it had work when its slot was last read.
+    """
+
+    wants: bool = False
+    unfinished: bool = False
+    is_idle: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Gpu:
+    """One GPU and its token.
+
+    Attributes:
+        holder: who has the token, or has not ended its work.
+        ended_ns: when the last holder's work ended, as it says itself; 0 where it did not.
+    """
+
+    uuid: GpuUuid
+    quota: Quota
+    ledger: Ledger = field(default_factory=Ledger)
+    clients: "list[Client]" = field(default_factory=list)
+    holder: "Client | None" = None
+    ended_ns: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Tally:
+    """Sums since a container joined, for metrics; nanoseconds."""
+
+    waited_ns: int = 0
+    drain_ns: int = 0
+    overrun_ns: int = 0
+    waits: int = 0
+    grants: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Client:
+    """One container that shares its GPUs.
+
+    Attributes:
+        accounts: one on each of its GPUs, in their order.
+        credit: None where its limit is 100.
+        word: what its gate says.
+        is_open: it holds, and is not metered.
+        granted_ns: when it came to hold.
+        looked_ns: when it was last seen whether it uses what it holds.
+        looked_used_ns: what it had used then.
+        crowded_ns: when others last wanted its GPUs while it held them.
+        revoked_ns: when its tokens were taken from it.
+        polled_ns: when its processes' slots were last read since.
+        pending: whose work is not known to be done since.
+        was_open: it was not metered until then, so its slots say nothing.
+        wanted_ns: since when it waits; 0 for not.
+        idled_ns: since when it wants nothing and holds nothing.
+        has_returned: it idled before it came to wait; it was not sent to wait by another's turn.
+        span_ns: since when it has always wanted or held; 0 for not.
+        span_used_ns: what it had used then.
+        span_held_ns: how long it has held since.
+    """
+
+    key: ContainerKey
+    terms: Terms
+    gpus: tuple[Gpu, ...]
+    accounts: tuple[Account, ...]
+    meter: Meter
+    credit: Credit | None
+    word: int
+    is_adopted: bool = False
+    phase: Phase = Phase.IDLE
+    members: dict[ProcessKey, Member] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    is_open: bool = False
+    granted_ns: int = 0
+    looked_ns: int = 0
+    looked_used_ns: int = 0
+    crowded_ns: int = 0
+    revoked_ns: int = 0
+    polled_ns: int = 0
+    pending: set[ProcessKey] = field(default_factory=set)
+    was_open: bool = False
+    wanted_ns: int = 0
+    idled_ns: int = 0
+    has_returned: bool = True
+    span_ns: int = 0
+    span_used_ns: int = 0
+    span_held_ns: int = 0
+    gap_from_ns: int = 0
+    gap_busy: dict[ProcessKey, int] = field(default_factory=dict)
+    window: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    due_ns: int | None = None
+
+    @property
+    def wants(self) -> bool:
+        """Whether launches of it wait."""
+        return any(member.wants for member in self.members.values())
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it could be given tokens now, if its limit allows it."""
+        return self.phase is Phase.IDLE and self.wants
+
+    @property
+    def may_run(self) -> bool:
+        """Whether its limit allows it."""
+        return self.credit is None or not self.credit.is_spent
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether nobody shares its GPUs."""
+        return all(len(gpu.clients) == 1 for gpu in self.gpus)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody waits for one of its GPUs, or will when it has drained."""
+        return any(other is not self and other.is_wanting for gpu in self.gpus for other in gpu.clients)
+
+    @property
+    def is_wanting(self) -> bool:
+        """Whether it waits, or will when it has drained."""
+        return self.phase is not Phase.HOLDING and self.wants
+
+    @property
+    def quota_ns(self) -> float:
+        """How long its turn is."""
+        return max(gpu.quota.quota_ns for gpu in self.gpus)
+
+    def lag_ns(self, gpu: Gpu) -> float:
+        """How far it is behind its due there."""
+        return self.accounts[self.gpus.index(gpu)].lag_ns
+
+    @property
+    def urgency_ns(self) -> float:
+        """How far it is behind its due where somebody else is; on several GPUs, where it is least so."""
+        lags = [a.lag_ns for a in self.accounts if len(a.ledger.accounts) > 1]
+        return min(lags, default=0.0)
+
+    def update_demand(self) -> None:
+        """Tell its accounts whether it has work."""
+        is_demanding = self.phase is not Phase.IDLE or self.wants
+        for account in self.accounts:
+            account.set_demand(is_demanding=is_demanding)

@@ -1,0 +1,102 @@
+"""When a container must be looked at again, if nothing happens before."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hook.broker.core.shares.clients import Client, Gpu, Phase
+from hook.broker.core.shares.settings import MS, S, ShareSettings
+from hook.broker.core.shares.yielding import HOLD_NS
+
+LOOK_NS: Final = 100 * MS
+"""Between two looks at what a metered container uses whose GPUs nobody else wants."""
+
+POLL_NS: Final = 1 * MS
+"""From the loss of a token to the first look whether a silent process is idle; then twice as long, and so on. Long
+enough that a launch which passed the gate just before shows in its slot."""
+
+HUSH_NS: Final = 200 * MS
+"""For so long a container that was not metered is waited for before its first word: its slots say nothing, and a
+program without a context never will."""
+
+STEP_NS: Final = 1 * MS
+"""Never look sooner for a moment that is only estimated."""
+
+
+def due_ns(client: Client, settings: ShareSettings, now_ns: int) -> int | None:
+    """The next moment at which time alone changes something for this container; None for never."""
+    if client.phase is Phase.HOLDING:
+        moments = _holding(client, settings, now_ns)
+    elif client.phase is Phase.DRAINING:
+        moments = _draining(client, settings)
+    else:
+        moments = _waiting(client, settings, now_ns)
+    return min((max(round(moment), now_ns + 1) for moment in moments), default=None)
+
+
+def poll_ns(client: Client) -> float:
+    """When the slots of its silent processes should be read next."""
+    return client.polled_ns + max(POLL_NS, client.polled_ns - client.revoked_ns)
+
+
+def drain_end_ns(client: Client, settings: ShareSettings) -> float:
+    """When others go on although its work is not known to be done."""
+    grace_ns = settings.grace_ms * MS
+    if client.was_open and not client.pending:
+        return client.revoked_ns + min(grace_ns, HUSH_NS)
+    return client.revoked_ns + grace_ns
+
+
+def span_end_ns(client: Client, settings: ShareSettings) -> float:
+    """When it is to be seen whether it got its request."""
+    return client.span_ns + settings.unmet_s * S
+
+
+def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[float]:
+    if client.is_open:
+        return
+    if client.credit is not None:
+        yield now_ns + max(client.credit.lasts_ns(), 0)
+    yield client.looked_ns + max(LOOK_NS, client.quota_ns)
+    if client.is_crowded:
+        yield from (
+            _hand_over_ns(client, other, gpu, now_ns)
+            for gpu in client.gpus
+            for other in gpu.clients
+            if other.is_waiting and other.may_run
+        )
+    elif client.credit is None:
+        yield client.crowded_ns + settings.relax_s * S
+    if client.span_ns:
+        yield span_end_ns(client, settings)
+
+
+def _hand_over_ns(holder: Client, waiter: Client, gpu: Gpu, now_ns: int) -> float:
+    """When this waiter may take the token, if both go on as now."""
+    account = holder.accounts[holder.gpus.index(gpu)]
+    ahead_ns = account.lag_ns - waiter.lag_ns(gpu)
+    if waiter.has_returned and waiter.lag_ns(gpu) > 0:
+        below_ns = now_ns + max(account.lag_ns, 0.0) / max(1 - account.part, STEP_NS / S) + 1
+        soonest = max(holder.granted_ns + HOLD_NS, below_ns)
+    else:
+        soonest = holder.granted_ns + max(HOLD_NS, holder.quota_ns)
+    if soonest <= now_ns:
+        soonest = now_ns + STEP_NS
+    if ahead_ns <= 0:
+        return soonest
+    closing = 1 - account.part + waiter.accounts[waiter.gpus.index(gpu)].part
+    return max(soonest, now_ns + max(STEP_NS, ahead_ns / max(closing, STEP_NS / S)))
+
+
+def _draining(client: Client, settings: ShareSettings) -> Iterator[float]:
+    yield drain_end_ns(client, settings)
+    if client.pending and not client.was_open:
+        yield poll_ns(client)
+
+
+def _waiting(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[float]:
+    if not client.wants:
+        return
+    if client.credit is not None and client.credit.is_spent:
+        yield now_ns + client.credit.recovers_ns(settings.quota_least_ms * MS)
+    if client.span_ns:
+        yield span_end_ns(client, settings)

@@ -1,0 +1,110 @@
+"""How long a container used its GPUs, from what its processes say of themselves.
+
+A process says how long all its ended stretches of work were, and since when one is under way. The one under way is
+taken to go on until it is told otherwise; then what was taken too much is given back. So the sum is right in the end,
+and nearly right at every moment.
+
+Slots are written by the programs themselves. What they say is believed only as far as it can be: a container never
+used more than the time that passed, and ended stretches never become shorter.
+"""
+
+from dataclasses import dataclass, field
+
+from hook.broker.core.facts import ProcessKey
+from hook.broker.core.shares.turns import Use
+
+
+@dataclass(eq=False, slots=True)
+class Stretches:
+    """What one process said.
+
+    Attributes:
+        busy_ns: its ended stretches.
+        since_ns: when the one under way began; 0 for none.
+        taken_ns: what was taken to be its use, stretch under way included.
+        frozen_since_ns: the stretch that began then is not believed to go on; 0 for none.
+    """
+
+    busy_ns: int = 0
+    since_ns: int = 0
+    taken_ns: int = 0
+    frozen_since_ns: int = 0
+
+    def read(self, use: Use) -> None:
+        """It says this now."""
+        self.busy_ns = max(self.busy_ns, use.busy_ns)
+        self.since_ns = use.busy_since_ns
+
+    def total_ns(self, now_ns: int) -> int:
+        """What it used since it began."""
+        if not self.since_ns:
+            return self.busy_ns
+        if self.since_ns == self.frozen_since_ns:
+            return max(self.busy_ns, self.taken_ns)
+        return self.busy_ns + max(0, now_ns - self.since_ns)
+
+
+@dataclass(eq=False, slots=True)
+class Meter:
+    """What one container's processes used together.
+
+    Attributes:
+        used_ns: since it joined.
+    """
+
+    used_ns: int = 0
+    _mark_ns: int = 0
+    _used_at_mark_ns: int = 0
+    _stretches: dict[ProcessKey, Stretches] = field(default_factory=dict)
+
+    def mark(self, now_ns: int) -> None:
+        """All that was used up to now is known."""
+        self._mark_ns = now_ns
+        self._used_at_mark_ns = self.used_ns
+
+    def read(self, process: ProcessKey, use: Use) -> None:
+        """A process said this; `settle` takes it into account."""
+        self._stretches.setdefault(process, Stretches()).read(use)
+
+    def begin(self, process: ProcessKey, use: Use, now_ns: int) -> None:
+        """A process is known from now on; what it used before is somebody else's business."""
+        stretches = Stretches()
+        stretches.read(use)
+        stretches.taken_ns = stretches.total_ns(now_ns)
+        self._stretches[process] = stretches
+
+    def is_busy(self, process: ProcessKey) -> bool:
+        """Whether a stretch of it is under way, as it last said."""
+        return self._stretches[process].since_ns != 0
+
+    def is_frozen(self, process: ProcessKey) -> bool:
+        """Whether what it has under way is unknown."""
+        stretches = self._stretches[process]
+        return stretches.since_ns != 0 and stretches.since_ns == stretches.frozen_since_ns
+
+    def freeze(self, process: ProcessKey) -> None:
+        """Its stretch under way is not believed to go on any more; what it says of it in the end counts."""
+        self._stretches[process].frozen_since_ns = self._stretches[process].since_ns
+
+    def forget(self, process: ProcessKey) -> None:
+        """It is dead: what it used remains."""
+        self._stretches.pop(process, None)
+
+    def settle(self, now_ns: int) -> int:
+        """What was used since this was last asked; below 0 where too much was taken."""
+        before_ns = self.used_ns
+        for stretches in self._stretches.values():
+            total_ns = stretches.total_ns(now_ns)
+            self.used_ns += total_ns - stretches.taken_ns
+            stretches.taken_ns = total_ns
+        self.used_ns = min(self.used_ns, self._used_at_mark_ns + now_ns - self._mark_ns)
+        return self.used_ns - before_ns
+
+    def first_since_ns(self, process: ProcessKey, busy_ns: int) -> int:
+        """When its stretch under way began, if none ended since it had used `busy_ns`; else 0."""
+        stretches = self._stretches[process]
+        return stretches.since_ns if stretches.busy_ns == busy_ns else 0
+
+    def busy_ns(self, process: ProcessKey) -> int:
+        """Its ended stretches."""
+        return self._stretches[process].busy_ns
