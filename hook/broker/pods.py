@@ -2,17 +2,19 @@
 
 What always holds: a pod that cannot be understood is named in the log and has no directories, so its programs fail
 closed, and the others go on; what `plimsoll run` registered is left alone; a pod that vanished while nobody
-watched is found missing from the next list.
+watched is found missing from the next list; a pod that was refused is asked for again whenever another one changed.
+The last matters for a list, which is in no order of time: a pod may stand in it before the one that made room for it.
 """
 
 import asyncio
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from hook.broker.core.pod_lines import registration
 from hook.broker.engine import Engine, NotCarriedOutError
-from plimsoll.brokerwire import RUN_NAMESPACE, Register, Unregister
+from plimsoll.brokerwire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.errors import InputError
 from plimsoll.kube.client import connect, kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
@@ -42,46 +44,85 @@ async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str) -> None:
         reflector = Reflector(transport, "/api/v1/pods", Pod, changes.put_nowait, query)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run(), name="watch pods")
-            group.create_task(_Follower(engine).follow(changes), name="lay out pods")
+            group.create_task(Follower(engine).follow(changes), name="lay out pods")
 
 
-class _Follower:
+class Registry(Protocol):
+    """What a follower needs of the engine."""
+
+    async def take(self, event: Register | Unregister) -> None:
+        """Carry a request out, or raise `InputError` or `NotCarriedOutError`."""
+
+    async def describe(self) -> Description:
+        """What is registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    pod: Pod
+    problem: str
+
+
+class Follower:
     """Takes changes one by one, so that a pod's end never overtakes its beginning."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Registry) -> None:
         self._engine = engine
         self._present: dict[PodUid, Register] = {}
+        self._refused: dict[PodUid, _Refused] = {}
+        self._taken = 0
 
-    async def follow(self, changes: asyncio.Queue[Change[Pod]]) -> None:
+    async def follow(self, changes: asyncio.Queue[Change[Pod]]) -> NoReturn:
+        """Take changes until cancelled."""
         while True:
-            match await changes.get():
-                case Added(pod) | Modified(pod) if pod.status.phase not in TERMINAL_PHASES:
-                    await self._appear(pod)
-                case Added(pod) | Modified(pod) | Deleted(pod):
-                    await self._vanish(PodUid(pod.metadata.uid))
-                case Synced():
-                    await self._forget_absent()
+            before = self._taken
+            await self._change(await changes.get())
+            while self._refused and self._taken != before:
+                before = self._taken
+                for refused in list(self._refused.values()):
+                    await self._appear(refused.pod)
+
+    async def _change(self, change: Change[Pod]) -> None:
+        match change:
+            case Added(pod) | Modified(pod) if pod.status.phase not in TERMINAL_PHASES:
+                await self._appear(pod)
+            case Added(pod) | Modified(pod) | Deleted(pod):
+                await self._vanish(PodUid(pod.metadata.uid))
+            case Synced():
+                await self._forget_absent()
 
     async def _appear(self, pod: Pod) -> None:
+        uid = PodUid(pod.metadata.uid)
         try:
             asked = registration(pod)
-            if asked is not None and self._present.get(asked.pod) != asked:
+            if asked is not None and self._present.get(uid) != asked:
                 await self._take(asked)
-                self._present[asked.pod] = asked
+                self._present[uid] = asked
         except InputError as error:
-            where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            _log.error(
-                "pod_has_no_lines", pod=where, problem=str(error), effect="its programs cannot use a GPU"
-            )
+            self._refuse(pod, str(error))
+        else:
+            self._refused.pop(uid, None)
+
+    def _refuse(self, pod: Pod, problem: str) -> None:
+        uid = PodUid(pod.metadata.uid)
+        known = self._refused.get(uid)
+        self._refused[uid] = _Refused(pod, problem)
+        if known is not None and known.problem == problem:
+            return
+        stands = "what it had before stands" if uid in self._present else "its programs cannot use a GPU"
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        _log.error("pod_has_no_lines", pod=where, problem=problem, effect=stands)
 
     async def _vanish(self, pod: PodUid) -> None:
-        if self._present.pop(pod, None) is not None:
+        refused, present = self._refused.pop(pod, None), self._present.pop(pod, None)
+        if refused is not None or present is not None:  # an earlier broker may have taken what is refused now
             await self._take(Unregister(pod=pod))
 
     async def _forget_absent(self) -> None:
         """Let go of pods of an earlier broker's time that are not in the list."""
         for use in (await self._engine.describe()).containers:
-            if use.namespace != RUN_NAMESPACE and use.pod not in self._present:
+            is_listed = use.pod in self._present or use.pod in self._refused
+            if use.namespace != RUN_NAMESPACE and not is_listed:
                 await self._take(Unregister(pod=use.pod))
 
     async def _take(self, request: Register | Unregister) -> None:
@@ -97,4 +138,5 @@ class _Follower:
                 _log.error("pod_not_laid_out", pod=request.pod, problem=str(error), again_in_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
             else:
+                self._taken += 1
                 return

@@ -1,0 +1,147 @@
+"""Pods that a broker refuses are asked for again when others change: a list is in no order of time.
+
+The engine is played by a register that keeps shares within 100 and nothing else: what matters here is when it is
+asked; the real one is joined in tests/e2e.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from hook.broker.pods import Follower
+from plimsoll.brokerwire import ContainerUse, Description, Register, Unregister
+from plimsoll.errors import InputError
+from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+from tests.hook.broker.conftest import until
+
+
+class Shares:
+    """Registers pods whose shares fit together."""
+
+    def __init__(self, *known: Register) -> None:
+        self.registered = {request.pod: request for request in known}
+        self.asked_count = 0
+
+    async def take(self, event: Register | Unregister) -> None:
+        """Refuse what brings the sum past 100."""
+        self.asked_count += 1
+        if isinstance(event, Unregister):
+            self.registered.pop(event.pod, None)
+            return
+        after = {**self.registered, event.pod: event}
+        if sum(map(share, after.values())) > 100:
+            raise InputError("share_pct", share(event), "is too much", "give less")
+        self.registered = after
+
+    async def describe(self) -> Description:
+        """All that is registered."""
+        uses = [
+            ContainerUse(
+                pod=one.pod, namespace="ns", pod_name=one.name, container=one.containers[0], processes=()
+            )
+            for one in self.registered.values()
+        ]
+        return Description(containers=tuple(uses))
+
+    def shares(self) -> dict[str, int]:
+        """By pod."""
+        return {pod: share(request) for pod, request in self.registered.items()}
+
+
+def share(request: Register) -> int:
+    """The pod's on its only GPU."""
+    return request.containers[0].lines[0].share_pct
+
+
+def pod(uid: str, share_pct: int, phase: str = "Running") -> Pod:
+    """A pod bound to the only GPU, with this share by a resize."""
+    limits: dict[str, str | int | float] = {"plimsoll.dev/gpu-memory": "1Gi"}
+    shares = json.dumps({"main": {"share_pct": share_pct, "limit_pct": 100}})
+    annotations = {"gpus.plimsoll.dev/main": "GPU-1", "plimsoll.dev/shares": shares}
+    container = Container(name="main", resources=ResourceRequirements(limits=limits))
+    metadata = ObjectMeta(name=uid, namespace="ns", uid=uid, annotations=annotations)
+    spec = PodSpec(containers=[container], nodeName="n")
+    return Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase))
+
+
+@asynccontextmanager
+async def following(shares: Shares) -> AsyncIterator[asyncio.Queue[Change[Pod]]]:
+    """A follower at work."""
+    changes: asyncio.Queue[Change[Pod]] = asyncio.Queue()
+    task = asyncio.create_task(Follower(shares).follow(changes))
+    try:
+        yield changes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def settled(shares: Shares, expected: dict[str, int]) -> None:
+    """Wait until exactly this is registered."""
+
+    async def holds() -> bool:
+        return shares.shares() == expected
+
+    await until(holds, f"{expected}")
+
+
+async def known(*pods: tuple[str, int]) -> Shares:
+    """What an earlier broker registered."""
+    shares = Shares()
+    async with following(shares) as changes:
+        for uid, share_pct in pods:
+            changes.put_nowait(Added(pod(uid, share_pct)))
+        await settled(shares, dict(pods))
+    return Shares(*shares.registered.values())
+
+
+async def test_a_list_that_names_who_took_room_before_who_gave_it_is_taken_in_whole() -> None:
+    """A share was lowered and another raised while no broker was there; the raised one is listed first."""
+    shares = await known(("lowered", 60), ("raised", 40))
+    async with following(shares) as changes:
+        for listed in (pod("raised", 70), pod("lowered", 30)):
+            changes.put_nowait(Added(listed))
+        changes.put_nowait(Synced())
+        await settled(shares, {"lowered": 30, "raised": 70})
+
+
+async def test_a_pod_waits_for_those_that_ended_while_no_broker_was_there() -> None:
+    """They are found missing from the list only at its end; one that is listed as ended likewise."""
+    ended: Change[Pod] = Added(pod("gone", 60, phase="Succeeded"))
+    for absent in ((), (ended,)):
+        shares = await known(("gone", 60))
+        async with following(shares) as changes:
+            for change in (Added(pod("new", 60)), *absent, Synced()):
+                changes.put_nowait(change)
+            await settled(shares, {"new": 60})
+
+
+async def test_one_that_stays_refused_leaves_the_others_alone_and_goes_with_its_pod() -> None:
+    """It is asked for once more for each change, not for ever; deleted, it is forgotten."""
+    shares = Shares()
+    async with following(shares) as changes:
+        changes.put_nowait(Added(pod("first", 80)))
+        changes.put_nowait(Added(pod("large", 30)))
+        changes.put_nowait(Modified(pod("first", 75), pod("first", 80)))
+        await settled(shares, {"first": 75})
+        changes.put_nowait(Added(pod("small", 5)))
+        await settled(shares, {"first": 75, "small": 5})
+        assert shares.asked_count <= 7
+        changes.put_nowait(Deleted(pod("large", 30)))
+        changes.put_nowait(Deleted(pod("first", 75)))
+        await settled(shares, {"small": 5})
+
+
+async def test_a_pod_that_is_there_keeps_what_it_had_though_its_change_is_refused() -> None:
+    """It is not taken for one that is gone; when it goes, it is unregistered all the same."""
+    shares = await known(("changed", 30), ("neighbour", 60))
+    async with following(shares) as changes:
+        for change in (Added(pod("changed", 50)), Added(pod("neighbour", 60)), Synced()):
+            changes.put_nowait(change)
+        changes.put_nowait(Added(pod("new", 10)))
+        await settled(shares, {"changed": 30, "neighbour": 60, "new": 10})
+        changes.put_nowait(Deleted(pod("changed", 50)))
+        await settled(shares, {"neighbour": 60, "new": 10})
