@@ -133,7 +133,9 @@ def _draw(name: str, plot: str) -> None:
 
 
 def _is_wanted(name: str, prefixes: Sequence[str]) -> bool:
-    return not prefixes or any(name.startswith(prefix) for prefix in prefixes)
+    return not prefixes or any(
+        name.startswith(prefix) or prefix.startswith(f"{name}/") for prefix in prefixes
+    )
 
 
 def largest(rows: Sequence[Json], prefix: str, what: str) -> float | None:

@@ -1,7 +1,8 @@
 """A GPU that several tenants share: a real broker, real hooked programs, an emulated card, and its book read beside.
 
-The book is read by `build/emulator/book watch` every 50 ms. Each line says when it was taken, and a share is always
-the difference of two lines over the time between them: nothing is interpolated.
+The book is read by `build/emulator/book watch` every 50 ms, also at the moment at which work begins. Each line says
+when it was taken, and a share is always the difference of two lines over the time between them: nothing is
+interpolated.
 
 On a real GPU nobody keeps such a book. There each tenant's kernels add up on the device how long they stood there,
 with the way from one queued kernel to the next (`hook_share_task.c`). What is missing is the time in which a launch
@@ -32,6 +33,7 @@ from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
 SOURCE: Final = Path(__file__).parent / "hook_share_task.c"
 LINKED: Final = [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"]
 WATCH_MS: Final = 50
+WATCH_NS: Final = WATCH_MS * 1_000_000
 AHEAD_S: Final = 0.3
 """From the order to its beginning: all have read it by then, so that they begin together."""
 ARRIVAL_S: Final = 1.0
@@ -261,13 +263,18 @@ class Place:
             stays = [group.create_task(stay(tenant), name=tenant.name) for tenant in tenants]
             async with asyncio.timeout(PATIENCE_S):
                 await ready.wait()
-            begin.set_result(time.monotonic_ns() + int(AHEAD_S * 1e9))
+            begin.set_result(_when(time.monotonic_ns() + int(AHEAD_S * 1e9)))
             await asyncio.wait(stays)
         told = tuple(
             Told(tenant, answer, _track(answer, book, pid))
             for tenant, (answer, pid) in zip(tenants, (task.result() for task in stays), strict=True)
         )
         return Run(begin.result(), begin.result() + int(seconds * 1e9), told, os.getloadavg()[0])
+
+
+def _when(earliest_ns: int) -> int:
+    """A moment at which the book is read."""
+    return -(-earliest_ns // WATCH_NS) * WATCH_NS
 
 
 def _span(tenant: Tenant, begin_ns: int, seconds: float) -> tuple[int, int]:

@@ -59,14 +59,15 @@ static void print_book(struct book *book) {
     printf("]}\n");
 }
 
-/* Due times stand still, so that the lines do not drift; each says when it was taken. */
+/* At the multiples of `ms` on the book's clock, so that whoever works to the same clock finds a line where
+ * its work begins. Each line says when it was taken. */
 static void watch(struct book *book, int gpu, unsigned long ms) {
-    uint64_t due_ns = book_now_ns();
+    uint64_t step_ns = ms * 1000000, due_ns = book_now_ns() / step_ns * step_ns;
     do {
+        for (due_ns += step_ns; book_now_ns() < due_ns;)
+            timeline_sleep_until(due_ns);
         print_gpu(book, gpu);
         putchar('\n');
-        for (due_ns += ms * 1000000; book_now_ns() < due_ns;)
-            timeline_sleep_until(due_ns);
     } while (fflush(stdout) == 0);
 }
 
