@@ -38,7 +38,7 @@ class UnmetRequests:
 def _told(unmet: Unmet) -> Told:
     used_pct = round(unmet.used_pct, 1)
     text = (
-        f"wanted this GPU throughout {unmet.span_s:g} s, and had it for {used_pct:g} % of that time"
+        f"wanted this GPU throughout {round(unmet.span_s, 1):g} s, and had it for {used_pct:g} % of that time"
         f" instead of the {unmet.request_pct} % it requested"
     )
     return Told(gpu=unmet.gpu, text=text, share_pct=unmet.request_pct, used_pct=used_pct)

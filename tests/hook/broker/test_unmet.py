@@ -10,7 +10,7 @@ from plimsoll.names import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
-UNMET = Unmet(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.0)
+UNMET = Unmet(CONTAINER, GPUS[1], used_pct=21.3456, request_pct=30, span_s=10.012)
 NOW_S = 1_700_000_000.0
 
 

@@ -297,7 +297,7 @@ class Scheduler:
             if 100 * max(used_ns, client.span_held_ns) / span_ns < client.terms.request_pct - UNMET_PCT:
                 worst = max(client.gpus, key=client.lag_ns)
                 pct = 100 * used_ns / span_ns
-                unmet.append(Unmet(client.key, worst.uuid, pct, client.terms.request_pct))
+                unmet.append(Unmet(client.key, worst.uuid, pct, client.terms.request_pct, span_ns / S))
             self._begin_span(client, now_ns)
         return unmet
 
