@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gate.h"
 #include "ledger.h"
 #include "limits.h"
 #include "messages.h"
@@ -124,6 +125,7 @@ static void in_forked_child(void) {
     plimsoll_holdings_reset(&plimsoll.holdings);
     plimsoll_pools_reset();
     plimsoll_captures_reset();
+    plimsoll_shares_in_child();
     plimsoll.graphs_counted = 0;
     memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
     memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
@@ -140,6 +142,33 @@ static void unmap(const struct plimsoll_limits *limits, struct plimsoll_counts *
         munmap(counts, sizeof(*counts));
 }
 
+static bool is_valid_gate(const struct plimsoll_gate *gate) {
+    return gate->magic == PLIMSOLL_GATE_MAGIC && gate->version == PLIMSOLL_VERSION &&
+           gate->size == sizeof(*gate);
+}
+
+static bool has_share(const struct plimsoll_limits *limits) {
+    for (unsigned i = 0; i < limits->gpu_count; i++)
+        if (limits->gpus[i].share_pct > 0 || limits->gpus[i].limit_pct < 100)
+            return true;
+    return false;
+}
+
+/* Who owns its GPUs alone is never held back. Without a gate nobody is, which is said where it matters. */
+static void map_gate(const char *directory, const struct plimsoll_limits *limits) {
+    if (limits->flags & PLIMSOLL_FLAG_WHOLE_GPUS)
+        return;
+    const struct plimsoll_gate *gate = map_file(directory, PLIMSOLL_GATE_NAME, sizeof(*gate), 0);
+    if (gate && is_valid_gate(gate)) {
+        plimsoll_gate_follow(gate);
+        return;
+    }
+    if (gate)
+        munmap((void *)(uintptr_t)gate, sizeof(*gate));
+    if (has_share(limits))
+        plimsoll_fail("no valid gate in %s: the compute share of this container is not enforced", directory);
+}
+
 static bool map_valid(const struct directories *in) {
     struct plimsoll_limits copy;
     const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
@@ -152,6 +181,7 @@ static bool map_valid(const struct directories *in) {
     plimsoll.counts = counts;
     store_identities(&copy);
     store_numbers(&copy);
+    map_gate(in->limits, &copy);
     return true;
 }
 

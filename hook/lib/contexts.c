@@ -7,6 +7,7 @@
 #include "charge.h"
 #include "driver.h"
 #include "attach.h"
+#include "keeper.h"
 #include "ledger.h"
 #include "messages.h"
 #include "room.h"
@@ -24,7 +25,9 @@ static uint64_t context_bytes(int gpu) {
 }
 
 /* The mark in `counts` is what the container's processes see of each other through NVML. */
-static void note_made(int gpu) {
+static void note_made(int gpu, CUcontext context) {
+    plimsoll_meters_add((uintptr_t)context);
+    plimsoll_keeper_need();
     if (gpu < 0)
         return;
     pthread_mutex_lock(&plimsoll.context_lock);
@@ -54,7 +57,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
     int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
-        note_made(gpu);
+        note_made(gpu, *context);
     return result;
 }
 
@@ -113,6 +116,8 @@ static CUresult leave_hook(CUresult result) {
 #define DESTROY_CONTEXT(symbol, context)                                                                     \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
+        if (is_outer)                                                                                        \
+            plimsoll_bursts_forget((uintptr_t)(context));                                                    \
         CUresult result = leave_hook(REAL(symbol)(context));                                                 \
         return is_outer ? after_destroy(result, context) : result;                                           \
     } while (0)
@@ -137,6 +142,8 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
 CUresult cuCtxDetach(CUcontext ctx) {
     struct plimsoll_holding known;
     bool is_outer = plimsoll_depth++ == 0;
+    if (is_outer)
+        plimsoll_bursts_forget((uintptr_t)ctx);
     CUresult result = leave_hook(REAL(cuCtxDetach)(ctx));
     if (result == CUDA_SUCCESS && is_outer &&
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
@@ -206,7 +213,7 @@ static CUresult retain(CUcontext *pctx, CUdevice dev, const char *function) {
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
     if (result == CUDA_SUCCESS && swap_primary(gpu, (uintptr_t)*pctx) == 0)
-        note_made(gpu);
+        note_made(gpu, *pctx);
     else
         leave_primary(gpu);
     return result;
@@ -240,9 +247,18 @@ static CUresult after_release(CUresult result, CUdevice device) {
     return result;
 }
 
+/* Whether a release is the last one is known only when it is too late: what is metered of the context begins
+ * anew where it lives on. */
+static void forget_primary(CUdevice device) {
+    if (plimsoll_is_attached())
+        plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
+}
+
 #define RELEASE_PRIMARY(symbol, device)                                                                      \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
+        if (is_outer)                                                                                        \
+            forget_primary(device);                                                                          \
         CUresult result = leave_hook(REAL(symbol)(device));                                                  \
         return is_outer ? after_release(result, device) : result;                                            \
     } while (0)

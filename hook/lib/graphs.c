@@ -16,6 +16,7 @@
 #include "attach.h"
 #include "charge.h"
 #include "driver.h"
+#include "launching.h"
 #include "pools.h"
 
 /* Nodes of graphs in graphs; deeper ones are not looked at. */
@@ -166,14 +167,19 @@ static void leave_all(const uint64_t needs[PLIMSOLL_MAX_GPUS], int end) {
             plimsoll_graph_pool_leave(gpu);
 }
 
-static CUresult enter_all(const uint64_t needs[PLIMSOLL_MAX_GPUS], const char *function) {
+static CUresult enter_pools(const uint64_t needs[PLIMSOLL_MAX_GPUS], const char *function) {
     for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++)
         if (needs[gpu] > 0 && !plimsoll_graph_pool_enter(gpu, needs[gpu], function)) {
             leave_all(needs, gpu);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-    plimsoll_depth++;
     return CUDA_SUCCESS;
+}
+
+static CUresult enter_all(const uint64_t needs[PLIMSOLL_MAX_GPUS], const char *function) {
+    CUresult refusal = enter_pools(needs, function);
+    plimsoll_depth += refusal == CUDA_SUCCESS;
+    return refusal;
 }
 
 static CUresult leave_hook(const uint64_t needs[PLIMSOLL_MAX_GPUS], CUresult result) {
@@ -198,24 +204,47 @@ static inline bool counts_graphs(void) {
 }
 
 /* Into a stream that captures, a launch is recorded: nothing runs, and nothing is waited for. */
+static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMSOLL_MAX_GPUS]) {
+    return counts_graphs() && may_allocate() && find_needs(exec, needs) && !plimsoll_is_capturing(stream);
+}
+
+/* Memory first: who waits for that holds no turn on the GPU. */
+#define LAUNCH(symbol, stream, ...)                                                                          \
+    do {                                                                                                     \
+        struct plimsoll_launch launch;                                                                       \
+        uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
+        bool is_taking = takes_memory(hGraphExec, stream, needs);                                            \
+        CUresult result = is_taking ? enter_pools(needs, #symbol) : CUDA_SUCCESS;                            \
+        if (result != CUDA_SUCCESS)                                                                          \
+            return result;                                                                                   \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        result = plimsoll_leave_launch(&launch, REAL(symbol)(__VA_ARGS__));                                  \
+        leave_all(needs, is_taking ? (int)plimsoll.gpu_count : 0);                                           \
+        return result;                                                                                       \
+    } while (0)
+
+/* In a function of its own, for the frame that it needs. */
+#define LAUNCHES(symbol, stream)                                                                             \
+    static CUresult held_##symbol(CUgraphExec hGraphExec, CUstream hStream) {                                \
+        LAUNCH(symbol, stream, hGraphExec, hStream);                                                         \
+    }                                                                                                        \
+    CUresult symbol(CUgraphExec hGraphExec, CUstream hStream) {                                              \
+        if (!counts_graphs() && plimsoll_is_gate_open())                                                     \
+            return REAL(symbol)(hGraphExec, hStream);                                                        \
+        return held_##symbol(hGraphExec, hStream);                                                           \
+    }
+
+LAUNCHES(cuGraphLaunch, hStream)
+LAUNCHES(cuGraphLaunch_ptsz, plimsoll_per_thread(hStream))
+
 #define RUN(symbol, stream, ...)                                                                             \
     do {                                                                                                     \
-        if (!counts_graphs())                                                                                \
-            return REAL(symbol)(__VA_ARGS__);                                                                \
         uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
-        if (!may_allocate() || !find_needs(hGraphExec, needs) || plimsoll_is_capturing(stream))              \
+        if (!takes_memory(hGraphExec, stream, needs))                                                        \
             return REAL(symbol)(__VA_ARGS__);                                                                \
         CUresult refusal = enter_all(needs, #symbol);                                                        \
         return refusal ? refusal : leave_hook(needs, REAL(symbol)(__VA_ARGS__));                             \
     } while (0)
-
-CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphLaunch, hStream, hGraphExec, hStream);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-    RUN(cuGraphLaunch_ptsz, plimsoll_per_thread(hStream), hGraphExec, hStream);
-}
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
     RUN(cuGraphUpload, hStream, hGraphExec, hStream);

@@ -261,6 +261,7 @@
     X(cuCtxGetDevice)                                                                                        \
     X(cuCtxPushCurrent_v2)                                                                                   \
     X(cuCtxPopCurrent_v2)                                                                                    \
+    X(cuCtxRecordEvent)                                                                                      \
     X(cuDeviceGetCount)                                                                                      \
     X(cuDeviceGetUuid)                                                                                       \
     X(cuDeviceGetUuid_v2)                                                                                    \
@@ -268,6 +269,10 @@
     X(cuDeviceGetMemPool)                                                                                    \
     X(cuDeviceGetGraphMemAttribute)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuEventCreate)                                                                                         \
+    X(cuEventDestroy_v2)                                                                                     \
+    X(cuEventElapsedTime)                                                                                    \
+    X(cuEventRecord)                                                                                         \
     X(cuGraphChildGraphNodeGetGraph)                                                                         \
     X(cuGraphGetNodes)                                                                                       \
     X(cuGraphMemAllocNodeGetParams)                                                                          \

@@ -1,22 +1,376 @@
+/* The way of a launch past a gate that is not open.
+ *
+ * Shut: it waits. Metered: it waits until little enough is queued, is counted, and an event of ours follows
+ * it, recorded by this very thread: a stream belongs to the program, which may end it at any moment, but not
+ * while one of its threads launches there.
+ */
 #include "launching.h"
 
+#include <errno.h>
+
+#include "bursts.h"
+#include "gate.h"
+#include "keeper.h"
+
+#define SHARES (&plimsoll.shares)
+
+/* Work that no event of ours follows yet is only estimated; this much of it may be. */
+#define UNMARKED_NS 150000
+/* A launch that the driver is slow to take may have begun anywhere within the call; so much of it is halved.
+ */
+#define CALL_NS 2000
+/* Queued launches of this length and more are waited for by looking, as an average says little of them. */
+#define LONG_PARTS 4
+/* The next launch may be queued when so much of a long one is left: so the GPU does not fall idle in between.
+ */
+#define AHEAD_PARTS 8
+#define SHORTEST_NAP_NS 50000
+#define LONGEST_NAP_NS 500000
+
+/* --- what the gate says -----------------------------------------------------------------------------------
+ */
+
+static uint64_t context_of(CUstream stream) {
+    bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    CUcontext context = NULL;
+    if (is_default || !HAS(cuStreamGetCtx) || CALLED(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
+        if (CALLED(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+            return 0;
+    return (uintptr_t)context;
+}
+
+/* Under the lock. From an opening on, what is queued is not known. */
+void plimsoll_gate_note(uint32_t word) {
+    bool was_open = (SHARES->seen_word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
+    if (was_open && (word & PLIMSOLL_GATE_STATES) != PLIMSOLL_GATE_OPEN)
+        SHARES->epoch++;
+    SHARES->seen_word = word;
+}
+
+/* --- an event behind what was launched --------------------------------------------------------------------
+ */
+
+/* Records an event of ours, as a user of the meter: behind the launches that were the stream's tail. */
+static bool record(struct plimsoll_meter *meter, CUstream stream, CUevent *event) {
+    *event = plimsoll_event_take(meter);
+    return *event && CALLED(cuEventRecord)(*event, stream) == CUDA_SUCCESS;
+}
+
+/* Under the lock, which is released meanwhile. */
+static void mark(struct plimsoll_meter *meter, CUstream stream) {
+    CUevent event;
+    uint64_t key = plimsoll_stream_key(stream), life = meter->life;
+    unsigned launches = plimsoll_tail_take(meter, key);
+    meter->users++;
+    meter->launching++;
+    pthread_mutex_unlock(&SHARES->lock);
+    bool is_recorded = record(meter, stream, &event);
+    pthread_mutex_lock(&SHARES->lock);
+    meter->users--;
+    if (meter->life != life)
+        return;
+    meter->launching--;
+    if (is_recorded && meter->mark_count < PLIMSOLL_MARKS) {
+        plimsoll_burst_mark(meter, event, key, launches);
+        return;
+    }
+    plimsoll_spare(meter, event);
+    meter->is_broken = !is_recorded;
+    meter->outstanding -= launches;
+}
+
+/* --- waiting for room -------------------------------------------------------------------------------------
+ */
+
+struct room {
+    bool is_there;
+    CUevent wait_for; /* NULL: nap instead */
+    uint64_t nap_ns;
+};
+
+static uint64_t run_ahead_ns(void) {
+    return (uint64_t)__atomic_load_n(&plimsoll.gate->run_ahead_us, __ATOMIC_RELAXED) * 1000;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* Under the lock. One launch may always be under way; half of what is queued is waited for at once, so that
+ * the thread wakes seldom. */
+static struct room find_room(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    uint64_t most_ns = run_ahead_ns(), due_ns = plimsoll_burst_due_ns(meter);
+    uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+    bool is_full = meter->mark_count > PLIMSOLL_MARKS * 3 / 4;
+    if (meter->outstanding == 0 ||
+        (meter->average_ns > 0 && !is_full && (meter->outstanding + 1) * meter->average_ns <= most_ns) ||
+        (meter->outstanding == 1 && meter->average_ns > 0 && left_ns <= most_ns / AHEAD_PARTS))
+        return (struct room){.is_there = true};
+    if (meter->mark_count > 0 && (is_full || meter->average_ns < most_ns / LONG_PARTS))
+        return (struct room){.wait_for = meter->marks[(meter->mark_count - 1) / 2].event};
+    return (struct room){.nap_ns = clamp(left_ns / 2, SHORTEST_NAP_NS, LONGEST_NAP_NS)};
+}
+
+/* As a user of the meter, with the lock released. */
+static void wait_in_driver(CUevent event) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
+    REAL(cuEventSynchronize)(event);
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
+}
+
+static struct room ask_for_room(struct plimsoll_meter *meter) {
+    pthread_mutex_lock(&SHARES->lock);
+    struct room room = find_room(meter, plimsoll_now_ns());
+    if (!room.is_there)
+        meter->users++;
+    pthread_mutex_unlock(&SHARES->lock);
+    return room;
+}
+
+static void leave_meter(struct plimsoll_meter *meter) {
+    pthread_mutex_lock(&SHARES->lock);
+    meter->users--;
+    pthread_mutex_unlock(&SHARES->lock);
+}
+
+/* True: there is room now. False: it was waited for, and the gate is to be looked at again. */
+static bool wait_for_room(struct plimsoll_meter *meter, uint32_t word) {
+    struct room room = ask_for_room(meter);
+    if (room.is_there)
+        return true;
+    plimsoll_burst_look(meter);
+    leave_meter(meter);
+    room = ask_for_room(meter);
+    if (room.is_there)
+        return true;
+    if (room.wait_for)
+        wait_in_driver(room.wait_for);
+    else
+        plimsoll_gate_sleep(word, room.nap_ns);
+    leave_meter(meter);
+    plimsoll_burst_look(meter);
+    return false;
+}
+
+/* --- the first half of a launch ---------------------------------------------------------------------------
+ */
+
+/* Where the latest event of ours is done and nothing follows it, the burst had ended there. */
+static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    return meter->is_under_way && meter->launching == 0 &&
+           (meter->tail_count == 0 || now_ns > meter->entered_ns + meter->outstanding * meter->average_ns);
+}
+
+/* Under the lock. The burst's first event goes ahead of its first launch; where something unknown may be
+ * queued ahead of it, the burst is not told by it. Released and taken again meanwhile; the launch is counted
+ * as under way, so nobody ends the burst. */
+static void begin_burst(struct plimsoll_meter *meter, CUstream stream) {
+    CUevent event;
+    uint64_t life = meter->life;
+    bool is_known = meter->epoch == SHARES->epoch;
+    meter->epoch = SHARES->epoch;
+    plimsoll_burst_begin(meter, plimsoll_now_ns());
+    if (!is_known) {
+        mark(meter, stream);
+        return;
+    }
+    meter->users++;
+    pthread_mutex_unlock(&SHARES->lock);
+    uint64_t before_ns = plimsoll_now_ns();
+    bool is_recorded = record(meter, stream, &event);
+    uint64_t after_ns = plimsoll_now_ns();
+    pthread_mutex_lock(&SHARES->lock);
+    meter->users--;
+    if (meter->life != life)
+        return;
+    if (!is_recorded) {
+        plimsoll_spare(meter, event);
+        meter->is_broken = true;
+        return;
+    }
+    meter->start = event;
+    meter->start_ns = before_ns + (after_ns - before_ns) / 2;
+}
+
+/* Under the lock. False: the gate's word has changed. A launch that is counted here is seen by the helper
+ * that finds the gate shut later: it does not call the context drained before the other half. */
+static bool count_in(struct plimsoll_launch *launch, struct plimsoll_meter *meter, uint32_t word) {
+    if (plimsoll_gate_word() != word)
+        return false;
+    plimsoll_gate_note(word);
+    if (meter->is_broken)
+        return true;
+    meter->launching++;
+    launch->meter = meter;
+    launch->life = meter->life;
+    launch->is_first = !meter->is_under_way;
+    if (launch->is_first)
+        begin_burst(meter, launch->stream);
+    else if (meter->epoch != SHARES->epoch) {
+        meter->epoch = SHARES->epoch;
+        mark(meter, launch->stream);
+    }
+    return true;
+}
+
+static bool enter_metered(struct plimsoll_launch *launch, uint64_t context, uint32_t word) {
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = plimsoll_meter_of(context);
+    bool is_metered = meter && !meter->is_broken;
+    bool is_idle = is_metered && may_be_idle(meter, plimsoll_now_ns());
+    bool is_beside = is_metered && SHARES->under_way > (meter->is_under_way ? 1u : 0u);
+    pthread_mutex_unlock(&SHARES->lock);
+    if (!is_metered)
+        return true;
+    if (is_idle && is_beside)
+        plimsoll_bursts_look();
+    else if (is_idle)
+        plimsoll_burst_look(meter);
+    if (!wait_for_room(meter, word))
+        return false;
+    pthread_mutex_lock(&SHARES->lock);
+    bool is_in = meter->context == context && count_in(launch, meter, word);
+    pthread_mutex_unlock(&SHARES->lock);
+    return is_in;
+}
+
+/* What this stream was given while the gate was open, or since our last event in it, is followed by one: so
+ * the helper sees when it is done. */
+static void cover(uint64_t context, CUstream stream, uint32_t word) {
+    pthread_mutex_lock(&SHARES->lock);
+    plimsoll_gate_note(word);
+    struct plimsoll_meter *meter = plimsoll_meter_of(context);
+    bool is_known = meter && meter->epoch == SHARES->epoch;
+    if (meter && !meter->is_broken && (!is_known || plimsoll_tail_of(meter, plimsoll_stream_key(stream)))) {
+        meter->epoch = SHARES->epoch;
+        if (!meter->is_under_way)
+            plimsoll_burst_begin(meter, plimsoll_now_ns());
+        mark(meter, stream);
+    }
+    pthread_mutex_unlock(&SHARES->lock);
+}
+
+/* True: this launch may go now. */
+static bool obey(struct plimsoll_launch *launch, uint64_t context) {
+    uint32_t word = plimsoll_gate_word(), state = word & PLIMSOLL_GATE_STATES;
+    if (state == PLIMSOLL_GATE_OPEN || plimsoll_gate_is_lost())
+        return true;
+    if (state == PLIMSOLL_GATE_METERED)
+        return enter_metered(launch, context, word);
+    cover(context, launch->stream, word);
+    return !plimsoll_gate_wait(word);
+}
+
 void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
+    int saved = errno;
     *launch = (struct plimsoll_launch){.stream = stream};
-    plimsoll_depth++;
+    uint64_t context = 0;
+    if (plimsoll_depth++ == 0 && !plimsoll_is_gate_open() && !plimsoll_is_capturing(stream))
+        context = context_of(stream);
+    if (context) {
+        plimsoll_keeper_need();
+        while (!obey(launch, context))
+            ;
+    }
+    launch->entered_ns = plimsoll_now_ns();
+    errno = saved;
+}
+
+/* --- the second half --------------------------------------------------------------------------------------
+ */
+
+/* The work began within the call: neither all of it counts nor nothing. */
+static void refine_begin(struct plimsoll_meter *meter, uint64_t entered_ns, uint64_t left_ns) {
+    uint64_t call_ns = left_ns - entered_ns;
+    if (meter->is_under_way && meter->start)
+        plimsoll_burst_begin_later(meter, entered_ns + (call_ns < CALL_NS ? call_ns : CALL_NS) / 2);
+}
+
+/* Under the lock. Launches that come faster than they are done are followed by an event now and then, others
+ * one by one: the GPU may fall idle behind any of those. */
+static bool is_mark_due(struct plimsoll_meter *meter, const struct plimsoll_launch *launch) {
+    uint64_t key = plimsoll_stream_key(launch->stream);
+    uint64_t gap_ns = launch->entered_ns - meter->entered_ns;
+    bool is_dense = meter->average_ns > 0 && gap_ns < meter->average_ns;
+    struct plimsoll_tail *tail = plimsoll_tail_of(meter, key);
+    if (!tail && meter->tail_count < PLIMSOLL_TAILS) {
+        tail = &meter->tails[meter->tail_count++];
+        *tail = (struct plimsoll_tail){.stream = key};
+    }
+    if (tail)
+        tail->launches++;
+    return !tail || !is_dense || plimsoll_tail_launches(meter) * meter->average_ns >= UNMARKED_NS;
+}
+
+static void count_out(struct plimsoll_launch *launch, CUresult result, uint64_t left_ns) {
+    struct plimsoll_meter *meter = launch->meter;
+    if (meter->life != launch->life)
+        return;
+    if (result != CUDA_SUCCESS) {
+        meter->launching--;
+        plimsoll_burst_settle(meter, left_ns);
+        return;
+    }
+    if (launch->is_first)
+        refine_begin(meter, launch->entered_ns, left_ns);
+    meter->outstanding++;
+    bool is_due = is_mark_due(meter, launch) && meter->mark_count < PLIMSOLL_MARKS;
+    meter->entered_ns = left_ns;
+    if (is_due)
+        mark(meter, launch->stream);
+    if (meter->life == launch->life)
+        meter->launching--;
 }
 
 CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) {
-    (void)launch;
+    if (launch->meter) {
+        int saved = errno;
+        uint64_t left_ns = plimsoll_now_ns();
+        pthread_mutex_lock(&SHARES->lock);
+        count_out(launch, result, left_ns);
+        pthread_mutex_unlock(&SHARES->lock);
+        errno = saved;
+    }
     plimsoll_depth--;
     return result;
 }
 
-void plimsoll_before_sync(CUstream stream) {
-    (void)stream;
+/* --- waiting for what was launched ------------------------------------------------------------------------
+ */
+
+static bool is_metered(void) {
+    return plimsoll_depth == 0 && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0;
 }
 
+void plimsoll_before_sync(CUstream stream) {
+    if (!is_metered() || plimsoll_is_capturing(stream))
+        return;
+    int saved = errno;
+    plimsoll_depth++;
+    uint64_t context = context_of(stream);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = context ? plimsoll_meter_of(context) : NULL;
+    if (meter && meter->is_under_way && !meter->is_broken && meter->mark_count < PLIMSOLL_MARKS &&
+        plimsoll_tail_of(meter, plimsoll_stream_key(stream)))
+        mark(meter, stream);
+    pthread_mutex_unlock(&SHARES->lock);
+    plimsoll_depth--;
+    errno = saved;
+}
+
+/* Of the program's own streams some may be gone; the default ones never are. */
 void plimsoll_before_sync_context(void) {
+    plimsoll_before_sync(NULL);
+    plimsoll_before_sync(CU_STREAM_PER_THREAD);
 }
 
 void plimsoll_after_sync(void) {
+    if (!is_metered())
+        return;
+    int saved = errno;
+    plimsoll_depth++;
+    plimsoll_bursts_look();
+    plimsoll_depth--;
+    errno = saved;
 }

@@ -14,7 +14,9 @@
 struct plimsoll_launch {
     struct plimsoll_meter *meter; /* of the stream's context; NULL where this launch is not metered */
     CUstream stream;
-    uint64_t entered_ns; /* CLOCK_MONOTONIC just before the driver's call; where a burst begins with it */
+    uint64_t life;       /* of that meter */
+    uint64_t entered_ns; /* CLOCK_MONOTONIC just before the driver's call */
+    bool is_first;       /* a burst begins with it */
 };
 
 /* Whether a launch needs nothing: one load. */
@@ -38,6 +40,9 @@ void plimsoll_before_sync_context(void);
 
 /* After such a call, or a query that says all is done: if nothing is unfinished, the burst ended. */
 void plimsoll_after_sync(void);
+
+/* Under plimsoll.shares.lock: takes notice of the gate's word. */
+void plimsoll_gate_note(uint32_t word);
 
 /* Where a hook goes on: to the driver's function while the gate is open, else to what it does itself. */
 static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll_function gated) {

@@ -1,6 +1,7 @@
-/* One connection per message. A socket kept open would be a file descriptor inside somebody else's program:
- * closed by its `closefrom`, reused under its number, inherited by its children. Messages are rare (a start,
- * a context, a refusal), and the broker reads what was queued even after this side has closed.
+/* One connection per message, but for reports of shares (reports.c). A socket kept open would be a file
+ * descriptor inside somebody else's program: closed by its `closefrom`, reused under its number, inherited by
+ * its children. Messages are rare (a start, a context, a refusal), and the broker reads what was queued even
+ * after this side has closed.
  */
 #include "messages.h"
 
@@ -20,7 +21,7 @@
 #define UNKNOWN_LIMIT 8
 
 /* sun_path holds 108 bytes and a container's directory may be deeper: the way through /proc is short. */
-static int connect_to_broker(void) {
+int plimsoll_connect(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int directory = open(plimsoll.limits_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
@@ -36,14 +37,17 @@ static int connect_to_broker(void) {
     return connection;
 }
 
-int plimsoll_ask(struct plimsoll_message *message) {
+bool plimsoll_send_on(int connection, struct plimsoll_message *message) {
     message->magic = PLIMSOLL_MESSAGE_MAGIC;
     message->version = PLIMSOLL_VERSION;
     message->slot = plimsoll.slot;
     message->owner = plimsoll.owner;
-    int connection = connect_to_broker();
-    if (connection >= 0 &&
-        send(connection, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(*message)) {
+    return send(connection, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*message);
+}
+
+int plimsoll_ask(struct plimsoll_message *message) {
+    int connection = plimsoll_connect();
+    if (connection >= 0 && !plimsoll_send_on(connection, message)) {
         close(connection);
         connection = -1;
     }

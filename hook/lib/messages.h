@@ -2,9 +2,15 @@
 #ifndef PLIMSOLL_MESSAGES_H
 #define PLIMSOLL_MESSAGES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "layout.h"
+
+/* A new connection to the broker, -1 for none; and one message over it, in this process's name. They change
+ * errno. */
+int plimsoll_connect(void);
+bool plimsoll_send_on(int connection, struct plimsoll_message *message);
 
 void plimsoll_tell_hello(void);
 void plimsoll_tell_context(unsigned gpu);

@@ -7,6 +7,9 @@ struct plimsoll_state plimsoll = {.gate_word = &always_open,
                                   .resolve_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .attach_lock = PTHREAD_MUTEX_INITIALIZER,
                                   .retry_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .context_lock = PTHREAD_MUTEX_INITIALIZER};
+                                  .context_lock = PTHREAD_MUTEX_INITIALIZER,
+                                  .shares = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                             .report_lock = PTHREAD_MUTEX_INITIALIZER,
+                                             .connection = -1}};
 
 _Thread_local unsigned plimsoll_depth;

@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "layout.h"
 #include "loader.h"
+#include "meters.h"
 #include "pools.h"
 
 /* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
@@ -88,6 +89,7 @@ struct plimsoll_state {
     unsigned gpu_count;                   /* attach_lock */
     bool is_verbose;                      /* attach_lock */
     bool is_fork_watched;                 /* attach_lock */
+    bool is_end_watched;                  /* the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;  /* atomic */
@@ -108,7 +110,9 @@ struct plimsoll_state {
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 
     /* compute shares */
-    const uint32_t *gate_word; /* atomic; never NULL. A word of our own that stays open, or the mapping's */
+    const struct plimsoll_gate *gate; /* the mapping; attach_lock. NULL where no gate holds this container */
+    const uint32_t *gate_word; /* atomic; never NULL: the mapping's, else a word of our own that stays open */
+    struct plimsoll_shares shares;     /* its own locks */
     struct plimsoll_captures captures; /* atomic */
 
     /* messages */

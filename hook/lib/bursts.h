@@ -1,0 +1,39 @@
+/* Bursts: how long this process keeps its GPUs busy, told by events behind its launches. */
+#ifndef PLIMSOLL_BURSTS_H
+#define PLIMSOLL_BURSTS_H
+
+#include "state.h"
+
+uint64_t plimsoll_now_ns(void);
+
+/* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
+
+/* A context has work from `begun_ns` on; a stretch of the process's begins with the first such context. */
+void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns);
+
+/* Corrects the beginning of a burst that is under way, to a later moment. */
+void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns);
+
+/* Ends the burst if nothing of the context is unfinished any more. What no event follows counts as done when
+ * it should be, by the average. */
+void plimsoll_burst_settle(struct plimsoll_meter *meter, uint64_t now_ns);
+
+/* Ends it in any case, now. */
+void plimsoll_burst_abandon(struct plimsoll_meter *meter);
+
+/* Remembers that an event of ours, just recorded, follows so many launches. */
+void plimsoll_burst_mark(struct plimsoll_meter *meter, CUevent event, uint64_t stream, unsigned launches);
+
+/* When all that is outstanding should be done, by the average. */
+uint64_t plimsoll_burst_due_ns(const struct plimsoll_meter *meter);
+
+/* --- with the lock released ------------------------------------------------------------------------------
+ */
+
+/* Asks the driver which of the context's marks are done, and settles. */
+void plimsoll_burst_look(struct plimsoll_meter *meter);
+
+/* The same for all contexts. Returns whether anything is still unfinished. */
+bool plimsoll_bursts_look(void);
+
+#endif

@@ -1,0 +1,27 @@
+/* The container's gate: one word that the broker writes, and who waits for it. */
+#ifndef PLIMSOLL_GATE_H
+#define PLIMSOLL_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Follows this mapping's word from now on. Called once, before this process is attached. */
+struct plimsoll_gate;
+void plimsoll_gate_follow(const struct plimsoll_gate *gate);
+
+uint32_t plimsoll_gate_word(void);
+
+/* Sleeps until the word is no longer `seen`, at most so long. False when the time was over. */
+bool plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
+
+/* Waits while the gate is shut under this word and the broker lives; tells the broker that a launch waits.
+ * False in the child of a fork that a signal's handler made meanwhile. */
+bool plimsoll_gate_wait(uint32_t word);
+
+/* Whether there is no broker any more: the gate then counts as open. */
+bool plimsoll_gate_is_lost(void);
+
+/* For the helper, once in a while: whether a lost broker, or another, is back. */
+void plimsoll_gate_seek(uint32_t word);
+
+#endif

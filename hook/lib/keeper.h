@@ -1,0 +1,8 @@
+/* The keeper: this library's one thread, which looks when no thread of the program does. */
+#ifndef PLIMSOLL_KEEPER_H
+#define PLIMSOLL_KEEPER_H
+
+/* Starts it where this process has none. One load when it has, or when no gate holds this container. */
+void plimsoll_keeper_need(void);
+
+#endif
