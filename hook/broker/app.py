@@ -25,7 +25,9 @@ from hook.broker.core.pressure import Pressure
 from hook.broker.core.turns import Record
 from hook.broker.core.wait_policies import wait_policy
 from hook.broker.core.waits import Overcommit
-from hook.broker.engine import Disk, Engine, NotCarriedOutError
+from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.file_work import Disk
+from hook.broker.gates import check_machine
 from hook.broker.journal_file import JournalFile
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
@@ -56,6 +58,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """
     if settings.kubeconfig and not settings.node:
         raise InputError("PLIMSOLL_BROKER_NODE", "", "is not set", "name the node whose pods to watch")
+    settings.shares()
+    check_machine()
     loop = asyncio.get_running_loop()
     files_thread = ThreadPoolExecutor(1, "files")
     try:
@@ -82,7 +86,8 @@ async def _serve(
         async with asyncio.TaskGroup() as group:
             start_task = partial(_start_task, group)
             disk = Disk(SharedFiles(root), journal_file, ContextsFile(root))
-            engine = Engine(node, disk, files_thread, start_task, settings.connections_max)
+            shares = settings.shares()
+            engine = Engine(node, disk, files_thread, start_task, settings.connections_max, shares)
             with contextlib.closing(engine):
                 await _start(engine)
                 async with _metrics(engine, settings, files_thread):

@@ -8,51 +8,41 @@ death: the next start decides the rest of it again.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 
-import msgspec
 import structlog
 
-from hook.broker.contexts_file import ContextsFile
-from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.facts import ProcessKey
 from hook.broker.core.node import Node
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import ShareSettings
+from hook.broker.core.shares.turns import Unmet
 from hook.broker.core.turns import (
     Append,
-    ClearSlots,
     Died,
     Event,
     Heard,
-    HeldRead,
     HungUp,
     Instruction,
     LayOut,
     ReadHeld,
-    ReadWords,
     RemovePod,
     Reply,
     Report,
     Rewrite,
-    SaveContexts,
-    SaveRecord,
-    SetLimits,
-    Survey,
-    Surveyed,
-    VacateSlots,
-    Watch,
-    WordsRead,
+    Unheld,
 )
+from hook.broker.file_work import Disk, FileWork, Outcome
+from hook.broker.gates import Pace
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
-from hook.broker.journal_file import JournalFile
-from hook.broker.processes import find_known, find_owners, has_let_go
-from hook.broker.shared_files import SharedFiles, write_whole
+from hook.broker.shared_files import SharedFiles
+from hook.broker.shares import Shares
 from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
-from plimsoll.names import GpuUuid
-from plimsoll.processes import DeathWatch, open_process
+from plimsoll.processes import DeathWatch
 
 RECORD_MODE: Final = 0o600
 
@@ -67,29 +57,6 @@ class NotCarriedOutError(PlimsollError):
     """The machine would not have it (disk full, no descriptors left); the same request may be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """Everything that the broker keeps below its root directory."""
-
-    shared: SharedFiles
-    journal: JournalFile
-    contexts: ContextsFile
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What a turn's file work brought: deaths to watch for, answers to take in, and what failed.
-
-    Attributes:
-        looks: by GPU; each is read when its turn comes, after what the ones before it decided was written.
-    """
-
-    watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
-    answers: list[Surveyed | WordsRead] = field(default_factory=list)
-    looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
-    failures: list[OSError] = field(default_factory=list)
-
-
 class Engine:
     """The broker at work. Everything but the file work runs on the loop's thread."""
 
@@ -100,11 +67,11 @@ class Engine:
         files_thread: Executor,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         connections_max: int,
+        share_settings: ShareSettings = ShareSettings(),  # noqa: B008 - it cannot be changed
     ) -> None:
         self._node = node
         self._files = disk.shared
         self._journal_file = disk.journal
-        self._contexts_file = disk.contexts
         self._files_thread = files_thread
         self._start_task = start_task
         self._turn = asyncio.Lock()
@@ -112,14 +79,22 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
-        # Containers whose lines could not be brought up to date; what is read of them proves nothing until they are.
-        self._stale: set[ContainerKey] = set()
-        self._hooks = HookSockets(start_task, self._in_files_thread, node.gpus, self._hear, connections_max)
+        pace = Pace(share_settings.run_ahead_us, share_settings.idle_us)
+        self._file_work = FileWork(node, disk, pace)
+        self._shares = Shares(partial(Scheduler, share_settings), disk.shared.counts_path, self._tell)
+        self._hooks = HookSockets(
+            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._shares
+        )
 
     @property
     def node(self) -> Node:
         """What the broker knows; to be read only."""
         return self._node
+
+    @property
+    def shares(self) -> Shares:
+        """Who holds the GPUs; for the loop's thread only."""
+        return self._shares
 
     @property
     def files(self) -> SharedFiles:
@@ -132,6 +107,7 @@ class Engine:
         Raises:
             NotCarriedOutError: a directory could not be laid out.
         """
+        self._start_task(self._shares.beat(), "beat of the gates")
         async with self._turn:
             await self._carry_out(self._node.start(time.time()))
 
@@ -156,7 +132,7 @@ class Engine:
 
     async def describe(self) -> Description:
         """What is registered and held at this moment."""
-        return self._node.describe(await self._in_files_thread(self._all_slots))
+        return self._node.describe(await self._in_files_thread(self._file_work.all_slots))
 
     def announcements_after(self, seq: int) -> list[Announcement]:
         """Journaled and not yet acknowledged, past `seq`."""
@@ -169,16 +145,20 @@ class Engine:
     def close(self) -> None:
         """Watch nobody any more; tasks and threads are their owner's to end."""
         self._watcher.close()
+        self._shares.close()
         self._journal_file.close()
 
     async def _in_files_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
-    async def _hear(self, event: Heard | HungUp) -> None:
+    async def _hear(self, event: Heard | HungUp | Unmet | Unheld) -> None:
         try:
             await self.take(event)
         except NotCarriedOutError as error:
             _log.error("not_carried_out", problem=str(error))
+
+    def _tell(self, event: Unmet | Unheld) -> None:
+        self._start_task(self._hear(event), "announce")
 
     def _on_death(self, key: ProcessKey) -> None:
         self._start_task(self._bury(key), f"death of {key.pid}")
@@ -212,7 +192,7 @@ class Engine:
         """Carry instructions out, and all that follows from what they read; returns what failed."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
-        outcome = await self._in_files_thread(partial(self._work_on_files, instructions))
+        outcome = await self._in_files_thread(partial(self._file_work.carry_out, instructions))
         self._show(instructions)
         for key, file in outcome.watches:
             self._watcher.watch(key, file)
@@ -226,7 +206,7 @@ class Engine:
 
     async def _look(self, look: ReadHeld) -> list[OSError]:
         try:
-            held = await self._in_files_thread(partial(self._held, look))
+            held = await self._in_files_thread(partial(self._file_work.held, look))
         except OSError as error:
             return [error]
         return await self._settle(self._node.handle(held, time.time())) if held else []
@@ -237,19 +217,14 @@ class Engine:
             self._grown.set()
             self._grown = asyncio.Event()
 
-    async def _work_on_sockets(self, instruction: Instruction, outcome: _Outcome) -> None:
+    async def _work_on_sockets(self, instruction: Instruction, outcome: Outcome) -> None:
         match instruction:
-            case LayOut(container) if not self._hooks.listens_for(container):
-                directory = self._files.limits_dir(container)
-                try:
-                    listener = await self._in_files_thread(partial(bind_hook_socket, directory))
-                except OSError as error:
-                    outcome.failures.append(error)
-                else:
-                    self._hooks.listen(container, listener)
+            case LayOut():
+                await self._open(instruction, outcome)
             case RemovePod():
                 for container in instruction.containers:
                     self._hooks.close(container)
+                    self._shares.leave(container)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)
@@ -258,109 +233,18 @@ class Engine:
             case Append(Announcement() as line):
                 _log.info(line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq)
 
-    def _work_on_files(self, instructions: Sequence[Instruction]) -> _Outcome:
-        outcome = _Outcome()
-        for instruction in instructions:
-            try:
-                self._work_on_file(instruction, outcome)
-            except OSError as error:  # the others still have their turn
-                outcome.failures.append(error)
-                if isinstance(instruction, LayOut | SetLimits):
-                    self._stale.add(instruction.container)
-        return outcome
-
-    def _work_on_file(self, instruction: Instruction, outcome: _Outcome) -> None:
-        match instruction:
-            case LayOut() | SetLimits() | SaveRecord() | ClearSlots() | VacateSlots() | RemovePod():
-                self._write(instruction)
-            case Survey():
-                outcome.answers += self._surveyed(instruction)
-            case ReadWords(measured, containers):
-                outcome.answers.append(WordsRead(measured, self._slots_of(containers)))
-            case ReadHeld(gpu):
-                outcome.looks[gpu] = instruction
-            case SaveContexts(context_bytes):
-                self._contexts_file.write(context_bytes)
-            case Append(line):
-                self._journal_file.append([line])
-            case Rewrite(lines):
-                self._journal_file.replace(lines)
-            case Watch(key):
-                outcome.watches.append((key, open_process(key.pid, key.start_ticks)))
-            case Reply() | Report():
-                pass
-            case _:
-                assert_never(instruction)
-
-    def _write(
-        self, instruction: LayOut | SetLimits | SaveRecord | ClearSlots | VacateSlots | RemovePod
-    ) -> None:
-        """What changes the directories of pods and containers."""
-        match instruction:
-            case LayOut(container, lines, numbers):
-                self._files.lay_out(container, lines, numbers, clear_counts=instruction.clear_counts)
-                self._stale.discard(container)
-            case SetLimits(container, lines, numbers):
-                self._files.set_limits(container, lines, numbers)
-                self._stale.discard(container)
-            case SaveRecord(record):
-                content = msgspec.json.encode(record)
-                write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
-            case ClearSlots(container, owner):
-                given_back_bytes = self._files.clear_slots(container, owner)
-                _log.info(
-                    "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
-                )
-            case VacateSlots():
-                self._vacate(instruction)
-            case RemovePod():
-                self._stale.difference_update(instruction.containers)
-                self._files.remove(instruction.pod, instruction.containers)
-            case _:
-                assert_never(instruction)
-
-    def _vacate(self, instruction: VacateSlots) -> None:
-        """Clear what a process left behind by an exec.
-
-        It may become a program under the library at any moment, which takes its process's slot over. That program
-        maps `counts` first and then looks for the mark, here the mark comes first and then the look at its maps: so
-        either it is seen, or it sees the mark and takes another slot. At worst (it came in between, or the broker
-        died there) what it left stays counted until the process ends.
-        """
-        container, process = instruction.container, instruction.process
-        path = self._files.counts_path(container)
-        if not has_let_go(process.key, path):
+    async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
+        """Schedule a container, and listen to it."""
+        container = laid_out.container
+        gate = outcome.gates.pop(container, None)
+        if gate is not None:
+            self._shares.join(container, laid_out.lines, gate)
+        if self._hooks.listens_for(container):
             return
-        self._files.mark_vacating(container, process.owner, is_vacating=True)
-        if has_let_go(process.key, path):
-            self._write(ClearSlots(container, process.owner))
+        directory = self._files.limits_dir(container)
+        try:
+            listener = await self._in_files_thread(partial(bind_hook_socket, directory))
+        except OSError as error:
+            outcome.failures.append(error)
         else:
-            self._files.mark_vacating(container, process.owner, is_vacating=False)
-
-    def _surveyed(self, survey: Survey) -> list[Surveyed]:
-        """Slots first: whoever claims one after this reading is not among them, and so not taken for dead."""
-        if survey.container in self._stale:
-            return []
-        slots = self._files.slots(survey.container)
-        known = find_known(survey.known)
-        strangers = frozenset(slot.owner for slot in slots) - {process.owner for process in known}
-        found = find_owners(strangers, self._files.counts_path(survey.container))
-        living = {process.owner: process for process in known} | found
-        dead = survey.known - {process.key for process in known}
-        return [Surveyed(survey.container, slots, living, frozenset(dead))]
-
-    def _held(self, look: ReadHeld) -> HeldRead | None:
-        """What a GPU's containers hold; None where a lower grant could not be written: it would prove nothing."""
-        if not self._stale.isdisjoint(look.containers):
-            return None
-        return HeldRead(look.gpu, self._slots_of(look.containers), time.monotonic())
-
-    def _all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
-        return self._slots_of(self._node.containers())
-
-    def _slots_of(self, containers: Iterable[ContainerKey]) -> dict[ContainerKey, tuple[SlotUse, ...]]:
-        return {key: self._files.slots(key, len(self._node.gpus(key))) for key in containers}
-
-
-def _named(container: ContainerKey) -> dict[str, str]:
-    return {"pod": container.pod, "container": container.container}
+            self._hooks.listen(container, listener)

@@ -18,11 +18,14 @@ from typing import Any, Final
 
 import structlog
 
-from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
+from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, decode_share, is_share, reply
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start_ticks
 from hook.broker.core.turns import Heard, HungUp, Reply
 from hook.broker.listeners import bind_unix
 from hook.broker.processes import read_process, uptime_ticks
+from hook.broker.share_talk import Allowance, ShareTalk
+from hook.broker.sharers import Sharer
+from hook.broker.shares import Shares
 from plimsoll.errors import InputError
 from plimsoll.layout import SOCKET_NAME
 from plimsoll.names import GpuUuid
@@ -63,6 +66,8 @@ class _Speaker:
     Attributes:
         number: by which a reply finds it.
         has_asked: it may wait for an answer, so its end is to be told.
+        damaged_count: how many of its datagrams were not taken in.
+        sharer: whom it reports for to the share scheduler, once it has.
     """
 
     pid: int
@@ -70,6 +75,8 @@ class _Speaker:
     number: int
     is_being_heard: bool = False
     has_asked: bool = False
+    damaged_count: int = 0
+    sharer: Sharer | None = None
 
 
 class HookSockets:
@@ -82,12 +89,17 @@ class HookSockets:
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         hear: Callable[[Heard | HungUp], Awaitable[None]],
         connections_max: int,
+        shares: Shares,
     ) -> None:
         self._start_task = start_task
         self._in_files_thread = in_files_thread
         self._gpus = gpus
         self._hear = hear
         self._connections_max = connections_max
+        self._shares = shares
+        # One per process at most, and kept open by it: they leave the others their `connections_max`.
+        self._talks: dict[ContainerKey, dict[ProcessKey, ShareTalk]] = {}
+        self._allowances: dict[ContainerKey, Allowance] = {}
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
         self._speakers: dict[int, set[_Speaker]] = {}
@@ -103,6 +115,8 @@ class HookSockets:
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
         self._connections[container] = set()
+        self._talks[container] = {}
+        self._allowances[container] = Allowance()
         task = self._start_task(self._accept(container, listener), name)
         self._listeners[container] = (listener, task)
 
@@ -112,6 +126,8 @@ class HookSockets:
             self._listeners.pop(container)[1].cancel()
         for task in self._connections.pop(container, set()):
             task.cancel()
+        self._talks.pop(container, None)
+        self._allowances.pop(container, None)
 
     def reply(self, to: Reply) -> None:
         """Tell one that waits; whoever hung up meanwhile, or reads nothing, is none of the broker's trouble."""
@@ -169,7 +185,7 @@ class HookSockets:
     def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
         pid = _peer_pid(connection)
         connections = self._connections[container]
-        if len(connections) >= self._connections_max:
+        if len(connections) - len(self._talks[container]) >= self._connections_max:
             _log.warning("too_many_connections", **_named(container), pid=pid, most=self._connections_max)
             connection.close()
             return
@@ -189,22 +205,52 @@ class HookSockets:
             del self._speakers[speaker.pid]
 
     async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
-        loop = asyncio.get_running_loop()
-        pid = speaker.pid
-        damaged_count = 0
-        while data := await _received(loop, speaker.connection):
+        while data := await self._next(container, speaker):
             speaker.is_being_heard = True
             problem = await self._listened(container, speaker, data)
             speaker.is_being_heard = False
-            if problem is None:
-                continue
-            damaged_count += 1
-            # The first, second, fourth, eighth …: a hostile program must not fill the log.
-            if damaged_count.bit_count() == 1:
-                details = _named(container) | {"problem": problem}
-                _log.warning("datagram_damaged", **details, pid=pid, count=damaged_count)
+            if problem is not None:
+                _note_damage(container, speaker, problem)
         if speaker.has_asked:
-            await self._hear(HungUp(speaker.number, loop.time()))
+            await self._hear(HungUp(speaker.number, asyncio.get_running_loop().time()))
+
+    async def _next(self, container: ContainerKey, speaker: _Speaker) -> bytes:
+        """The next datagram that is no share report, empty at the end; reports are heard meanwhile."""
+        data = await _received(asyncio.get_running_loop(), speaker.connection)
+        if not is_share(data) or container not in self._allowances:
+            return data
+        talk = ShareTalk(speaker.connection, self._allowances[container])
+        try:
+            return await talk.run(data, partial(self._report, container, speaker, talk))
+        finally:
+            self._end_talk(container, speaker, talk)
+
+    def _report(self, container: ContainerKey, speaker: _Speaker, talk: ShareTalk, data: bytes) -> None:
+        """Bring a report to the scheduler: on the loop and at once, as a GPU may stand idle for it."""
+        try:
+            report = decode_share(data)
+            if speaker.sharer is None:
+                _check_seen(speaker.pid)
+                speaker.sharer = self._shares.introduce(container, speaker.pid, report)
+                self._begin_talk(container, speaker.sharer, talk)
+            self._shares.report(speaker.sharer, report)
+        except (InputError, OSError) as error:
+            _note_damage(container, speaker, str(error))
+        except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
+            _log.exception("report_not_handled", **_named(container), pid=speaker.pid, value=data.hex())
+
+    def _begin_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
+        if sharer.lives and container in self._talks:
+            older = self._talks[container].get(sharer.key)
+            self._talks[container][sharer.key] = talk
+            if older is not None:
+                older.end()
+
+    def _end_talk(self, container: ContainerKey, speaker: _Speaker, talk: ShareTalk) -> None:
+        talks = self._talks.get(container, {})
+        if speaker.sharer is not None and talks.get(speaker.sharer.key) is talk:
+            del talks[speaker.sharer.key]
+            self._shares.hung_up(speaker.sharer)
 
     async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""
@@ -243,9 +289,7 @@ def _speaker(pid: int, datagram: Datagram) -> Process:
     Raises:
         InputError: the owner that it names is not the process that connected.
     """
-    if pid == 0:
-        remedy = "run the broker in the host's pid namespace (hostPID: true)"
-        raise InputError("SO_PEERCRED", 0, "is a process that the broker cannot see", remedy)
+    _check_seen(pid)
     process = read_process(pid)
     if process is None:
         # It died since. What it said of itself is all there is; its counts are cleared by that owner.
@@ -255,6 +299,20 @@ def _speaker(pid: int, datagram: Datagram) -> Process:
         problem = f"is not {process.owner}, the word of process {pid}"
         raise InputError("owner", datagram.owner, problem, "let each process speak for itself")
     return process
+
+
+def _check_seen(pid: int) -> None:
+    if pid == 0:
+        remedy = "run the broker in the host's pid namespace (hostPID: true)"
+        raise InputError("SO_PEERCRED", 0, "is a process that the broker cannot see", remedy)
+
+
+def _note_damage(container: ContainerKey, speaker: _Speaker, problem: str) -> None:
+    """Log the first, second, fourth, eighth …: a hostile program must not fill the log."""
+    speaker.damaged_count += 1
+    if speaker.damaged_count.bit_count() == 1:
+        details = _named(container) | {"problem": problem}
+        _log.warning("datagram_damaged", **details, pid=speaker.pid, count=speaker.damaged_count)
 
 
 def _peer_pid(connection: socket.socket) -> int:

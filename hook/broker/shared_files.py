@@ -20,6 +20,7 @@ from hook.broker.core.checks import RECORD_NAME
 from hook.broker.core.facts import ContainerKey, SlotUse
 from hook.broker.core.pages import (
     BODY_OFFSET,
+    BUSY_BYTES,
     COUNTS_BYTES,
     COUNTS_HEAD,
     GENERATION_OFFSET,
@@ -27,6 +28,7 @@ from hook.broker.core.pages import (
     USES_BYTES,
     WORD,
     Numbers,
+    busy_offset,
     claimed_slots,
     counts_head,
     granted_by,
@@ -131,6 +133,7 @@ class SharedFiles:
                 held = [slot for slot in slots if slot.owner == owner]
                 for slot in held:
                     os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
+                    os.pwrite(file, bytes(BUSY_BYTES), busy_offset(slot.slot))
                     os.pwrite(file, bytes(WORD.size), owner_offset(slot.slot))
             denied_before = self._denied_by_the_dead.get(container, 0)
             self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)

@@ -72,6 +72,18 @@ def _check_container(field: str, container: ContainerLines) -> None:
         _check_line(f"{field}.lines[{place}]", line)
         if line.gpu in _gpus(container)[:place]:
             raise InputError(f"{field}.lines[{place}].gpu", line.gpu, "stands twice", "name each GPU once")
+    if not container.whole:
+        _check_evenness(field, lines)
+
+
+def _check_evenness(field: str, lines: tuple[Line, ...]) -> None:
+    """A container holds the tokens of all its GPUs or of none, so it has them for the same time."""
+    for place, line in enumerate(lines):
+        for name in ("share_pct", "limit_pct"):
+            first, here = getattr(lines[0], name), getattr(line, name)
+            if here != first:
+                problem = f"differs from the {first} of its first GPU"
+                raise InputError(f"{field}.lines[{place}].{name}", here, problem, "give all GPUs the same")
 
 
 def _check_line(field: str, line: Line) -> None:

@@ -12,7 +12,7 @@ from hook.broker.core.announcer import Announcer, Told
 from hook.broker.core.datagram import Datagram, Kind
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.journal import Announced, Journal
-from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Watch
+from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Unheld, Watch
 from plimsoll.names import GpuUuid
 
 DENIED_PAUSE_S: Final = 1.0
@@ -24,6 +24,9 @@ UNKNOWN_NAMES: Final = 64
 
 REMEMBERED_DEATHS: Final = 4096
 """How many deaths are remembered, so that a datagram still under way does not bring a process back to life."""
+
+
+_UNHELD: Final = "the broker was away: until now nobody held this process to its share of compute time"
 
 
 @dataclass(slots=True)
@@ -124,6 +127,11 @@ class Lives:
             else:
                 instructions.append(ClearSlots(event.container, slot.owner))
         return instructions
+
+    def unheld(self, event: Unheld, now_s: float) -> list[Instruction]:
+        """A process ran without its share being held, until now; also one whose greeting is still under way."""
+        told = Told(text=_UNHELD)
+        return self.announcer.announce(event.container, event.process, "unenforced", now_s, told)
 
     def announced(self) -> tuple[Announced, ...]:
         """For the journal's snapshot."""

@@ -7,8 +7,10 @@ their order never change while it is registered, as its processes count by their
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+from hook.broker.core.admission import check_shares
 from hook.broker.core.checks import check, check_change
 from hook.broker.core.datagram import Kind
+from hook.broker.core.describing import describe
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
@@ -34,6 +36,7 @@ from hook.broker.core.turns import (
     SetLimits,
     Survey,
     Surveyed,
+    Unheld,
     WordsRead,
 )
 from hook.broker.core.unmet import UnmetRequests
@@ -42,10 +45,8 @@ from plimsoll.brokerwire import (
     Acknowledge,
     Announcement,
     ContainerLines,
-    ContainerUse,
     Description,
     Measured,
-    ProcessUse,
     Register,
     Unregister,
 )
@@ -120,12 +121,20 @@ class Node:
                 return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Unmet(container):
-                return self._unmet.take(event, now_s) if self.lines(container) else []
+            case Unmet() | Unheld():
+                return self._short(event, now_s)
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
                 assert_never(event)
+
+    def _short(self, event: Unmet | Unheld, now_s: float) -> list[Instruction]:
+        """A container had less compute time than its request, or its share was not held for a while."""
+        if self.lines(event.container) is None:
+            return []
+        return (
+            self._unmet.take(event, now_s) if isinstance(event, Unmet) else self._lives.unheld(event, now_s)
+        )
 
     def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
         match event:
@@ -207,34 +216,11 @@ class Node:
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]]) -> Description:
         """Everything registered, with what its announced processes hold by these slots."""
-        uses = [
-            ContainerUse(
-                pod=record.pod.pod,
-                namespace=record.pod.namespace,
-                pod_name=record.pod.name,
-                container=lines,
-                processes=self._processes(key, len(lines.lines), slots.get(key, ())),
-            )
-            for record in self._records.values()
-            for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
-        ]
-        return Description(containers=tuple(uses))
-
-    def _processes(
-        self, container: ContainerKey, gpu_count: int, slots: tuple[SlotUse, ...]
-    ) -> tuple[ProcessUse, ...]:
-        by_owner = {slot.owner: slot for slot in slots}
-        nothing = SlotUse(0, 0, (0,) * gpu_count, 0)
-        held = [
-            (key, by_owner.get(owner, nothing)) for key, owner in sorted(self._lives.of(container).items())
-        ]
-        return tuple(
-            ProcessUse(pid=key.pid, used_bytes=slot.used_bytes, denied_count=slot.denied_count)
-            for key, slot in held
-        )
+        return describe(self._records.values(), self._lives, slots)
 
     def _register(self, request: Register, now_s: float) -> list[Instruction]:
         check(request)
+        check_shares(request, self._records.values())
         old = self._records.get(request.pod)
         if old is not None:
             check_change(old.pod, request)

@@ -1,6 +1,6 @@
 """What goes into the core (events) and what comes out (instructions).
 
-`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`).
+`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`).
 Instructions are carried out in their order, those for files before those for the loop; every one may be repeated
 without harm, as a broker killed in the middle of a turn decides the same again after its restart.
 """
@@ -85,6 +85,14 @@ class HeldRead:
     read_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unheld:
+    """A process that an earlier broker held to its share of compute time came to this one, and ran freely between."""
+
+    container: ContainerKey
+    process: ProcessKey
+
+
 Event = (
     Register
     | Unregister
@@ -94,6 +102,7 @@ Event = (
     | HungUp
     | Died
     | Unmet
+    | Unheld
     | Surveyed
     | WordsRead
     | HeldRead

@@ -13,21 +13,27 @@ import signal
 import socket
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from plimsoll.layout import (
     COUNTS_NAME,
+    GATE_SHUT,
+    GATE_STATES,
     KIND_CONTEXT,
     KIND_DENIED,
     KIND_FREED,
     KIND_GRANTED,
     KIND_HELLO,
+    KIND_SHARE,
     KIND_UNKNOWN,
     KIND_WAIT,
     LIMITS_NAME,
     MAX_SLOTS,
     MESSAGE_MAGIC,
+    SHARE_UNFINISHED,
+    SHARE_WANTS,
     SOCKET_NAME,
     VERSION,
     Counts,
@@ -35,6 +41,7 @@ from plimsoll.layout import (
     Limits,
     Message,
 )
+from tests.hook.broker.gateview import GateView
 
 KINDS: Final = {
     "hello": KIND_HELLO,
@@ -43,6 +50,7 @@ KINDS: Final = {
     "unknown": KIND_UNKNOWN,
     "wait": KIND_WAIT,
     "freed": KIND_FREED,
+    "share": KIND_SHARE,
 }
 
 
@@ -55,7 +63,14 @@ class StandIn:
             self._counts = Counts.from_buffer(mmap.mmap(self._file.fileno(), 0))
         self._counts_path = counts_dir / COUNTS_NAME
         self._held: socket.socket | None = None
+        self._share: socket.socket | None = None
+        self._claimed_owner = 0
         self.slot = 0
+
+    @cached_property
+    def gate(self) -> GateView:
+        """The container's gate."""
+        return GateView(self.limits_dir)
 
     @property
     def owner(self) -> int:
@@ -84,7 +99,7 @@ class StandIn:
             version=VERSION,
             kind=KINDS[kind],
             slot=self.slot,
-            owner=self.owner,
+            owner=self._claimed_owner or self.owner,
             requested_bytes=requested_bytes,
             gpu_uuid=gpu.encode(),
             text=text.encode(),
@@ -172,7 +187,70 @@ class StandIn:
                 seen.add(one)
         return len(seen)
 
-    def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0912 - one command a case
+    def share(
+        self, state: int, busy_ns: int = 0, busy_since_ns: int = 0, gate_word: int | None = None
+    ) -> None:
+        """Say where this process stands with its gate, over a connection that stays open."""
+        message = self.message("share")
+        message.share_state = state
+        message.gate_word = self.gate.word if gate_word is None else gate_word
+        slot = self._counts.slots[self.slot]
+        message.busy_ns = slot.busy_ns = busy_ns
+        message.busy_since_ns = slot.busy_since_ns = busy_since_ns
+        if not self._is_connected():
+            self._share = self.connection_again()
+        assert self._share is not None
+        self._share.send(bytes(message))
+
+    def share_for(self, seconds: float, state: int) -> int:
+        """Say the same as often as the broker takes it; returns how often that was."""
+        until_s, count = time.monotonic() + seconds, 0
+        self.share(state)
+        assert self._share is not None
+        data = bytes(self.message("share"))
+        self._share.settimeout(0.1)
+        while time.monotonic() < until_s:
+            try:
+                count += bool(self._share.send(data))
+            except TimeoutError:
+                continue
+        self._share.settimeout(None)
+        return count
+
+    def _is_connected(self) -> bool:
+        """Whether the broker still listens at the other end: it never sends, so there is nothing or the end."""
+        if self._share is None:
+            return False
+        try:
+            return bool(self._share.recv(1, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+
+    def work(self, seconds: float) -> int:
+        """Be a program with endless work for so long, as the library would be; returns its nanoseconds at work.
+
+        It waits by futex where its gate is shut, and has nothing left to drain when it becomes so.
+        """
+        until_ns = time.monotonic_ns() + int(seconds * 1e9)
+        busy_ns, since_ns, obeyed = 0, 0, -1
+        while (now_ns := time.monotonic_ns()) < until_ns:
+            word = self.gate.word
+            is_shut = word & GATE_STATES == GATE_SHUT
+            if is_shut and since_ns:
+                busy_ns, since_ns = busy_ns + now_ns - since_ns, 0
+            elif not is_shut and not since_ns:
+                since_ns = now_ns
+            if word != obeyed or not self._is_connected():
+                obeyed = word
+                self.share(SHARE_WANTS if is_shut else SHARE_UNFINISHED, busy_ns, since_ns, word)
+            self.gate.wait(word, min(0.1, (until_ns - now_ns) / 1e9))
+        busy_ns += time.monotonic_ns() - since_ns if since_ns else 0
+        self.share(0, busy_ns)
+        return busy_ns
+
+    def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - one command a case
         """Carry one command out; returns the answer."""
         match words:
             case ["claim"]:
@@ -194,6 +272,18 @@ class StandIn:
                 self.send_raw(bytes.fromhex(data))
             case ["use", place, used_bytes, *denied]:
                 self.use(int(place), int(used_bytes), *map(int, denied))
+            case ["share", *numbers]:
+                self.share(*map(int, numbers))
+            case ["share-for", seconds, state]:
+                return str(self.share_for(float(seconds), int(state)))
+            case ["hang-up"]:
+                self._share = None
+            case ["claim-to-be", owner]:
+                self._claimed_owner = int(owner)
+            case ["work", seconds]:
+                return str(self.work(float(seconds)))
+            case ["gate"]:
+                return str(self.gate.word)
             case ["hold"]:
                 self.hold()
             case ["take", place, size]:

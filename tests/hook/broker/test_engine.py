@@ -17,7 +17,8 @@ from hook.broker.core.pressure import Pressure
 from hook.broker.core.turns import Event, HeldRead, Instruction
 from hook.broker.core.wait_policies import wait_policy
 from hook.broker.core.waits import Overcommit
-from hook.broker.engine import Disk, Engine, NotCarriedOutError
+from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.file_work import Disk
 from hook.broker.journal_file import JournalFile
 from hook.broker.shared_files import SharedFiles
 from plimsoll.brokerwire import ContainerLines, Measured, MeasuredGpu

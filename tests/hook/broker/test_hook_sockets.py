@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 from hook.broker import hook_sockets
 from hook.broker.core.facts import ContainerKey
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
+from hook.broker.shares import Shares
 from plimsoll.layout import SOCKET_NAME
 from plimsoll.names import ContainerName
 from tests.hook.broker.conftest import DEADLINE_S, POD
@@ -34,7 +38,8 @@ async def test_a_neighbours_crowd_does_not_delay_a_burial(
         held.append(task)  # nobody is accepted, for the length of this test
         return asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
-    sockets = HookSockets(hold, _nobody_listens, lambda _: (), _nobody_listens, connections_max=8)
+    shares = Shares(partial(Scheduler, ShareSettings()), lambda _: tmp_path, lambda _: None)
+    sockets = HookSockets(hold, _nobody_listens, lambda _: (), _nobody_listens, 8, shares)
     with contextlib.ExitStack() as stack:
         for container in (own, other):
             folder = tmp_path / container.container

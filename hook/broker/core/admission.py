@@ -1,0 +1,62 @@
+"""Whether compute time may be promised: the shares on a GPU never pass 100, or none of them could be kept.
+
+Who owns whole GPUs takes no part, and a pod that was unregistered neither, though its last processes may linger. A
+registration that raises no share is always taken: what stands, as after a restart, is asked for again and again.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from hook.broker.core.turns import Record
+from plimsoll.brokerwire import ContainerLines, Register
+from plimsoll.errors import InputError
+from plimsoll.names import GpuUuid, PodUid
+
+WHOLE_PCT: Final = 100
+
+
+def check_shares(request: Register, records: Iterable[Record]) -> None:
+    """Refuse what would promise more of a GPU than there is.
+
+    Args:
+        request: a registration that is right in itself.
+        records: of every pod, also of the asking one as it was before.
+
+    Raises:
+        InputError: naming the share that is too much, and what is left.
+    """
+    standing = [record.pod for record in records if not record.leaving]
+    others = [pod for pod in standing if pod.pod != request.pod]
+    before = [pod for pod in standing if pod.pod == request.pod]
+    for field, gpu, asked_pct in _fields(request):
+        if promised_pct(request.containers, gpu) <= _sum_pct(before, gpu):
+            continue
+        promised = promised_pct(request.containers, gpu) + _sum_pct(others, gpu)
+        if asked_pct and promised > WHOLE_PCT:
+            problem = f"brings the shares promised of {gpu} to {promised}"
+            raise InputError(
+                field, asked_pct, problem, _remedy(asked_pct - promised + WHOLE_PCT, gpu, others)
+            )
+
+
+def promised_pct(containers: Iterable[ContainerLines], gpu: GpuUuid) -> int:
+    """What containers were promised of a GPU, together."""
+    return sum(line.share_pct for one in containers if not one.whole for line in one.lines if line.gpu == gpu)
+
+
+def _fields(request: Register) -> Iterator[tuple[str, GpuUuid, int]]:
+    for place, container in enumerate(request.containers):
+        for number, line in enumerate(container.lines):
+            if not container.whole:
+                yield f"containers[{place}].lines[{number}].share_pct", line.gpu, line.share_pct
+
+
+def _sum_pct(pods: Iterable[Register], gpu: GpuUuid) -> int:
+    return sum(promised_pct(pod.containers, gpu) for pod in pods)
+
+
+def _remedy(left_pct: int, gpu: GpuUuid, others: Iterable[Register]) -> str:
+    holders: dict[PodUid, int] = {pod.pod: promised_pct(pod.containers, gpu) for pod in others}
+    named = ", ".join(f"{pod} ({share_pct})" for pod, share_pct in sorted(holders.items()) if share_pct)
+    advice = f"give at most {left_pct}" if left_pct > 0 else "take another GPU"
+    return f"{advice}, or unregister one of {named}" if named else f"{advice}, so that they come to 100"

@@ -1,0 +1,39 @@
+"""What is registered and held, as the control socket tells it."""
+
+from collections.abc import Iterable, Mapping
+
+from hook.broker.core.facts import ContainerKey, SlotUse
+from hook.broker.core.lives import Lives
+from hook.broker.core.turns import Record
+from plimsoll.brokerwire import ContainerUse, Description, ProcessUse
+
+
+def describe(
+    records: Iterable[Record], lives: Lives, slots: Mapping[ContainerKey, tuple[SlotUse, ...]]
+) -> Description:
+    """Everything registered, with what its announced processes hold by these slots."""
+    uses = []
+    for record in records:
+        for lines in record.pod.containers:
+            key = ContainerKey(record.pod.pod, lines.name)
+            use = ContainerUse(
+                pod=record.pod.pod,
+                namespace=record.pod.namespace,
+                pod_name=record.pod.name,
+                container=lines,
+                processes=_processes(lives, key, len(lines.lines), slots.get(key, ())),
+            )
+            uses.append(use)
+    return Description(containers=tuple(uses))
+
+
+def _processes(
+    lives: Lives, container: ContainerKey, gpu_count: int, slots: tuple[SlotUse, ...]
+) -> tuple[ProcessUse, ...]:
+    by_owner = {slot.owner: slot for slot in slots}
+    nothing = SlotUse(0, 0, (0,) * gpu_count, 0)
+    held = [(key, by_owner.get(owner, nothing)) for key, owner in sorted(lives.of(container).items())]
+    return tuple(
+        ProcessUse(pid=key.pid, used_bytes=slot.used_bytes, denied_count=slot.denied_count)
+        for key, slot in held
+    )

@@ -1,0 +1,169 @@
+"""The `gate` file of each container: laid out beside its `limits`, then kept mapped and written word by word.
+
+What always holds: a file that is there is never replaced, whatever stands in it, since processes wait on its word by
+futex and would never hear of another; damage is mended in place. Only what is no file at all gives way to a new one.
+No tenant can write here, so that the mapping cannot be cut off under the broker (compare `shared_files`).
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hook.broker.shared_files import write_whole
+from plimsoll.errors import InputError
+from plimsoll.layout import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, VERSION
+from plimsoll.layout import Gate as GatePage
+
+GATE_BYTES: Final = ctypes.sizeof(GatePage)
+GATE_MODE: Final = 0o644
+WORDS: Final = 1 << 32
+"""The word and the beat count modulo this."""
+
+_SYSCALL_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
+"""From the kernel's tables; no C library has a function for it."""
+_FUTEX_WAKE: Final = 1
+"""Without FUTEX_PRIVATE_FLAG: who waits is another process."""
+_EVERYBODY: Final = 2**31 - 1
+
+_NO_FILE: Final = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
+"""What opening says where nothing, a link, a directory or a socket stands in the place of the file."""
+
+# Not CDLL: that gives the interpreter's lock away for this microsecond, and may get it back milliseconds later.
+_libc: Final = ctypes.PyDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a page tells its processes beside the word, see `layout.Gate`."""
+
+    run_ahead_us: int
+    idle_us: int
+
+
+class Gate:
+    """One container's gate, mapped; `close` it when the container leaves.
+
+    Attributes:
+        identity: which file it is.
+        was_held: the broker before this one had left it other than open.
+    """
+
+    def __init__(self, file: int, pace: Pace) -> None:
+        """Map an open file of `GATE_BYTES`, and put right what stands wrongly in it."""
+        about = os.fstat(file)
+        self.identity: Final = (about.st_dev, about.st_ino)
+        self._map = mmap.mmap(file, GATE_BYTES)
+        self._word = ctypes.c_uint32.from_buffer(self._map, GatePage.word.offset)
+        self._beat = ctypes.c_uint32.from_buffer(self._map, GatePage.beat.offset)
+        self._address = ctypes.addressof(self._word)
+        self.was_held: Final = not self.is_open
+        self._head(pace)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody can be waiting here."""
+        return self._word.value & GATE_STATES == GATE_OPEN
+
+    @property
+    def word(self) -> int:
+        """What the page says."""
+        return self._word.value
+
+    def set(self, word: int) -> None:
+        """Show this word, by one aligned store, and wake everybody who waits for another."""
+        self._word.value = word
+        _wake(self._address)
+
+    def beat(self) -> None:
+        """Show that the broker lives."""
+        self._beat.value = (self._beat.value + 1) % WORDS
+
+    def take_over(self, older: "Gate") -> None:
+        """Stand in for a gate whose file is gone: whoever still waits there is let through."""
+        self.set(older.word)
+        older.open_for_good()
+
+    def open_for_good(self) -> None:
+        """Let everybody through and close."""
+        self.set((self.word // GATE_STEP * GATE_STEP + GATE_STEP + GATE_OPEN) % WORDS)
+        self.close()
+
+    def close(self) -> None:
+        """Unmap it; the word stands as it is."""
+        del self._word, self._beat  # a map that is pointed into cannot be closed
+        self._map.close()
+
+    def _head(self, pace: Pace) -> None:
+        page = GatePage.from_buffer(self._map)
+        right = {"magic": GATE_MAGIC, "version": VERSION, "size": GATE_BYTES}
+        right |= {"run_ahead_us": pace.run_ahead_us, "idle_us": pace.idle_us}
+        for name, value in right.items():
+            if getattr(page, name) != value:
+                setattr(page, name, value)
+
+
+def open_gate(directory: Path, pace: Pace) -> Gate:
+    """Make or mend the gate file in a directory, and map it. Blocks.
+
+    Raises:
+        OSError: the disk is full or read-only, or descriptors ran out, for example.
+    """
+    path = directory / GATE_NAME
+    try:
+        file = _opened(path)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        _make(path, pace)
+        file = _opened(path)
+    try:
+        if os.fstat(file).st_size != GATE_BYTES:
+            os.ftruncate(file, GATE_BYTES)
+            os.posix_fallocate(file, 0, GATE_BYTES)
+        return Gate(file, pace)
+    finally:
+        os.close(file)
+
+
+def check_machine() -> None:
+    """Refuse a machine on which nobody who waits could be woken.
+
+    Raises:
+        InputError: naming it.
+    """
+    if platform.machine() not in _SYSCALL_FUTEX:
+        known = " or ".join(_SYSCALL_FUTEX)
+        raise InputError("machine", platform.machine(), "is not supported", f"run the broker on {known}")
+
+
+def _opened(path: Path) -> int:
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.ENXIO, "is no regular file", str(path))
+
+
+def _make(path: Path, pace: Pace) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    page = GatePage(
+        magic=GATE_MAGIC,
+        version=VERSION,
+        size=GATE_BYTES,
+        run_ahead_us=pace.run_ahead_us,
+        idle_us=pace.idle_us,
+    )
+    write_whole(path, bytes(page), GATE_MODE, GATE_BYTES)
+
+
+def _wake(address: int) -> None:
+    number = ctypes.c_long(_SYSCALL_FUTEX[platform.machine()])
+    _libc.syscall(number, ctypes.c_void_p(address), _FUTEX_WAKE, _EVERYBODY, None, None, 0)
