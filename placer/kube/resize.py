@@ -5,7 +5,8 @@ are preconditions, so a namesake made meanwhile is never touched and no change i
 cleared up by reading the pod again, never by guessing. One resize at a time: the caller sees to that.
 
 After a lowering the ledger gives the room back before the node's broker has applied it. That is safe: whoever gets
-the room needs a line from the same broker, which takes the pods' changes in their order.
+the room needs its line and share from the same broker, which takes the pods' changes in their order; where it learns
+them from a list, in none, it refuses shares past 100 and tries again when the others changed.
 """
 
 import asyncio
@@ -140,7 +141,7 @@ class KubeResizer:
                 raise InputError("pod", name, "was deleted meanwhile", "resize the new one")
             if readable_resizes(pod) == wanted:
                 return  # written after all, though the answer was lost
-            if change_of(change.counted, request, _in_force(pod, change.counted)).before != change.before:
+            if _in_force(pod, change.counted) != change.old:
                 raise NotNowError("what the pod has was changed by somebody else meanwhile; ask again")
         raise NotNowError("the API server gives no clear answer, or the pod changes all the time; ask again")
 

@@ -7,6 +7,7 @@ second see each other; a command that was killed leaves a registration that the 
 
 import asyncio
 import contextlib
+import re
 import signal
 import uuid
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from plimsoll.brokerclient import BrokerClient
 from plimsoll.brokerwire import RUN_NAMESPACE, Description
 from plimsoll.contract import (
     BEST_EFFORT,
+    DOMAIN,
     GPU_COUNT,
     GPU_ID,
     GPU_MEMORY,
@@ -43,6 +45,7 @@ from plimsoll.names import ContainerName, NodeName, PodUid
 from plimsoll.quantity import GIB, format_bytes, parse_whole
 
 MAIN: Final = ContainerName("main")
+_POD_FIELD: Final = re.compile(r"(?:spec\.containers\[main\]\.resources|metadata\.annotations)\[([^]]*)\]")
 
 MEMORY_VARIABLE: Final = "PLIMSOLL_GPU_MEMORY"
 DEFAULT_BYTES: Final = GIB
@@ -94,7 +97,7 @@ async def run_command(options: RunOptions) -> int:
         RefusedError: the broker will not have it.
     """
     pod = pod_of(options)
-    check_supported(parse_pod(pod))
+    _check(pod)
     uid, root = PodUid(pod.metadata.uid), options.broker_root
     await make_root(root)
     broker = BrokerClient(root, timeout_s=START_S)
@@ -154,6 +157,24 @@ def pod_of(options: RunOptions) -> Pod:
         name=MAIN, command=list(options.command), resources=ResourceRequirements(limits=limits)
     )
     return Pod(metadata=metadata, spec=PodSpec(containers=[container]))
+
+
+def _check(pod: Pod) -> None:
+    """Refuse what can never run, in the words of the command line.
+
+    Raises:
+        InputError: with the options' names in place of the pod contract's.
+    """
+    try:
+        check_supported(parse_pod(pod))
+    except InputError as error:
+        field, problem, remedy = map(_in_options, (error.field, error.problem, error.remedy))
+        raise InputError(field, error.value, problem, remedy) from error
+
+
+def _in_options(text: str) -> str:
+    """`spec.containers[main].resources[plimsoll.dev/gpu-share]` → `--gpu-share`: each option is named for its key."""
+    return _POD_FIELD.sub(r"\1", text).replace("the pod's ", "").replace(DOMAIN, "--")
 
 
 def memory_asked(options: RunOptions) -> str | None:

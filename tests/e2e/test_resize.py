@@ -6,8 +6,11 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
+
 from plimsoll.cli.local_cluster import gpu_uuid
-from plimsoll.layout import Limits
+from plimsoll.events import Limit, decode_event, event_type
+from plimsoll.layout import GpuLimit, Limits
 from plimsoll.names import NodeName
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import USABLE_BYTES, KubeCluster, kube_cluster
@@ -20,10 +23,15 @@ PLACE = (str(ALPHA), GPU)
 
 
 async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = 60) -> tuple[int, str]:
+    """A new line is asked."""
+    return await change(cluster, name, "--gpu-memory", size, timeout_s=timeout_s)
+
+
+async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: float = 60) -> tuple[int, str]:
     """What an operator types, and what comes of it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "-n", cluster.namespace, name),
-        *("--gpu-memory", size, "--timeout-s", str(timeout_s)),
+        *(*options, "--timeout-s", str(timeout_s)),
         env={**os.environ, "PLIMSOLL_NATS_URL": cluster.local.nats.url},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -33,17 +41,37 @@ async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = 
     return process.returncode, output.decode()
 
 
-async def placed(cluster: KubeCluster, name: str, memory: str) -> None:
+async def placed(cluster: KubeCluster, name: str, memory: str, share: int = 0) -> None:
     """A pod on alpha's first GPU."""
-    await cluster.submit(name, memory, annotations={"plimsoll.dev/gpu-id": GPU})
+    await cluster.submit(name, memory, share, {"plimsoll.dev/gpu-id": GPU})
     assert (await cluster.until_bound(name))[name] == PLACE
 
 
-async def line_bytes(cluster: KubeCluster, name: str) -> int:
-    """The line that the pod's processes read."""
+async def page_of(cluster: KubeCluster, name: str) -> GpuLimit:
+    """What the pod's processes read of their GPU."""
     uid = (await cluster.pods())[name]["metadata"]["uid"]
     page = cluster.local.broker_root(ALPHA) / "limits" / uid / "main" / "limits"
-    return int(Limits.from_buffer_copy(await asyncio.to_thread(page.read_bytes)).gpus[0].line_bytes)
+    limits = Limits.from_buffer_copy(await asyncio.to_thread(page.read_bytes))
+    found: GpuLimit = limits.gpus[0]
+    return found
+
+
+async def line_bytes(cluster: KubeCluster, name: str) -> int:
+    """Their line."""
+    return int((await page_of(cluster, name)).line_bytes)
+
+
+async def shares(cluster: KubeCluster, name: str) -> tuple[int, int]:
+    """Their share and limit."""
+    page = await page_of(cluster, name)
+    return page.share_pct, page.limit_pct
+
+
+async def resized_events(cluster: KubeCluster) -> list[tuple[int, int, int]]:
+    """GiB, share and limit of every `limit.resized` in the stream, in its order."""
+    events = [decode_event(message) for message in await cluster.messages()]
+    told = [msgspec.json.decode(e.data, type=Limit) for e in events if e.type == event_type("limit.resized")]
+    return [(limit.line_bytes // GIB, limit.share_pct, limit.limit_pct) for limit in told]
 
 
 async def written(cluster: KubeCluster, name: str) -> int | None:
@@ -155,3 +183,70 @@ async def test_what_is_not_confirmed_is_not_called_done(
         code, output = await resize(cluster, "doomed", "6Gi")
         assert code == 2, output
         assert "does not exist" in output
+
+
+async def test_shares_are_raised_refused_and_lowered_while_a_program_runs(
+    tmp_path: Path, apiserver: ApiServer, namespace: str
+) -> None:
+    """Never past 100 on one GPU; with the line or alone; confirmed by events that say what holds."""
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        await placed(cluster, "job", "4Gi", 30)
+        await placed(cluster, "neighbour", "4Gi", 50)
+        holder = await cluster.start_in("job", PLACE, "1Gi", "--hold-seconds", "600")
+        assert holder.stdout is not None
+        await holder.stdout.readline()
+        await cluster.submit("late", "1Gi", 30, {"plimsoll.dev/gpu-id": GPU})
+        assert "Insufficient plimsoll.dev/gpu-share" in await cluster.until_told_why("late")
+        code, output = await change(cluster, "job", "--gpu-share", "60", "--gpu-memory", "6Gi")
+        assert (code, await shares(cluster, "job"), await line_bytes(cluster, "job")) == (
+            2,
+            (30, 100),
+            4 * GIB,
+        )
+        assert (
+            f"gpu-share: '60' does not fit: 50 % of {GPU} are promised to others; give at most 50" in output
+        )
+        wanted = ("--gpu-share", "50", "--gpu-share-limit", "80", "--gpu-memory", "6Gi")
+        code, output = await change(cluster, "job", *wanted)
+        assert (code, await shares(cluster, "job"), await line_bytes(cluster, "job")) == (
+            0,
+            (50, 80),
+            6 * GIB,
+        )
+        changed = "line 4Gi -> 6Gi, share 30 % -> 50 %, limit 100 % -> 80 %, holds "
+        assert f"{namespace}/job: {GPU} on alpha: {changed}" in output
+        code, output = await change(cluster, "neighbour", "--gpu-share", "20")
+        assert (code, await shares(cluster, "neighbour")) == (0, (20, 100)), output
+        assert output.endswith(f"{GPU} on alpha: share 50 % -> 20 %\n")
+        await cluster.until_bound("late")
+        assert await resized_events(cluster) == [(6, 50, 80), (4, 20, 100)]
+        assert holder.returncode is None
+
+
+async def test_changed_shares_outlive_placer_and_broker(
+    tmp_path: Path, apiserver: ApiServer, namespace: str
+) -> None:
+    """The next ones hold them; a share that moved from one pod to another meanwhile arrives whole."""
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        # Lists come by name: who takes the room stands before who gives it.
+        await placed(cluster, "a-taker", "2Gi", 20)
+        await placed(cluster, "b-giver", "2Gi", 60)
+        assert (await change(cluster, "b-giver", "--gpu-share", "70", "--gpu-share-limit", "90"))[0] == 0
+        await cluster.placer.kill()
+        await cluster.local.brokers[ALPHA].kill()
+        await cluster.placer.restart()
+
+        async def gives() -> bool:
+            code, output = await change(cluster, "b-giver", "--gpu-share", "20", timeout_s=3)
+            assert code == 1, output
+            return "the broker on alpha did not confirm in 3 s; what was before holds" in output
+
+        await until(gives)
+        code, output = await change(cluster, "a-taker", "--gpu-share", "81", timeout_s=3)
+        assert (code, "20 % of" in output) == (2, True), output
+        assert (await change(cluster, "a-taker", "--gpu-share", "80", timeout_s=3))[0] == 1
+        assert await shares(cluster, "b-giver") == (70, 90)
+        await cluster.local.brokers[ALPHA].restart()
+        for name, share, after in (("a-taker", "80", (80, 100)), ("b-giver", "20", (20, 90))):
+            code, output = await change(cluster, name, "--gpu-share", share)
+            assert (code, await shares(cluster, name)) == (0, after), output

@@ -39,11 +39,28 @@ def resizing(before_gib: int = 4) -> Resizing:
     return Resizing(node=N1, pod=POD, container=MAIN, before=before, after=after)
 
 
-def limit(gpu: GpuUuid, gib: int, pod: PodUid = POD, reason: str = "") -> Limit:
-    """A line that holds now."""
+def limit(
+    gpu: GpuUuid, gib: int, pod: PodUid = POD, reason: str = "", share: int = 0, most: int = 100
+) -> Limit:
+    """A line that holds now, with share and limit."""
     return Limit(
-        node=N1, gpu=gpu, pod=pod, container=MAIN, used_bytes=GIB, line_bytes=gib * GIB, reason=reason
+        node=N1,
+        gpu=gpu,
+        pod=pod,
+        container=MAIN,
+        used_bytes=GIB,
+        line_bytes=gib * GIB,
+        share_pct=share,
+        limit_pct=most,
+        reason=reason,
     )
+
+
+def resharing(*, before: int = 20) -> Resizing:
+    """Accepted: 40 percent on GPU A, at most 80, with the line as it was."""
+    old = Line(gpu=A, line_bytes=GIB, share_pct=before, limit_pct=60 if before == 20 else 80)
+    new = Line(gpu=A, line_bytes=GIB, share_pct=40, limit_pct=80)
+    return Resizing(node=N1, pod=POD, container=MAIN, before=(old,), after=(new,))
 
 
 async def announce(client: Client, *limits: Limit) -> None:
@@ -55,13 +72,17 @@ async def announce(client: Client, *limits: Limit) -> None:
 
 @asynccontextmanager
 async def placer(
-    nats: EmbeddedServer, answer: Answer, then: Sequence[Limit] = (), earlier: Sequence[Limit] = ()
+    nats: EmbeddedServer,
+    answer: Answer,
+    then: Sequence[Limit] = (),
+    earlier: Sequence[Limit] = (),
+    request: Resize = REQUEST,
 ) -> AsyncIterator[Client]:
     """Answers every request so, after which these lines are announced; others were before."""
     client = await nats_client.connect(nats.url)
 
     async def respond(message: Msg) -> None:
-        assert msgspec.json.decode(message.data, type=Resize) == REQUEST
+        assert msgspec.json.decode(message.data, type=Resize) == request
         await message.respond(msgspec.json.encode(answer))
         await announce(client, *then)
 
@@ -93,6 +114,40 @@ async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: E
     """Asking again after a lost confirmation finds it in the stream, if it is still the last word."""
     async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):
         await resize(REQUEST, nats.url, PATIENT_S)
+
+
+async def test_a_line_announced_once_and_changed_since_is_not_confirmed(nats: EmbeddedServer) -> None:
+    """Only the last word counts: the broker may not have applied what was asked again."""
+    earlier = (limit(A, 3), limit(B, 3), limit(A, 5), limit(B, 5))
+    async with placer(nats, resizing(before_gib=3), earlier=earlier):
+        with pytest.raises(NotConfirmedError, match="another resize came after this one: GPU-A has line 5Gi"):
+            await resize(REQUEST, nats.url, 1.0)
+
+
+async def test_a_share_is_confirmed_by_shares_whatever_else_changes(nats: EmbeddedServer) -> None:
+    """Of what an announcement tells, that which was asked; another change of the line meanwhile is no concern."""
+    request = Resize(pod="p", gpu_share="40", gpu_share_limit="80")
+    then = (limit(A, 1, share=40, most=60), limit(A, 9, share=40, most=80))
+    async with placer(nats, resharing(), then, request=request):
+        confirmed = await resize(request, nats.url, PATIENT_S)
+    assert list(confirmed.lines()) == ["GPU-A on n.1: share 20 % -> 40 %, limit 60 % -> 80 %"]
+
+
+async def test_another_share_than_was_asked_confirms_nothing(nats: EmbeddedServer) -> None:
+    """The message says what holds instead."""
+    request = Resize(pod="p", gpu_share="40", gpu_share_limit="80")
+    async with placer(nats, resharing(), (limit(A, 1, share=30, most=80),), request=request):
+        with pytest.raises(NotConfirmedError, match="GPU-A has share 30 %, limit 80 %; look at the pod"):
+            await resize(request, nats.url, 1.0)
+
+
+async def test_line_and_share_asked_together_are_told_together(nats: EmbeddedServer) -> None:
+    """Only the announcement that has both confirms it."""
+    request = Resize(pod="p", gpu_memory="1Gi", gpu_share="40")
+    then = (limit(A, 2, share=40), limit(A, 1, share=20), limit(A, 1, share=40))
+    async with placer(nats, resharing(), then, request=request):
+        confirmed = await resize(request, nats.url, PATIENT_S)
+    assert list(confirmed.lines()) == ["GPU-A on n.1: line 1Gi -> 1Gi, share 20 % -> 40 %, holds 1Gi now"]
 
 
 @pytest.mark.parametrize(
@@ -165,3 +220,17 @@ async def test_a_refusal_is_an_error_of_its_own(nats: EmbeddedServer) -> None:
     async with placer(nats, Refused(message="no")):
         with pytest.raises(NotResizedError, match="no"):
             await resize(REQUEST, nats.url, PATIENT_S)
+
+
+@pytest.mark.parametrize("namespace", ["default", "plimsoll-run"])
+async def test_a_resize_that_asks_nothing_is_refused(namespace: str) -> None:
+    """Before anything is connected to; the message names what can be changed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "plimsoll", "resize", "p", "-n", namespace),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(PATIENT_S):
+        output, _ = await process.communicate()
+    told = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
+    assert (process.returncode, told in output.decode()) == (2, True), output.decode()

@@ -10,6 +10,7 @@ from placer.local.frontend import LocalFrontEnd, Placed
 from plimsoll.brokerclient import BrokerClient
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.errors import InputError
+from plimsoll.kube.models import Pod
 from plimsoll.names import PodUid
 from plimsoll.quantity import GIB
 from plimsoll.rpc import Resize
@@ -39,6 +40,31 @@ def counted_gib(here: World, uid: PodUid) -> float:
     booking = here.decider.ledger.booking(uid)
     assert booking is not None
     return booking.grants[0].line_bytes / GIB
+
+
+async def held(here: World, uid: PodUid) -> tuple[int, int, int]:
+    """Line, share and limit that the broker holds a pod to."""
+    async with BrokerClient(here.nodes[0].broker_root) as client:
+        uses = (await client.describe()).containers
+    line = next(use.container.lines[0] for use in uses if use.pod == uid)
+    return line.line_bytes, line.share_pct, line.limit_pct
+
+
+def counted(here: World, uid: PodUid) -> tuple[int, int, int]:
+    """The same as the ledger counts it."""
+    booking = here.decider.ledger.booking(uid)
+    assert booking is not None
+    grant = booking.grants[0]
+    return grant.line_bytes, grant.share_pct, grant.limit_pct
+
+
+def with_share(manifest: Pod, share: str) -> Pod:
+    """The same pod, asking for compute time."""
+    resources = manifest.spec.containers[0].resources
+    assert resources is not None
+    assert resources.limits is not None
+    resources.limits["plimsoll.dev/gpu-share"] = share
+    return manifest
 
 
 async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
@@ -96,3 +122,37 @@ async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: 
         (tmp_path / "hidden").rename(here.nodes[0].broker_root / "broker.sock")
         await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
         assert counted_gib(here, uid) == 1
+
+
+async def test_a_new_share_holds_at_the_broker_and_in_the_ledger(
+    tmp_path: Path, valkey: EmbeddedServer
+) -> None:
+    """Given to a pod that declared none, with the line in one change; lowered, it is the next pod's."""
+    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+        await here.tell(idle_report("n1", 2))
+        uid = await placed(front_end, "p", "2Gi")
+        asked = Resize(pod="p", gpu_memory="3Gi", gpu_share="70", gpu_share_limit="90")
+        answer = await front_end.resize(asked)
+        [after] = answer.after
+        assert (after.line_bytes, after.share_pct, after.limit_pct) == (3 * GIB, 70, 90)
+        assert await held(here, uid) == counted(here, uid) == (3 * GIB, 70, 90)
+        with pytest.raises(InputError, match=r"gpu-share: '95' is 95 on each GPU, above the limit of 90"):
+            await front_end.resize(Resize(pod="p", gpu_share="95"))
+        with pytest.raises(InputError, match="gpu-share: '70' is what it has already"):
+            await front_end.resize(Resize(pod="p", gpu_share="70"))
+        waiting = front_end.enqueue(with_share(pod("waiting", HOLD), "40")).uid
+
+        async def is_told_why() -> bool:
+            row = front_end.pods.get(waiting)
+            return row is not None and "Insufficient plimsoll.dev/gpu-share" in row.message
+
+        async def is_placed() -> bool:
+            return here.decider.ledger.booking(waiting) is not None
+
+        await eventually(is_told_why, expected=True)
+        await front_end.resize(Resize(pod="p", gpu_share="60"))
+        await eventually(is_placed, expected=True)
+        with pytest.raises(
+            InputError, match=r"'61' does not fit: 40 % of .* are promised to others; give at most 60"
+        ):
+            await front_end.resize(Resize(pod="p", gpu_share="61"))

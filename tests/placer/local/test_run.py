@@ -69,6 +69,12 @@ class Machine:
             uses = (await client.describe()).containers
         return [line.line_bytes for use in uses for line in use.container.lines]
 
+    async def shares(self) -> list[tuple[int, int]]:
+        """Share and limit of every registered command."""
+        async with BrokerClient(self.root) as client:
+            uses = (await client.describe()).containers
+        return [(line.share_pct, line.limit_pct) for use in uses for line in use.container.lines]
+
     async def registered(self) -> set[PodUid]:
         """Commands that the broker counts; none if there is no broker."""
         if not await asyncio.to_thread((self.root / "broker.sock").exists):
@@ -114,7 +120,22 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
             "--gpu: 'many' is not a quantity",
         ),
         (["--gpu-memory=-1", "--", "true"], 2, "'-1' is negative; give 0 or more bytes"),
-        (["--gpu-share", "101", "--", "true"], 2, "'101' is more than 1 GPU(s) have; give at most 100"),
+        (
+            ["--gpu-share", "101", "--", "true"],
+            2,
+            "--gpu-share: '101' is more than 1 GPU(s) have; give at most 100",
+        ),
+        (
+            ["--gpu-share", "60", "--gpu-share-limit", "50", "--", "true"],
+            2,
+            "--gpu-share: '60' is above --gpu-share-limit of 50; lower it to 50 per GPU, or raise --gpu-share-limit",
+        ),
+        (
+            ["--gpu-share-limit", "0", "--", "true"],
+            2,
+            "--gpu-share-limit: '0' is no percentage of a GPU; give 1 to 100",
+        ),
+        (["--gpu-share", "a third", "--", "true"], 2, "--gpu-share: 'a third' is not a quantity"),
         (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
         (["--gpu-memory", "1Gi", "--policy", "best", "--", "true"], 2, "'best' is no placement policy"),
     ],
@@ -218,3 +239,31 @@ async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> Non
     await process.communicate()
     code, _, errors = await machine.resize("trainer", "--gpu-memory", "1Gi")
     assert (code, "did not" in errors) == (1, True), errors
+
+
+async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_runs(machine: Machine) -> None:
+    """Together or alone, never past what other commands leave; who finds too little share left is told so."""
+    process = await machine.start(
+        *("--name", "trainer", "--gpu-memory", "2Gi", "--gpu-share", "30", "--gpu-share-limit", "60"),
+        *("--", BUSY, "--memory", "1Gi", "--hold-seconds", "600"),
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    assert await machine.shares() == [(30, 60)]
+    code, output, errors = await machine.resize("trainer", "--gpu-share", "70", "--gpu-share-limit", "80")
+    assert (code, errors, await machine.shares()) == (0, "", [(70, 80)])
+    assert output.endswith(": share 30 % -> 70 %, limit 60 % -> 80 %\n")
+    code, _, errors = await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true")
+    assert (code, "Insufficient plimsoll.dev/gpu-share" in errors) == (75, True), errors
+    code, _, errors = await machine.resize("trainer", "--gpu-share-limit", "60")
+    assert (code, "gpu-share-limit: '60' is below the share of 70" in errors) == (2, True), errors
+    code, _, errors = await machine.resize("trainer", "--gpu-share", "60", "--gpu-memory", "30Gi")
+    assert (code, await machine.shares(), await machine.lines()) == (2, [(70, 80)], [2 * GIB])
+    code, output, _ = await machine.resize("trainer", "--gpu-share", "60", "--gpu-memory", "3Gi")
+    assert (code, await machine.shares(), await machine.lines()) == (0, [(60, 80)], [3 * GIB])
+    assert "line 2Gi -> 3Gi, share 70 % -> 60 %, holds " in output
+    assert (await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true"))[0] == 0
+    code, _, errors = await machine.resize("trainer")
+    assert (code, "give gpu-memory, gpu-share or gpu-share-limit" in errors) == (2, True), errors
+    process.terminate()
+    await process.communicate()

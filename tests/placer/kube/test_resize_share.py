@@ -1,0 +1,246 @@
+"""New shares and limits on a real API server: one write with the line, counted at once, known to the next placer."""
+
+import asyncio
+import json
+
+import pytest
+
+from placer.core.resize import NotNowError
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.errors import InputError
+from plimsoll.names import PodUid
+from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize, Resizing
+from tests.placer.kube.lossy import LossyBinds, after, held, refuse
+from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+GPU = "GPU-n1-0"
+
+
+async def placed(world: World, name: str, share: int, **annotations: str) -> None:
+    """A pod of 4Gi and so much of the only GPU's time."""
+    limits = {MEMORY: "4Gi", **({SHARE: str(share)} if share else {})}
+    named = {f"plimsoll.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    await create_pod(world.api, world.namespace, pod_manifest(name, limits, annotations=named))
+    await world.until_bound(name)
+
+
+async def resize(
+    world: World, name: str, share: str | None = None, limit: str | None = None, size: str | None = None
+) -> Resizing:
+    """As an operator asks for it."""
+    asked = Resize(
+        pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
+    )
+    return await world.front_end.resize(asked)
+
+
+async def written(world: World, name: str) -> dict[str, object]:
+    """What stands in the annotations of resizes."""
+    annotations = (await world.pod(name))["metadata"]["annotations"]
+    names = ("lines", "shares")
+    return {
+        key: json.loads(annotations[f"plimsoll.dev/{key}"])
+        for key in names
+        if f"plimsoll.dev/{key}" in annotations
+    }
+
+
+async def counted(world: World, name: str) -> tuple[float, int, int]:
+    """GiB, share and limit that the ledger counts the pod for."""
+    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
+    assert booking is not None
+    grant = booking.grants[0]
+    return grant.line_bytes / GIB, grant.share_pct, grant.limit_pct
+
+
+async def test_line_share_and_limit_are_one_write(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Together in one patch; alone, what was not asked stays what it was, resized or declared."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30, gpu_share_limit="60")
+        answer = await resize(world, "p", share="40", limit="80", size="6Gi")
+        [before], [now] = answer.before, answer.after
+        assert (before.line_bytes, before.share_pct, before.limit_pct) == (4 * GIB, 30, 60)
+        assert (now.line_bytes, now.share_pct, now.limit_pct) == (6 * GIB, 40, 80)
+        lines, shares = {"main": {GPU: 6 * GIB}}, {"main": {"share_pct": 40, "limit_pct": 80}}
+        assert await written(world, "p") == {"lines": lines, "shares": shares}
+        assert patches.patched.count(path) == 1
+        await resize(world, "p", limit="70")
+        shares = {"main": {"share_pct": 40, "limit_pct": 70}}
+        assert await written(world, "p") == {"lines": lines, "shares": shares}
+        assert await counted(world, "p") == (6, 40, 70)
+        await placed(world, "declared", 10, gpu_share_limit="60")
+        await resize(world, "declared", share="20")
+        assert await written(world, "declared") == {"shares": {"main": {"share_pct": 20, "limit_pct": 60}}}
+
+
+async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """By placing and by resizing alike; a refused raise changes nothing, the line asked with it included."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        await placed(world, "neighbour", 50)
+        await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "1Gi", SHARE: "30"}))
+        await world.until_refused("waiting", "1 Insufficient plimsoll.dev/gpu-share on one GPU")
+        with pytest.raises(
+            InputError, match=r"gpu-share: '51' does not fit: 50 % of .* give at most 50 in total"
+        ):
+            await resize(world, "p", share="51", size="6Gi")
+        assert (await written(world, "p"), await counted(world, "p")) == ({}, (4, 30, 100))
+        await resize(world, "p", share="50")
+        await resize(world, "neighbour", share="20")
+        await world.until_bound("waiting")
+        with pytest.raises(InputError, match="50 % of GPU-n1-0 are promised to others; give at most 50"):
+            await resize(world, "p", share="51")
+
+
+async def test_the_next_placer_counts_resized_pods_by_their_shares(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The annotation is all it needs, also for a pod that declares no memory."""
+    await create_node(apiserver, "n1")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await placed(world, "p", 0)
+        loose = pod_manifest(
+            "loose", {"plimsoll.dev/gpu": "1"}, annotations={"plimsoll.dev/best-effort": "true"}
+        )
+        await create_pod(apiserver, namespace, loose)
+        await world.until_bound("loose")
+        await resize(world, "p", share="50")
+        await resize(world, "loose", share="30", limit="40")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "1Gi", SHARE: "21"}))
+        await world.until_refused("large", "Insufficient plimsoll.dev/gpu-share")
+        assert (await counted(world, "p"))[1:] == (50, 100)
+        assert (await counted(world, "loose"))[1:] == (30, 40)
+        await placed(world, "small", 20)
+
+
+async def test_room_is_taken_while_the_write_is_under_way(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that comes between the check and the write finds the share gone."""
+    patches = LossyBinds()
+    reached, release = asyncio.Event(), asyncio.Event()
+    patches.pod_faults.append(held(reached, release))
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        under_way = asyncio.create_task(resize(world, "p", share="80"))
+        await reached.wait()
+        await create_pod(apiserver, namespace, pod_manifest("late", {MEMORY: "1Gi", SHARE: "40"}))
+        await world.until_refused("late", "Insufficient plimsoll.dev/gpu-share")
+        release.set()
+        await under_way
+
+
+async def test_a_write_that_is_refused_leaves_everything_as_it_was(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Room that was taken for it is free again."""
+    patches = LossyBinds()
+    patches.pod_faults.append(refuse)
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        with pytest.raises(InputError, match=r"annotations\[plimsoll.dev/shares\].* right to patch pods"):
+            await resize(world, "p", share="80")
+        assert (await written(world, "p"), await counted(world, "p")) == ({}, (4, 30, 100))
+        await placed(world, "neighbour", 70)
+
+
+async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """What was judged is not what stands now: nothing is written, and asking again judges anew."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    theirs = {"metadata": {"annotations": {"plimsoll.dev/gpu-share-limit": "50"}}}
+    patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        with pytest.raises(NotNowError, match="changed by somebody else meanwhile; ask again"):
+            await resize(world, "p", share="60")
+        assert await written(world, "p") == {}
+        with pytest.raises(InputError, match="'60' is 60 on each GPU, above the limit of 50"):
+            await resize(world, "p", share="60")
+        await resize(world, "p", share="40")
+        assert await written(world, "p") == {"shares": {"main": {"share_pct": 40, "limit_pct": 50}}}
+
+
+async def test_a_damaged_annotation_is_written_anew(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Whichever was asked: beside a damaged one neither could be read."""
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        await resize(world, "p", size="6Gi")
+        spoiled = {"metadata": {"annotations": {"plimsoll.dev/lines": "lots"}}}
+        await apiserver.must("PATCH", path, spoiled)
+        await resize(world, "p", share="40")
+        assert await written(world, "p") == {"shares": {"main": {"share_pct": 40, "limit_pct": 100}}}
+        assert await counted(world, "p") == (4, 40, 100)
+
+
+@pytest.mark.parametrize(
+    ("resources", "asked", "said"),
+    [
+        ({"plimsoll.dev/gpu": "1"}, {"share": "50"}, "has whole GPUs"),
+        ({SHARE: "10"}, {"share": "20", "size": "1Gi"}, "is best-effort"),
+        ({MEMORY: "1Gi", SHARE: "10"}, {"share": "10"}, "gpu-share: '10' is what it has already"),
+        ({MEMORY: "1Gi", SHARE: "10"}, {"limit": "100"}, "gpu-share-limit: '100' is what it has already"),
+    ],
+)
+async def test_what_cannot_be_changed_is_refused_by_name(
+    apiserver: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    resources: dict[str, str],
+    asked: dict[str, str],
+    said: str,
+) -> None:
+    """Each with its own reason."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", resources))
+        await world.until_bound("p")
+        with pytest.raises(InputError, match=said):
+            await resize(world, "p", **asked)
+        assert await written(world, "p") == {}
+
+
+async def test_the_same_again_is_answered_as_done_before(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Somebody who missed the confirmation may ask again: nothing is written twice."""
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await placed(world, "p", 30)
+        await resize(world, "p", share="40")
+        again = await resize(world, "p", share="40")
+        assert again.before == again.after
+        assert patches.patched.count(path) == 1
