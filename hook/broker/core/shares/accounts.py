@@ -73,12 +73,14 @@ class Ledger:
 
     Attributes:
         is_stale: somebody's demand or terms changed, so the parts are to be worked out again.
+        used_ns: what all used together.
         has_gangs: there is a container of several GPUs, whose part also depends on the others.
     """
 
     accounts: list[Account] = field(default_factory=list)
     is_stale: bool = True
     has_gangs: bool = False
+    used_ns: float = 0.0
     _active: list[Account] = field(default_factory=list)
 
     def add(self, account: Account) -> None:
@@ -96,15 +98,40 @@ class Ledger:
     def charge(self, account: Account, used_ns: float) -> None:
         """A container used the GPU for so long; below 0 corrects what it was charged before."""
         self.divide()
+        self.used_ns += used_ns
         if not self._active:
             return  # Nobody misses it.
         for other in self._active:
             other.lag_ns += other.part * used_ns
-            if not other.is_active:
+            if not other.is_demanding and other.lag_ns >= other.claim_ns:
                 self.is_stale = True
         account.lag_ns -= used_ns
         if account.part == 0.0 or self.has_gangs:
-            self.is_stale = True  # A lag sank, so its due may grow again.
+            self.is_stale = (
+                True  # A lag sank, so its due may grow again; or another GPU's lags bind this one's.
+            )
+
+    def make_up(self, account: Account, others_used_ns: float) -> None:
+        """It turns out that it had work while others used the GPU for so long: its due grew, and theirs did not.
+
+        What it kept as one who idles, beyond its claim, was not its due either.
+        """
+        self.divide()
+        due_ns = min(0.0, account.claim_ns - account.lag_ns) + self._fair_part(account) * others_used_ns
+        others = [other for other in self.accounts if other is not account]
+        for other in others:
+            other.lag_ns -= due_ns / len(others)
+        account.lag_ns += due_ns if others else 0.0
+        self.is_stale = True
+
+    def _fair_part(self, account: Account) -> float:
+        """Of what is used, if it had work."""
+        was_demanding = account.is_demanding
+        account.set_demand(is_demanding=True)
+        self.divide()
+        part = account.part
+        account.set_demand(is_demanding=was_demanding)
+        return part
 
     def divide(self) -> None:
         """Work the parts out again if they are stale."""

@@ -30,14 +30,13 @@ class Member:
 
     Attributes:
         wants: a launch of it waits.
-        unfinished: it has work that is not done.
-        is_idle: it said so of the gate as it is now.
-        was_busy: it had work when its slot was last read.
+        is_idle: it has nothing to do, and said so of the gate as it is now.
+        is_straggling: its work outlasted the grace, and is not known to be done; it is not waited for again.
     """
 
     wants: bool = False
-    unfinished: bool = False
     is_idle: bool = False
+    is_straggling: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +67,20 @@ class Tally:
     grants: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """How things stood when others went on although a container's work was not done.
+
+    Attributes:
+        used_ns: what it was taken to have used.
+        ledgers_ns: what all had used of each of its GPUs.
+    """
+
+    now_ns: int
+    used_ns: int
+    ledgers_ns: tuple[float, ...]
+
+
 @dataclass(eq=False, slots=True)
 class Client:
     """One container that shares its GPUs.
@@ -76,6 +89,7 @@ class Client:
         accounts: one on each of its GPUs, in their order.
         credit: None where its limit is 100.
         word: what its gate says.
+        wants: launches of it wait that could run; those behind a straggler's work could not.
         is_open: it holds, and is not metered.
         granted_ns: when it came to hold.
         looked_ns: when it was last seen whether it uses what it holds.
@@ -91,6 +105,11 @@ class Client:
         span_ns: since when it has always wanted or held; 0 for not.
         span_used_ns: what it had used then.
         span_held_ns: how long it has held since.
+        gap_from_ns: when the work of the last holder ended, until it is seen when that of this one began.
+        gap_busy: what its processes had used when it came to hold.
+        window: two moments and what it had used then, about a window apart.
+        due_ns: when time alone changes something.
+        astray: since when work of it is not known to be done that nobody waits for; None for not.
     """
 
     key: ContainerKey
@@ -104,6 +123,7 @@ class Client:
     phase: Phase = Phase.IDLE
     members: dict[ProcessKey, Member] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    wants: bool = False
     is_open: bool = False
     granted_ns: int = 0
     looked_ns: int = 0
@@ -123,11 +143,18 @@ class Client:
     gap_busy: dict[ProcessKey, int] = field(default_factory=dict)
     window: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     due_ns: int | None = None
+    astray: Astray | None = None
 
-    @property
-    def wants(self) -> bool:
-        """Whether launches of it wait."""
-        return any(member.wants for member in self.members.values())
+    def heard(self) -> None:
+        """Something changed of its processes."""
+        self.wants = any(member.wants and not member.is_straggling for member in self.members.values())
+        self.update_demand()
+
+    def quieten(self) -> None:
+        """Nobody waits at its gate as it is from now on, or says so again."""
+        self.wants = False
+        for member in self.members.values():
+            member.wants = member.is_idle = False
 
     @property
     def is_waiting(self) -> bool:
@@ -157,15 +184,23 @@ class Client:
     @property
     def quota_ns(self) -> float:
         """How long its turn is."""
+        if len(self.gpus) == 1:
+            return self.gpus[0].quota.quota_ns
         return max(gpu.quota.quota_ns for gpu in self.gpus)
 
     def lag_ns(self, gpu: Gpu) -> float:
         """How far it is behind its due there."""
-        return self.accounts[self.gpus.index(gpu)].lag_ns
+        return self.account(gpu).lag_ns
+
+    def account(self, gpu: Gpu) -> Account:
+        """Its account there."""
+        return self.accounts[0] if len(self.gpus) == 1 else self.accounts[self.gpus.index(gpu)]
 
     @property
     def urgency_ns(self) -> float:
         """How far it is behind its due where somebody else is; on several GPUs, where it is least so."""
+        if len(self.accounts) == 1:
+            return self.accounts[0].lag_ns
         lags = [a.lag_ns for a in self.accounts if len(a.ledger.accounts) > 1]
         return min(lags, default=0.0)
 

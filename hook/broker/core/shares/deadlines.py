@@ -1,8 +1,10 @@
 """When a container must be looked at again, if nothing happens before."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
+from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.clients import Client, Gpu, Phase
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.yielding import HOLD_NS
@@ -19,7 +21,10 @@ HUSH_NS: Final = 200 * MS
 program without a context never will."""
 
 STEP_NS: Final = 1 * MS
-"""Never look sooner for a moment that is only estimated."""
+"""Never look sooner again for a moment that was only estimated."""
+
+LEAST_PACE: Final = 0.01
+"""Two lags that come closer more slowly than this are looked at again soon enough for other reasons."""
 
 
 def due_ns(client: Client, settings: ShareSettings, now_ns: int) -> int | None:
@@ -30,7 +35,8 @@ def due_ns(client: Client, settings: ShareSettings, now_ns: int) -> int | None:
         moments = _draining(client, settings)
     else:
         moments = _waiting(client, settings, now_ns)
-    return min((max(round(moment), now_ns + 1) for moment in moments), default=None)
+    first = min(moments, default=math.inf)
+    return None if math.isinf(first) else max(round(first), now_ns + 1)
 
 
 def poll_ns(client: Client) -> float:
@@ -58,33 +64,31 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
         yield now_ns + max(client.credit.lasts_ns(), 0)
     yield client.looked_ns + max(LOOK_NS, client.quota_ns)
     if client.is_crowded:
-        yield from (
-            _hand_over_ns(client, other, gpu, now_ns)
-            for gpu in client.gpus
-            for other in gpu.clients
-            if other.is_waiting and other.may_run
-        )
+        yield from (_hand_over_ns(client, gpu, now_ns) for gpu in client.gpus)
     elif client.credit is None:
         yield client.crowded_ns + settings.relax_s * S
     if client.span_ns:
         yield span_end_ns(client, settings)
 
 
-def _hand_over_ns(holder: Client, waiter: Client, gpu: Gpu, now_ns: int) -> float:
-    """When this waiter may take the token, if both go on as now."""
-    account = holder.accounts[holder.gpus.index(gpu)]
-    ahead_ns = account.lag_ns - waiter.lag_ns(gpu)
-    if waiter.has_returned and waiter.lag_ns(gpu) > 0:
-        below_ns = now_ns + max(account.lag_ns, 0.0) / max(1 - account.part, STEP_NS / S) + 1
-        soonest = max(holder.granted_ns + HOLD_NS, below_ns)
-    else:
-        soonest = holder.granted_ns + max(HOLD_NS, holder.quota_ns)
-    if soonest <= now_ns:
-        soonest = now_ns + STEP_NS
-    if ahead_ns <= 0:
-        return soonest
-    closing = 1 - account.part + waiter.accounts[waiter.gpus.index(gpu)].part
-    return max(soonest, now_ns + max(STEP_NS, ahead_ns / max(closing, STEP_NS / S)))
+def _hand_over_ns(holder: Client, gpu: Gpu, now_ns: int) -> float:
+    """When somebody may take the token, if all goes on as now."""
+    waiting = [other.account(gpu) for other in gpu.clients if other.is_waiting and other.may_run]
+    if not waiting:
+        return math.inf
+    own = holder.account(gpu)
+    first = max(waiting, key=_lag_ns)
+    closing = max(1 - own.part + first.part, LEAST_PACE)
+    even_ns = now_ns + (own.lag_ns - first.lag_ns) / closing
+    turn_ns = max(even_ns, holder.granted_ns + holder.quota_ns)
+    if first.lag_ns > 0 and any(other.has_returned for other in gpu.clients if other.is_waiting):
+        turn_ns = min(turn_ns, now_ns + max(own.lag_ns, 0.0) / max(1 - own.part, LEAST_PACE) + 1)
+    soonest_ns = max(turn_ns, holder.granted_ns + HOLD_NS)
+    return soonest_ns if soonest_ns > now_ns else now_ns + STEP_NS
+
+
+def _lag_ns(account: Account) -> float:
+    return account.lag_ns
 
 
 def _draining(client: Client, settings: ShareSettings) -> Iterator[float]:

@@ -14,11 +14,13 @@ from typing import assert_never
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.shares import gates
 from hook.broker.core.shares.accounts import Account, Credit
+from hook.broker.core.shares.charging import Charging, used_pct
 from hook.broker.core.shares.clients import Client, Gpu, Member, Phase
-from hook.broker.core.shares.deadlines import drain_end_ns, due_ns, poll_ns, span_end_ns
+from hook.broker.core.shares.deadlines import drain_end_ns, due_ns, poll_ns
 from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.quota import Quota
 from hook.broker.core.shares.settings import MS, S, ShareSettings
+from hook.broker.core.shares.spans import begin_span, unmet
 from hook.broker.core.shares.tokens import decide, grant, holders, release, revoke
 from hook.broker.core.shares.turns import (
     GateState,
@@ -32,14 +34,10 @@ from hook.broker.core.shares.turns import (
     ShareUse,
     Terms,
     Ticked,
-    Unmet,
     Use,
 )
 from hook.broker.core.shares.yielding import HOLD_NS
 from plimsoll.names import GpuUuid
-
-UNMET_PCT = 2.0
-"""Points below its request from which a container is told of: the accuracy that shares are held to."""
 
 
 class Scheduler:
@@ -49,8 +47,9 @@ class Scheduler:
         """Begin with no container."""
         self._settings = settings
         self._clients: dict[ContainerKey, Client] = {}
-        self._whole: dict[ContainerKey, tuple[Terms, int]] = {}
+        self._whole: dict[ContainerKey, Terms] = {}
         self._gpus: dict[GpuUuid, Gpu] = {}
+        self._charging = Charging(settings)
         self._now_ns = 0
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
@@ -79,16 +78,16 @@ class Scheduler:
     @property
     def watched(self) -> list[tuple[ContainerKey, ProcessKey]]:
         """Whose `Use` the tick at `due_ns` wants to know: of all who use a GPU where something is due then."""
-        due = self.due_ns
-        if due is None:
+        due_ns = self.due_ns
+        if due_ns is None:
             return []
-        users = [user for user in holders(self._due_gpus(due)) if not user.is_open]
+        users = [user for user in holders(_gpus(self._due(due_ns))) if not user.is_open]
         return [(user.key, process) for user in users for process in user.members]
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """What a container had of its GPUs; None for one that is not registered."""
         if container in self._whole:
-            return ShareUse(self._whole[container][0], GateState.OPEN)
+            return ShareUse(self._whole[container], GateState.OPEN)
         client = self._clients.get(container)
         if client is None:
             return None
@@ -97,7 +96,7 @@ class Scheduler:
         return ShareUse(
             terms=client.terms,
             state=gates.state_of(client.word),
-            used_pct=self._used_pct(client),
+            used_pct=used_pct(client, self._now_ns),
             busy_s=client.meter.used_ns / S,
             waited_s=(tally.waited_ns + waiting_ns) / S,
             drain_s=tally.drain_ns / S,
@@ -110,32 +109,27 @@ class Scheduler:
 
     def _join(self, event: Joined) -> list[ShareInstruction]:
         if event.terms.whole:
+            self._whole[event.container] = event.terms
             word = gates.next_word(event.word, GateState.OPEN, is_contended=False)
-            word = word if word != event.word else gates.renewed(word)
-            self._whole[event.container] = (event.terms, word)
-            return [SetGate(event.container, word)]
+            return [SetGate(event.container, gates.renewed(word))]
         known = self._clients.get(event.container)
         if known:
-            self._settle(known.gpus)
+            self._charging.settle(known.gpus, self._now_ns)
             self._change(known, event.terms)
-            return self._conclude(dict.fromkeys(known.gpus))
+            return self._conclude(known.gpus, _on(known.gpus))
         client = self._add(event)
         # Always written, so that whoever waits on a word that an earlier broker wrote reports again.
         client.word = gates.renewed(gates.next_word(event.word, GateState.SHUT, is_contended=False))
         first = SetGate(client.key, client.word)
-        later = self._conclude(dict.fromkeys(client.gpus))
-        return (
-            later
-            if any(isinstance(i, SetGate) and i.container == client.key for i in later)
-            else [first, *later]
-        )
+        later = self._conclude(client.gpus, _on(client.gpus))
+        return later if client.word != first.word else [first, *later]
 
     def _leave(self, container: ContainerKey) -> list[ShareInstruction]:
         self._whole.pop(container, None)
         client = self._clients.pop(container, None)
         if client is None:
             return []
-        self._settle(client.gpus)
+        self._charging.settle(client.gpus, self._now_ns)
         for gpu, account in zip(client.gpus, client.accounts, strict=True):
             if gpu.holder is client:
                 gpu.holder = None
@@ -143,18 +137,20 @@ class Scheduler:
             gpu.clients.remove(client)
             if not gpu.clients:
                 del self._gpus[gpu.uuid]
-        return self._conclude(dict.fromkeys(gpu for gpu in client.gpus if gpu.clients))
+        return self._conclude(client.gpus, _on(client.gpus))
 
     def _report(self, client: Client, event: Reported, now_ns: int) -> list[ShareInstruction]:
         is_current = event.gate_word == client.word
         member = self._member(client, event, now_ns)
         client.meter.read(event.process, event.use)
-        self._settle(client.gpus, client)
+        self._charging.settle(client.gpus, now_ns, client)
         if len(client.members) == 1:
             client.meter.mark(now_ns)
         if client.phase is Phase.IDLE:
             client.meter.freeze(event.process)
-        member.unfinished = event.unfinished
+        if member.is_straggling and not event.unfinished:
+            member.is_straggling = False
+            self._charging.come_back(client, now_ns)
         member.wants = event.wants and is_current
         member.is_idle = is_current and _says_idle(client, event)
         if client.phase is Phase.DRAINING and is_current and not event.unfinished:
@@ -162,21 +158,22 @@ class Scheduler:
         elif client.phase is Phase.HOLDING and client.is_crowded and _is_idle(client):
             for gpu in client.gpus:
                 gpu.ended_ns = event.idle_since_ns
-            revoke(client, now_ns, done=event.process)
+            revoke(client, now_ns, done=(event.process,))
             client.has_returned, client.span_ns = True, 0
-        return self._conclude(dict.fromkeys(client.gpus))
+        return self._conclude(client.gpus, [client])
 
     def _lose(self, client: Client, process: ProcessKey, now_ns: int) -> list[ShareInstruction]:
         if process not in client.members:
             return []
-        self._settle(client.gpus)
+        self._charging.settle(client.gpus, self._now_ns)
         del client.members[process]
         client.meter.forget(process)
+        self._charging.come_back(client, now_ns)
         if client.phase is Phase.DRAINING:
             self._drained(client, process, 0)
         elif client.phase is Phase.HOLDING and client.is_crowded and _is_idle(client):
             revoke(client, now_ns)
-        return self._conclude(dict.fromkeys(client.gpus))
+        return self._conclude(client.gpus, [client])
 
     def _tick(
         self, uses: Mapping[tuple[ContainerKey, ProcessKey], Use], now_ns: int
@@ -185,15 +182,16 @@ class Scheduler:
             client = self._clients.get(key)
             if client and process in client.members:
                 client.meter.read(process, use)
-        gpus = self._due_gpus(now_ns)
-        self._settle(gpus, *(self._clients[key] for key, _ in uses if key in self._clients))
+        due = self._due(now_ns)
+        gpus = _gpus(due)
+        self._charging.settle(gpus, now_ns, *(self._clients[key] for key, _ in uses if key in self._clients))
         for client in holders(gpus):
             read = {process for key, process in uses if key == client.key}
             if read >= client.members.keys():
                 client.meter.mark(now_ns)
             if client.phase is Phase.DRAINING:
                 self._poll(client, read, now_ns)
-        return [*self._unmet(gpus, now_ns), *self._conclude(gpus)]
+        return [*unmet(due, self._settings, now_ns), *self._conclude(gpus, due)]
 
     # Who is there.
 
@@ -243,72 +241,6 @@ class Scheduler:
                 client.pending.add(event.process)
         return member
 
-    # What was used.
-
-    def _settle(self, gpus: Iterable[Gpu], *heard: Client) -> None:
-        """Charge what was used up to now: to who holds these GPUs, and to others that were heard of."""
-        for client in dict.fromkeys([*holders(gpus), *heard]):
-            used_ns = client.meter.settle(self._now_ns)
-            self._pay(client, used_ns)
-            if not used_ns:
-                continue
-            for gpu, account in zip(client.gpus, client.accounts, strict=True):
-                gpu.ledger.charge(account, used_ns)
-            if client.phase is Phase.DRAINING or client.phase is Phase.IDLE:
-                client.tally.overrun_ns += used_ns
-            self._measure_gap(client)
-            self._slide(client)
-
-    def _pay(self, client: Client, used_ns: int) -> None:
-        if client.credit is not None:
-            enough_ns = self._settings.quota_least_ms * MS
-            client.credit.settle(self._now_ns, used_ns, client.quota_ns, enough_ns)
-
-    def _measure_gap(self, client: Client) -> None:
-        """From the last holder's end to the begin of this one's first stretch, if that is still seen."""
-        if not client.gap_from_ns:
-            return
-        begun = [client.meter.first_since_ns(process, busy) for process, busy in client.gap_busy.items()]
-        if any(begun):
-            for gpu in client.gpus:
-                gpu.quota.measured(min(since for since in begun if since) - client.gap_from_ns)
-        client.gap_from_ns = 0
-
-    def _slide(self, client: Client) -> None:
-        """Keep two moments to look back to, each about a window apart."""
-        _, latest = client.window
-        if self._now_ns - latest[0] >= self._settings.window_ms * MS:
-            client.window = (latest, (self._now_ns, client.meter.used_ns))
-
-    def _used_pct(self, client: Client) -> float:
-        since_ns, used_ns = client.window[0]
-        if self._now_ns <= since_ns:
-            return 0.0
-        return 100 * (client.meter.used_ns - used_ns) / (self._now_ns - since_ns)
-
-    def _unmet(self, gpus: Iterable[Gpu], now_ns: int) -> list[ShareInstruction]:
-        unmet: list[ShareInstruction] = []
-        for client in _on(gpus):
-            if not client.span_ns or now_ns < span_end_ns(client, self._settings):
-                continue
-            self._hold_on(client, now_ns)
-            span_ns = now_ns - client.span_ns
-            used_ns = client.meter.used_ns - client.span_used_ns
-            if 100 * max(used_ns, client.span_held_ns) / span_ns < client.terms.request_pct - UNMET_PCT:
-                worst = max(client.gpus, key=client.lag_ns)
-                pct = 100 * used_ns / span_ns
-                unmet.append(Unmet(client.key, worst.uuid, pct, client.terms.request_pct, span_ns / S))
-            self._begin_span(client, now_ns)
-        return unmet
-
-    def _begin_span(self, client: Client, now_ns: int) -> None:
-        client.span_ns, client.span_used_ns, client.span_held_ns = now_ns, client.meter.used_ns, 0
-
-    def _hold_on(self, client: Client, now_ns: int) -> None:
-        """Count how long it has held since its span began."""
-        if client.phase is not Phase.IDLE:
-            client.span_held_ns += now_ns - max(client.granted_ns, client.span_ns)
-
     # What comes of it.
 
     def _drained(self, client: Client, process: ProcessKey, ended_ns: int) -> None:
@@ -325,45 +257,42 @@ class Scheduler:
             idle = {process for process in client.pending & read if not client.meter.is_busy(process)}
             client.pending -= idle
         if now_ns >= drain_end_ns(client, self._settings):
-            for process in client.pending:
-                client.meter.freeze(process)
-            client.pending.clear()
+            self._charging.go_astray(client, now_ns)
         elif client.was_open:
             return
         if not client.pending:
             release(client, now_ns)
 
-    def _due_gpus(self, now_ns: int) -> dict[Gpu, None]:
-        due = [c for c in self._clients.values() if c.due_ns is not None and c.due_ns <= now_ns]
-        return dict.fromkeys(gpu for client in due for gpu in client.gpus)
+    def _due(self, now_ns: int) -> list[Client]:
+        return [c for c in self._clients.values() if c.due_ns is not None and c.due_ns <= now_ns]
 
-    def _conclude(self, gpus: dict[Gpu, None]) -> list[ShareInstruction]:
-        """Decide on these GPUs, and tell all there what changed."""
+    def _conclude(self, gpus: Iterable[Gpu], heard: Iterable[Client]) -> list[ShareInstruction]:
+        """Decide on these GPUs, and tell what changed: of those heard of, and of holders before and after."""
         now_ns = self._now_ns
-        for client in _on(gpus):
+        concerned = dict.fromkeys([*heard, *holders(gpus)])
+        for client in concerned:
             self._note_wants(client, now_ns)
-            self._pay(client, 0)
-        decide(gpus, now_ns)
-        clients = _on(gpus)
-        for client in clients:
+            self._charging.pay(client, now_ns, 0)
+        concerned.update(dict.fromkeys(decide(gpus, now_ns)))
+        for client in concerned:
             self._relax(client, now_ns)
-        instructions: list[ShareInstruction] = []
-        for client in clients:
-            word = gates.next_word(client.word, _state(client), is_contended=_is_contended(client))
-            if word != client.word:
-                client.word = word
-                instructions.append(SetGate(client.key, word))
-            client.due_ns = due_ns(client, self._settings, now_ns)
-        return instructions
+        return [step for client in concerned for step in self._tell(client, now_ns)]
+
+    def _tell(self, client: Client, now_ns: int) -> Iterable[SetGate]:
+        client.due_ns = due_ns(client, self._settings, now_ns)
+        word = gates.next_word(client.word, _state(client), is_contended=_is_contended(client))
+        if word != client.word:
+            client.word = word
+            yield SetGate(client.key, word)
 
     def _note_wants(self, client: Client, now_ns: int) -> None:
-        client.update_demand()
+        client.heard()
         if client.is_wanting:
             if not client.wanted_ns:
                 client.wanted_ns = now_ns
                 client.has_returned |= client.phase is Phase.IDLE and now_ns >= client.idled_ns + HOLD_NS
                 if client.has_returned or not client.span_ns:
-                    self._begin_span(client, now_ns)
+                    begin_span(client, now_ns)
         else:
             client.wanted_ns = 0
 
@@ -384,6 +313,10 @@ class Scheduler:
 
 def _on(gpus: Iterable[Gpu]) -> list[Client]:
     return list({client: None for gpu in gpus for client in gpu.clients})
+
+
+def _gpus(clients: Iterable[Client]) -> dict[Gpu, None]:
+    return dict.fromkeys(gpu for client in clients for gpu in client.gpus)
 
 
 def _says_idle(client: Client, event: Reported) -> bool:

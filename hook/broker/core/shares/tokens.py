@@ -11,19 +11,25 @@ from hook.broker.core.shares.clients import Client, Gpu, Phase
 from hook.broker.core.shares.yielding import takes
 
 
-def decide(gpus: dict[Gpu, None], now_ns: int) -> None:
+def decide(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
     """Give and take tokens until nothing is to be done at this moment.
 
     Args:
-        gpus: where something happened; grows by those where something happens of it.
+        gpus: where something happened.
         now_ns: now.
+
+    Returns:
+        Who got tokens or lost them.
     """
-    for holder in holders(gpus):
-        if holder.phase is Phase.HOLDING and not holder.may_run:
-            revoke(holder, now_ns)
-            gpus.update(dict.fromkeys(holder.gpus))
-    while _step(gpus, now_ns):
-        pass
+    touched = dict.fromkeys(gpus)
+    moved = [holder for holder in holders(touched) if holder.phase is Phase.HOLDING and not holder.may_run]
+    for holder in moved:
+        revoke(holder, now_ns)
+        touched.update(dict.fromkeys(holder.gpus))
+    while step := _step(touched, now_ns):
+        moved += step
+        touched.update(dict.fromkeys(gpu for client in step for gpu in client.gpus))
+    return moved
 
 
 def holders(gpus: Iterable[Gpu]) -> list[Client]:
@@ -31,20 +37,20 @@ def holders(gpus: Iterable[Gpu]) -> list[Client]:
     return list(dict.fromkeys(gpu.holder for gpu in gpus if gpu.holder))
 
 
-def revoke(client: Client, now_ns: int, done: ProcessKey | None = None) -> None:
+def revoke(client: Client, now_ns: int, *, done: Iterable[ProcessKey] = ()) -> None:
     """Take its tokens; they are free when its work is done.
 
     Args:
         client: who holds them.
         now_ns: now.
-        done: a process that just said that it has no work.
+        done: who just said that it has no work.
     """
     client.phase = Phase.DRAINING
     client.revoked_ns = client.polled_ns = now_ns
     client.was_open, client.is_open = client.is_open, False
-    client.pending = set(client.members) - {done}
-    for member in client.members.values():
-        member.wants = member.is_idle = False
+    client.pending = {process for process, member in client.members.items() if not member.is_straggling}
+    client.pending.difference_update(done)
+    client.quieten()
     if not client.pending and not client.was_open:
         release(client, now_ns)
 
@@ -71,8 +77,7 @@ def grant(client: Client, now_ns: int, *, is_open: bool = False) -> None:
     client.looked_used_ns = client.meter.used_ns
     if not any(client.meter.is_frozen(process) for process in client.members):
         client.meter.mark(now_ns)
-    for member in client.members.values():
-        member.wants = member.is_idle = False
+    client.quieten()
     for gpu in client.gpus:
         assert gpu.holder is None
         gpu.holder = client
@@ -93,29 +98,23 @@ def _note_grant(client: Client, now_ns: int) -> None:
         gpu.ended_ns = 0
 
 
-def _step(gpus: dict[Gpu, None], now_ns: int) -> bool:
-    """One grant, or tokens taken from some; whether there was any."""
+def _step(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
+    """One grant, or tokens taken from some; whose."""
     reserved: set[Gpu] = set()
     for client in _waiting(gpus):
         if not reserved.isdisjoint(client.gpus):
             continue
         if all(gpu.holder is None for gpu in client.gpus):
             grant(client, now_ns)
-            gpus.update(dict.fromkeys(client.gpus))
-            return True
+            return [client]
         if takes(client, now_ns):
-            if _take(client, gpus, now_ns):
-                return True
+            taken = [holder for holder in holders(client.gpus) if holder.phase is Phase.HOLDING]
+            for holder in taken:
+                revoke(holder, now_ns)
+            if taken:
+                return taken
             reserved.update(client.gpus)
-    return False
-
-
-def _take(client: Client, gpus: dict[Gpu, None], now_ns: int) -> bool:
-    taken = [holder for holder in holders(client.gpus) if holder.phase is Phase.HOLDING]
-    for holder in taken:
-        revoke(holder, now_ns)
-        gpus.update(dict.fromkeys(holder.gpus))
-    return bool(taken)
+    return []
 
 
 def _waiting(gpus: Iterable[Gpu]) -> list[Client]:

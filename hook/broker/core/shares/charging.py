@@ -1,0 +1,78 @@
+"""What was used becomes entries: in the accounts of all its GPUs, in the credit, in the sums for metrics."""
+
+from collections.abc import Iterable
+
+from hook.broker.core.shares.clients import Astray, Client, Gpu, Phase
+from hook.broker.core.shares.settings import MS, ShareSettings
+from hook.broker.core.shares.tokens import holders
+
+
+class Charging:
+    """How use is charged, under settings."""
+
+    def __init__(self, settings: ShareSettings) -> None:
+        self._enough_ns = settings.quota_least_ms * MS
+        self._window_ns = settings.window_ms * MS
+
+    def settle(self, gpus: Iterable[Gpu], now_ns: int, *heard: Client) -> None:
+        """Charge what was used up to now: to who holds these GPUs, and to others that were heard of."""
+        for client in dict.fromkeys([*holders(gpus), *heard]):
+            used_ns = client.meter.settle(now_ns)
+            self.pay(client, now_ns, used_ns)
+            if used_ns:
+                self._charge(client, now_ns, used_ns)
+
+    def pay(self, client: Client, now_ns: int, used_ns: int) -> None:
+        """Bring its credit up to now."""
+        if client.credit is not None:
+            client.credit.settle(now_ns, used_ns, client.quota_ns, self._enough_ns)
+
+    def go_astray(self, client: Client, now_ns: int) -> None:
+        """Others go on although its work is not done."""
+        for process in client.pending:
+            client.members[process].is_straggling = True
+        client.pending.clear()
+        if client.astray is None:
+            ledgers_ns = tuple(gpu.ledger.used_ns for gpu in client.gpus)
+            client.astray = Astray(now_ns, client.meter.used_ns, ledgers_ns)
+
+    def come_back(self, client: Client, now_ns: int) -> None:
+        """A straggler of it said what it used, and it was charged for that.
+
+        While it had work, it was to get its part of what others used beside it.
+        """
+        astray = client.astray
+        if astray is None or any(member.is_straggling for member in client.members.values()):
+            return
+        client.astray = None
+        used_ns = max(0, client.meter.used_ns - astray.used_ns)
+        had_work = min(1.0, used_ns / max(1, now_ns - astray.now_ns))
+        for gpu, account, was_ns in zip(client.gpus, client.accounts, astray.ledgers_ns, strict=True):
+            gpu.ledger.make_up(account, had_work * max(0.0, gpu.ledger.used_ns - was_ns - used_ns))
+
+    def _charge(self, client: Client, now_ns: int, used_ns: int) -> None:
+        for gpu, account in zip(client.gpus, client.accounts, strict=True):
+            gpu.ledger.charge(account, used_ns)
+        if client.phase is not Phase.HOLDING:
+            client.tally.overrun_ns += used_ns
+        _measure_gap(client)
+        if now_ns - client.window[1][0] >= self._window_ns:
+            client.window = (client.window[1], (now_ns, client.meter.used_ns))
+
+
+def used_pct(client: Client, now_ns: int) -> float:
+    """What it used since one to two windows ago, in percent of the time."""
+    since_ns, used_ns = client.window[0]
+    return 100 * (client.meter.used_ns - used_ns) / (now_ns - since_ns) if now_ns > since_ns else 0.0
+
+
+def _measure_gap(client: Client) -> None:
+    """From the last holder's end to the begin of this one's first stretch, if that is still seen."""
+    if not client.gap_from_ns:
+        return
+    begun = [client.meter.first_since_ns(process, busy_ns) for process, busy_ns in client.gap_busy.items()]
+    if any(begun):
+        gap_ns = min(since_ns for since_ns in begun if since_ns) - client.gap_from_ns
+        for gpu in client.gpus:
+            gpu.quota.measured(gap_ns)
+    client.gap_from_ns = 0
