@@ -211,9 +211,13 @@ static void take_word(struct watch *watch, uint32_t word) {
     pthread_mutex_unlock(&SHARES->lock);
     if (plimsoll_gate_is_lost())
         plimsoll_gate_seek(word);
+    bool is_shut = (word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_SHUT;
+    /* At once, as the broker does not wait long for a word of work that was queued behind an open gate. */
+    if (!is_known && is_shut)
+        plimsoll_report(word);
     if (!is_known)
         learn_queued(watch);
-    if ((word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_SHUT)
+    if (is_shut)
         drain(watch);
 }
 

@@ -1,8 +1,8 @@
 """An ordinary CUDA program, over the driver API, that does on the emulator what its standard input says.
 
 `alloc MIB`, `refused MIB` (which must fail), `free`, `churn MIB SECONDS` (allocate and free in a loop), `copy MIB`
-(which keeps the GPU busy), `leave` and `return` (the context); it answers each line with `ok` when done. The context
-is there at the first `ok`.
+(which keeps the GPU busy), `launch SECONDS` (a kernel of that length), `leave` and `return` (the context); it answers
+each line with `ok` when done. The context is there at the first `ok`.
 """
 
 import ctypes
@@ -29,26 +29,35 @@ def main() -> None:
     answer()
     for line in sys.stdin:
         match line.split():
-            case ["alloc", mib]:
-                pointers.append(ctypes.c_uint64())
-                check(cuda.cuMemAlloc_v2(ctypes.byref(pointers[-1]), ctypes.c_size_t(int(mib) * MIB)))
-            case ["refused", mib]:
-                status = cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(int(mib) * MIB))
-                check(0 if status == OUT_OF_MEMORY else 1)
-            case ["free"]:
-                check(cuda.cuMemFree_v2(pointers.pop()))
-            case ["churn", mib, seconds]:
-                churn(cuda, int(mib) * MIB, float(seconds))
-            case ["copy", mib]:
-                for _ in range(int(mib)):
-                    check(cuda.cuMemcpyHtoD_v2(pointers[-1], bytes(MIB), ctypes.c_size_t(MIB)))
+            case ["launch", seconds]:
+                launch(cuda, float(seconds))
             case ["leave"]:
                 check(cuda.cuCtxDestroy_v2(context))
             case ["return"]:
                 check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, CONTEXT_GPU))
-            case _:
-                sys.exit(f"unknown: {line}")
+            case words:
+                memory(cuda, pointers, words)
         answer()
+
+
+def memory(cuda: ctypes.CDLL, pointers: list[ctypes.c_uint64], words: list[str]) -> None:
+    """Take and give back."""
+    match words:
+        case ["alloc", mib]:
+            pointers.append(ctypes.c_uint64())
+            check(cuda.cuMemAlloc_v2(ctypes.byref(pointers[-1]), ctypes.c_size_t(int(mib) * MIB)))
+        case ["refused", mib]:
+            status = cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(int(mib) * MIB))
+            check(0 if status == OUT_OF_MEMORY else 1)
+        case ["free"]:
+            check(cuda.cuMemFree_v2(pointers.pop()))
+        case ["churn", mib, seconds]:
+            churn(cuda, int(mib) * MIB, float(seconds))
+        case ["copy", mib]:
+            for _ in range(int(mib)):
+                check(cuda.cuMemcpyHtoD_v2(pointers[-1], bytes(MIB), ctypes.c_size_t(MIB)))
+        case _:
+            sys.exit(f"unknown: {words}")
 
 
 def churn(cuda: ctypes.CDLL, size_bytes: int, seconds: float) -> None:
@@ -59,6 +68,15 @@ def churn(cuda: ctypes.CDLL, size_bytes: int, seconds: float) -> None:
         time.sleep(0.001)
         check(cuda.cuMemFree_v2(pointer))
         time.sleep(0.001)
+
+
+def launch(cuda: ctypes.CDLL, seconds: float) -> None:
+    """Give the GPU one kernel, and do not wait for it."""
+    module, kernel, length_ns = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(int(seconds * 1e9))
+    check(cuda.cuModuleLoadData(ctypes.byref(module), b"any image"))
+    check(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"busy"))
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length_ns))
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None))
 
 
 def answer() -> None:

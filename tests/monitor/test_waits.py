@@ -41,6 +41,26 @@ async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
         assert told(messages, "denied") == []
 
 
+async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """A launch waits behind a kernel without end: request and use are told, and it goes on when that is gone."""
+    async with (
+        brokering(tmp_path / "broker", share_unmet_s=1, share_grace_ms=60_000) as broker,
+        monitoring(tmp_path, nats.url) as (_, bare),
+        jetstream(nats.url) as stream,
+        program({**bare, **await broker.hook(GIB, OTHER, share_pct=40)}) as holder,
+        program({**bare, **await broker.hook(GIB, share_pct=50)}) as waiter,
+    ):
+        await holder.do("launch 3600")
+        waiting = asyncio.create_task(waiter.do("launch 0.001"))
+        (unmet, *_) = told(await until(stream, lambda all_: bool(told(all_, "unmet"))), "unmet")
+        assert (unmet.pod, unmet.container, unmet.gpu, unmet.pid) == (POD, CONTAINER, GPU_0, 0)
+        assert (unmet.share_pct, unmet.used_pct) == (50, 0)
+        assert "instead of the 50 % it requested" in unmet.reason
+        assert not waiting.done()
+        await holder.kill()
+        await waiting
+
+
 def waits(messages: list[Message], what: str) -> list[Limit]:
     """What was told of the wait of the test: contexts may wait as well, for the GPU to be measured first."""
     return [
