@@ -206,6 +206,9 @@ class Client:
 
     def update_demand(self) -> None:
         """Tell its accounts whether it has work."""
-        is_demanding = self.phase is not Phase.IDLE or self.wants
+        self.demand(is_demanding=self.phase is not Phase.IDLE or self.wants)
+
+    def demand(self, *, is_demanding: bool) -> None:
+        """Tell its accounts so."""
         for account in self.accounts:
             account.set_demand(is_demanding=is_demanding)

@@ -35,11 +35,16 @@ class Stretches:
         self.busy_ns = max(self.busy_ns, use.busy_ns)
         self.since_ns = use.busy_since_ns
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is not known how long the stretch under way went on."""
+        return self.since_ns != 0 and self.since_ns == self.frozen_since_ns
+
     def total_ns(self, now_ns: int) -> int:
         """What it used since it began."""
         if not self.since_ns:
             return self.busy_ns
-        if self.since_ns == self.frozen_since_ns:
+        if self.is_frozen:
             return max(self.busy_ns, self.taken_ns)
         return self.busy_ns + max(0, now_ns - self.since_ns)
 
@@ -58,9 +63,10 @@ class Meter:
     _stretches: dict[ProcessKey, Stretches] = field(default_factory=dict)
 
     def mark(self, now_ns: int) -> None:
-        """All that was used up to now is known."""
-        self._mark_ns = now_ns
-        self._used_at_mark_ns = self.used_ns
+        """All processes were asked now. What they used is known up to now, but for a stretch that is frozen."""
+        if not any(stretches.is_frozen for stretches in self._stretches.values()):
+            self._mark_ns = now_ns
+            self._used_at_mark_ns = self.used_ns
 
     def read(self, process: ProcessKey, use: Use) -> None:
         """A process said this; `settle` takes it into account."""
@@ -76,11 +82,6 @@ class Meter:
     def is_busy(self, process: ProcessKey) -> bool:
         """Whether a stretch of it is under way, as it last said."""
         return self._stretches[process].since_ns != 0
-
-    def is_frozen(self, process: ProcessKey) -> bool:
-        """Whether what it has under way is unknown."""
-        stretches = self._stretches[process]
-        return stretches.since_ns != 0 and stretches.since_ns == stretches.frozen_since_ns
 
     def freeze(self, process: ProcessKey) -> None:
         """Its stretch under way is not believed to go on any more; what it says of it in the end counts."""
@@ -101,9 +102,9 @@ class Meter:
         return self.used_ns - before_ns
 
     def first_since_ns(self, process: ProcessKey, busy_ns: int) -> int:
-        """When its stretch under way began, if none ended since it had used `busy_ns`; else 0."""
-        stretches = self._stretches[process]
-        return stretches.since_ns if stretches.busy_ns == busy_ns else 0
+        """When its stretch under way began, if none ended since it had used `busy_ns` and it lives; else 0."""
+        stretches = self._stretches.get(process)
+        return stretches.since_ns if stretches and stretches.busy_ns == busy_ns else 0
 
     def busy_ns(self, process: ProcessKey) -> int:
         """Its ended stretches."""

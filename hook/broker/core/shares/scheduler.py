@@ -143,12 +143,15 @@ class Scheduler:
         is_current = event.gate_word == client.word
         member = self._member(client, event, now_ns)
         client.meter.read(event.process, event.use)
+        has_returned = member.is_straggling and not event.unfinished
+        if has_returned:
+            client.demand(is_demanding=True)  # As it was while it used what it is charged for now.
         self._charging.settle(client.gpus, now_ns, client)
         if len(client.members) == 1:
             client.meter.mark(now_ns)
         if client.phase is Phase.IDLE:
             client.meter.freeze(event.process)
-        if member.is_straggling and not event.unfinished:
+        if has_returned:
             member.is_straggling = False
             self._charging.come_back(client, now_ns)
         member.wants = event.wants and is_current

@@ -75,8 +75,7 @@ def grant(client: Client, now_ns: int, *, is_open: bool = False) -> None:
     client.is_open = is_open
     client.granted_ns = client.looked_ns = client.crowded_ns = now_ns
     client.looked_used_ns = client.meter.used_ns
-    if not any(client.meter.is_frozen(process) for process in client.members):
-        client.meter.mark(now_ns)
+    client.meter.mark(now_ns)
     client.quieten()
     for gpu in client.gpus:
         assert gpu.holder is None
