@@ -3,6 +3,8 @@
 from typing import Any
 
 import msgspec
+from contextlib import suppress
+
 import pytest
 
 from placer.core.fit import Needs, needs_of
@@ -190,6 +192,28 @@ def test_a_resized_pod_counts_by_its_line_from_the_first_look() -> None:
     with pytest.raises(InputError, match="gpu-share-limit"):
         cluster.confirm(spoiled)
     assert line_gib(ledger, "b") == 6
+
+
+def test_a_share_that_the_watch_tells_anew_is_counted_anew() -> None:
+    """Also where the line stays as it was; and beside an annotation that cannot be read."""
+    ledger = Ledger()
+    cluster = Cluster(ledger)
+
+    def told(share_pct: int, limit_pct: int, **others: str) -> tuple[int, int, int]:
+        shares = f'{{"main":{{"share_pct":{share_pct},"limit_pct":{limit_pct}}}}}'
+        named = {f"plimsoll.dev/{name}": value for name, value in others.items()}
+        with suppress(InputError):
+            cluster.confirm(pod("a", on="n1", annotations={"plimsoll.dev/shares": shares, **named}))
+        held = ledger.booking(PodUid("a"))
+        assert held is not None
+        return held.grants[0].line_bytes // GIB, held.grants[0].share_pct, held.grants[0].limit_pct
+
+    cluster.confirm(pod("a", on="n1"))
+    assert told(40, 80) == (4, 40, 80)
+    assert told(30, 80) == (4, 30, 80)
+    assert told(30, 60) == (4, 30, 60)
+    assert told(20, 50, lines="lots") == (4, 20, 50)
+    assert told(101, 101) == (4, 0, 100)
 
 
 def test_what_the_watch_tells_of_before_a_resize_does_not_undo_it() -> None:
