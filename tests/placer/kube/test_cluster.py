@@ -1,10 +1,9 @@
 """What nodes and GPUs have left is right through assuming, binding, ending, and what nobody expected."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from contextlib import suppress
-
 import pytest
 
 from placer.core.fit import Needs, needs_of
