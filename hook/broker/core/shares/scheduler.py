@@ -229,7 +229,8 @@ class Scheduler:
         if limit >= 1:
             client.credit = None
         elif client.credit is None:
-            client.credit = Credit(limit, client.quota_ns, self._now_ns)
+            enough_ns = self._settings.quota_least_ms * MS * (1 - limit)
+            client.credit = Credit(limit, enough_ns, self._now_ns)
             client.is_open = False
         else:
             client.credit.limit = limit
