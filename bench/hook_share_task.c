@@ -3,10 +3,10 @@
  * library.
  *
  *     hook_share_task [gpu]       obeys one line each, and ends with its standard input:
- *         MODE KERNEL_NS BEGIN_NS END_NS    works from BEGIN to END (CLOCK_MONOTONIC), and prints what it did
- *         launch MS                         median nanoseconds of a launch of nothing
+ *         MODE KERNEL_NS BEGIN_NS END_NS EACH   works from BEGIN to END (CLOCK_MONOTONIC), and tells what it
+ * did launch MS                             median nanoseconds of a launch of nothing
  *
- * Modes: `async`, launches back to back, with a deep queue; `sync`, launch and wait; `graph`, graphs of a few
+ * Modes: `async`, launches back to back, with a deep queue; `sync`, launch and wait; `graph`, graphs of EACH
  * kernels back to back; `duty`, work, wait, sleep as long as the work takes; `infer`, 2 ms of work every 20
  * ms, each latency from the moment it was due.
  *
@@ -82,7 +82,7 @@ static CUstream stream;
 static CUevent ring[RING];
 
 static struct {
-    uint64_t kernel_ns, begin_ns, end_ns;
+    uint64_t kernel_ns, begin_ns, end_ns, graph_kernels;
 } order;
 
 static struct {
@@ -160,11 +160,6 @@ static void work_sync(void) {
     }
 }
 
-/* A launch of a graph cannot be cut either: short kernels many, long ones two. */
-static uint64_t graph_kernels(void) {
-    return order.kernel_ns <= MS / 10 ? 50 : order.kernel_ns <= MS ? 10 : 2;
-}
-
 static CUgraphExec graph;
 
 static void launch_graph(void) {
@@ -184,7 +179,7 @@ static void make_graph(void) {
                                       .blockDimZ = 1,
                                       .kernelParams = parameters};
     MUST(cuGraphCreate(&nodes, 0));
-    for (uint64_t i = 0; i < graph_kernels(); i++) {
+    for (uint64_t i = 0; i < order.graph_kernels; i++) {
         CUgraphNode before = node;
         MUST(cuGraphAddKernelNode(&node, nodes, before ? &before : NULL, before ? 1 : 0, &params));
     }
@@ -195,7 +190,7 @@ static void make_graph(void) {
 static void work_graph(void) {
     make_graph();
     sleep_until(order.begin_ns);
-    keep_queued(launch_graph, graph_kernels());
+    keep_queued(launch_graph, order.graph_kernels);
     MUST(cuGraphExecDestroy(graph));
 }
 
@@ -309,12 +304,13 @@ static void measure_launches(uint64_t ms) {
 
 static void obey(const char *line) {
     char mode[16];
-    unsigned long long kernel_ns, begin_ns = 0, end_ns = 0;
-    int given = sscanf(line, "%15s %llu %llu %llu", mode, &kernel_ns, &begin_ns, &end_ns);
+    unsigned long long kernel_ns, begin_ns = 0, end_ns = 0, each = 0;
+    int given = sscanf(line, "%15s %llu %llu %llu %llu", mode, &kernel_ns, &begin_ns, &end_ns, &each);
     if (given == 2 && strcmp(mode, "launch") == 0) {
         measure_launches(kernel_ns);
-    } else if (given == 4 && kernel_ns) {
-        order = (__typeof__(order)){.kernel_ns = kernel_ns, .begin_ns = begin_ns, .end_ns = end_ns};
+    } else if (given == 5 && kernel_ns && each) {
+        order = (__typeof__(order)){
+            .kernel_ns = kernel_ns, .begin_ns = begin_ns, .end_ns = end_ns, .graph_kernels = each};
         work(mode);
     } else {
         printf("{\"error\": \"not understood\"}\n");

@@ -116,9 +116,10 @@ def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
     seconds = (run.end_ns - run.begin_ns) / 1e9
     errors = [one.error_pts for one in judged]
     ripples = [one.ripple_pts for one in judged]
-    bounds = {"bound_pts": bound_pts(CAP_PTS if is_cap else TENANTS_PTS, case.longest_ns, seconds)}
+    launch_ns = max(tenant.work.launch_ns for tenant in case.tenants)
+    bounds = {"bound_pts": bound_pts(CAP_PTS if is_cap else TENANTS_PTS, launch_ns, seconds)}
     if is_cap:
-        bounds["ripple_bound_pts"] = bound_pts(RIPPLE_PTS, case.longest_ns, 1.0)
+        bounds["ripple_bound_pts"] = bound_pts(RIPPLE_PTS, launch_ns, 1.0)
     return {
         "case": case.name,
         "target_pct": _rounded(one.target_pct for one in judged),

@@ -6,7 +6,7 @@
 * *Error*, or bias: share over the whole run, from the moment at which all begin, less the target. Nothing is left
   out as warming up.
 * *Ripple*: the largest distance of any one second's share from the target.
-* *Bound*: what is asked for; the length of one kernel where that is more, as a kernel cannot be cut.
+* *Bound*: what is asked for; the length of one launch, a kernel or a graph, where that is more, as it cannot be cut.
 """
 
 from bisect import bisect_left
@@ -77,9 +77,9 @@ def judge(track: Track, target_pct: float, begin_ns: int, end_ns: int) -> Judged
     )
 
 
-def bound_pts(asked_pts: float, kernel_ns: int, elapsed_s: float) -> float:
-    """What is asked for, or one kernel's length."""
-    return max(asked_pts, kernel_ns / elapsed_s / 1e7)
+def bound_pts(asked_pts: float, launch_ns: int, elapsed_s: float) -> float:
+    """What is asked for, or one launch's length."""
+    return max(asked_pts, launch_ns / elapsed_s / 1e7)
 
 
 def percentile(values: Sequence[float], pct: float) -> float:

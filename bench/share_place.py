@@ -42,6 +42,8 @@ PATIENCE_S: Final = 60.0
 LINE_BYTES: Final = 512 * MIB
 GPU_LINE_BYTES: Final = 2048 * MIB
 CARD_MIB: Final = 65536
+GRAPHS: Final = ((100_000, 50), (1_000_000, 10), (1_000_000_000, 2))
+"""Kernels up to so many nanoseconds: so many in a graph."""
 
 Json = dict[str, Any]
 
@@ -56,6 +58,18 @@ class Work:
 
     mode: str
     kernel_ns: int
+
+    @property
+    def graph_kernels(self) -> int:
+        """Kernels in one launch of a graph; more of short ones."""
+        if self.mode != "graph":
+            return 1
+        return next(kernels for longest_ns, kernels in GRAPHS if self.kernel_ns <= longest_ns)
+
+    @property
+    def launch_ns(self) -> int:
+        """What one launch puts on the GPU; it cannot be cut."""
+        return self.kernel_ns * self.graph_kernels
 
     @property
     def name(self) -> str:
@@ -136,7 +150,7 @@ class Process:
 
     async def work(self, work: Work, begin_ns: int, end_ns: int) -> Json:
         """Have it work at some time to come; returns its answer."""
-        self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns}")
+        self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns} {work.graph_kernels}")
         answer: Json = json.loads(await self.line((end_ns - time.monotonic_ns()) / 1e9 + PATIENCE_S))
         return answer
 
