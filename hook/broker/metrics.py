@@ -3,7 +3,7 @@
 Every sample is made anew from the description at the moment of the scrape, so a pod's series end with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import accumulate
 from typing import Final
@@ -18,11 +18,11 @@ from hook.broker.core.facts import ContainerKey
 from hook.broker.core.waits import WAIT_BUCKETS_S, Waited
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
+from hook.broker.share_metrics import CONTAINER, ShareRow, share_families
 from plimsoll.brokerwire import ContainerUse, Description
 from plimsoll.web import serving_tcp
 
-_CONTAINER: Final = ("namespace", "pod", "container")
-_GPU: Final = (*_CONTAINER, "gpu")
+_GPU: Final = (*CONTAINER, "gpu")
 
 
 class _Uses(Collector):
@@ -34,23 +34,23 @@ class _Uses(Collector):
 
     def collect(self) -> Iterable[Metric]:
         processes = GaugeMetricFamily(
-            "plimsoll_hook_processes", "Processes that run under the hook.", labels=_CONTAINER
+            "plimsoll_hook_processes", "Processes that run under the hook.", labels=CONTAINER
         )
         used = GaugeMetricFamily(
             "plimsoll_hook_used_bytes", "GPU memory that hooked processes hold.", labels=_GPU
         )
         line = GaugeMetricFamily("plimsoll_hook_line_bytes", "GPU memory declared.", labels=_GPU)
         denied = CounterMetricFamily(
-            "plimsoll_hook_denied", "Allocations refused at the line.", labels=_CONTAINER
+            "plimsoll_hook_denied", "Allocations refused at the line.", labels=CONTAINER
         )
         excess = GaugeMetricFamily(
             "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
         )
         violated = CounterMetricFamily(
-            "plimsoll_hook_violated", "Times that NVML showed more than the line.", labels=_CONTAINER
+            "plimsoll_hook_violated", "Times that NVML showed more than the line.", labels=CONTAINER
         )
         unenforced = CounterMetricFamily(
-            "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=_CONTAINER
+            "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=CONTAINER
         )
         measuring = self._engine.node.measuring
         for container in self.description.containers:
@@ -70,7 +70,16 @@ class _Uses(Collector):
             "Announcements that no subscriber has acknowledged.",
             value=self._engine.node.journal_length,
         )
-        return (processes, used, line, excess, denied, violated, unenforced, *self._waits(), journal)
+        shares = share_families(self._shares())
+        return (processes, used, line, excess, denied, violated, unenforced, *self._waits(), *shares, journal)
+
+    def _shares(self) -> Iterator[ShareRow]:
+        for container in self.description.containers:
+            key = ContainerKey(container.pod, container.container.name)
+            use = self._engine.shares.uses(key)
+            if use is not None:  # it may have left since it was described
+                names = (container.namespace, container.pod_name, container.container.name)
+                yield ShareRow(names, use, self._engine.node.unmet.count(key))
 
     def _waits(self) -> tuple[Metric, ...]:
         """What is granted of the lines, and who waits for more."""
@@ -81,7 +90,7 @@ class _Uses(Collector):
             "plimsoll_hook_waiting", "Allocations that wait for memory that others hold.", labels=_GPU
         )
         waited = HistogramMetricFamily(
-            "plimsoll_hook_wait_seconds", "How long allocations waited that wait no more.", labels=_CONTAINER
+            "plimsoll_hook_wait_seconds", "How long allocations waited that wait no more.", labels=CONTAINER
         )
         waits = self._engine.node.waits
         for container in self.description.containers:

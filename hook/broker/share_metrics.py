@@ -18,9 +18,9 @@ CONTAINER: Final = ("namespace", "pod", "container")
 _COUNTERS: Final = {
     "used_seconds": ("busy_s", "Time with unfinished work while the gate was not open."),
     "waited_seconds": ("waited_s", "Time in which a launch waited at the gate."),
-    "drained_seconds": ("drain_s", "Time from the token's revocation to the end of the work queued by then."),
-    "overrun_seconds": ("overrun_s", "Of the time drained, what came after the quota was over."),
-    "waits": ("waits", "Times that launches began to wait at the gate."),
+    "drained_seconds": ("drain_s", "From the token's revocations until the work was known to be done."),
+    "overrun_seconds": ("overrun_s", "Use after the token was revoked: what was queued by then."),
+    "waits": ("waits", "Waits at the gate that are over."),
     "grants": ("grants", "Times that the token was granted."),
 }
 """By what follows `plimsoll_hook_share_`: the field of `ShareUse`, and the help."""

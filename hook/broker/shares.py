@@ -141,7 +141,7 @@ class Shares:
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """What a container had of its GPUs' compute time; None for one that is not laid out."""
-        return self._scheduler.uses(container)
+        return self._scheduler.uses(container, time.monotonic_ns())
 
     async def beat(self) -> None:
         """Show for ever, wherever somebody may wait, that the broker lives."""

@@ -16,14 +16,18 @@ OUT_OF_MEMORY = "2"
 MIB = 1 << 20
 
 
-@pytest.fixture(name="node")
-def _node(tmp_path: Path) -> Path:
-    """One emulated GPU of 8 GiB."""
+def emulated_node(directory: Path) -> Path:
+    """One emulated GPU of 8 GiB, described in `directory`."""
     assert LIBRARY.exists(), "run `make native` first"
     assert DRIVER.exists(), "run `make native` first"
-    node = tmp_path / "node"
+    node = directory / "node"
     node.write_text(f"[gpu 0]\nuuid = {GPU}\nmemory = 8Gi\ncontext = 64Mi\n")
     return node
+
+
+@pytest.fixture(name="node")
+def _node(tmp_path: Path) -> Path:
+    return emulated_node(tmp_path)
 
 
 async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Path) -> None:

@@ -1,17 +1,27 @@
 """What Prometheus finds."""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from hook.broker.core.overheads import RUN
-from plimsoll.brokerwire import Measured, MeasuredGpu
-from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, registration, until
+from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.names import PodUid
+from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration, until
+from tests.hook.broker.test_library import BUILD, DRIVER, GPU, LIBRARY, emulated_node
 from tests.hook.broker.test_measured import measured
 
 Samples = dict[tuple[str, str], float]
+A, B = PodUid("pod-a"), PodUid("pod-b")
+BUSY = BUILD / "bin/busy"
 
 
 async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker) -> None:
@@ -72,6 +82,80 @@ async def _is_waiting(broker: Broker, count: int) -> bool:
     return [samples["plimsoll_hook_waiting", gpu] for gpu in GPUS] == [count, 0]
 
 
+async def test_contending_programs_show_what_each_had(broker: Broker, tmp_path: Path) -> None:
+    """Two that always have work divide the GPU by their requests, and the series say so; when they end, use ends."""
+    await broker.stop()
+    await broker.start(metrics_port="0")
+    for pod, share_pct in ((A, 30), (B, 70)):
+        container = ContainerLines(name=MAIN, lines=(Line(gpu=GPU, line_bytes=GIB, share_pct=share_pct),))
+        await broker.client.register(
+            Register(pod=pod, namespace="default", name=pod, containers=(container,))
+        )
+    node = emulated_node(tmp_path)
+    async with _greedy(broker, A, node), _greedy(broker, B, node):
+        await until(lambda: _has_used(broker, 0.5), "both are at work")
+        before = await _of_shares(broker)
+        await until(lambda: _has_used(broker, 2 + _used_s(before)), "and for a while")
+        after = await _of_shares(broker)
+    assert (after[A, "requested_ratio"], after[B, "requested_ratio"]) == (0.3, 0.7)
+    assert after[A, "limit_ratio"] == after[B, "limit_ratio"] == 1
+    assert 0 < after[A, "used_ratio"] < after[B, "used_ratio"] <= 1
+    used_s = {pod: after[pod, "used_seconds_total"] - before[pod, "used_seconds_total"] for pod in (A, B)}
+    assert used_s[A] / (used_s[A] + used_s[B]) == pytest.approx(0.3, abs=0.05)
+    for pod in (A, B):
+        grown = [name for name in GROWING if after[pod, name] > before[pod, name]]
+        assert grown == list(GROWING)
+        assert after[pod, "unmet_total"] == 0
+    await until(lambda: _is_used_no_more(broker), "the use of both falls to nothing")
+
+
+GROWING = ("waited_seconds_total", "drained_seconds_total", "waits_total", "grants_total")
+
+
+@contextlib.asynccontextmanager
+async def _greedy(broker: Broker, pod: PodUid, node: Path) -> AsyncIterator[None]:
+    """A program in the pod's container that always has work: kernels of 2 ms, one after the other."""
+    environment = {
+        "LD_PRELOAD": str(LIBRARY),
+        "LD_LIBRARY_PATH": str(DRIVER.parent),
+        "PLIMSOLL_EMULATOR": str(node),
+        LIMITS_DIR_VARIABLE: str(broker.limits_dir(pod)),
+        COUNTS_DIR_VARIABLE: str(broker.counts_dir(pod)),
+    }
+    program = await asyncio.create_subprocess_exec(
+        BUSY, "--memory", "16M", "--kernel-ms", "2", "--gap-ms", "0", "--seconds", "3600",
+        env=environment, stdout=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        program.kill()
+        await program.wait()
+
+
+async def _of_shares(broker: Broker) -> dict[tuple[str, str], float]:
+    """By pod, and the name behind `plimsoll_hook_share_`."""
+    found = {}
+    for sample in await _scraped(broker):
+        name = sample.name.removeprefix("plimsoll_hook_share_")
+        if name != sample.name:
+            found[sample.labels["pod"], name] = sample.value
+    return found
+
+
+def _used_s(shares: dict[tuple[str, str], float]) -> float:
+    return min(shares[pod, "used_seconds_total"] for pod in (A, B))
+
+
+async def _has_used(broker: Broker, least_s: float) -> bool:
+    return _used_s(await _of_shares(broker)) >= least_s
+
+
+async def _is_used_no_more(broker: Broker) -> bool:
+    shares = await _of_shares(broker)
+    return all(shares.get((pod, "used_ratio"), 0.0) < 0.01 for pod in (A, B))
+
+
 async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
     """A broker told to serve metrics where somebody listens ends with 2 and names variable, value and remedy."""
     await broker.stop()
@@ -85,17 +169,21 @@ async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
 
 async def _samples(broker: Broker) -> Samples:
     """By name and GPU."""
-    port = broker.log("metrics_ready")[-1]["port"]
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as page:
-        text = await page.text()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    samples = await _scraped(broker)
     for sample in samples:
-        names = {key: value for key, value in sample.labels.items() if key not in {"gpu", "le"}}
+        names = {key: value for key, value in sample.labels.items() if key not in {"gpu", "le", "state"}}
         assert names in ({}, {"namespace": "default", "pod": "train", "container": "main"})
     return {
         (sample.name, sample.labels.get("gpu", sample.labels.get("le", ""))): sample.value
         for sample in samples
     }
+
+
+async def _scraped(broker: Broker) -> list[Sample]:
+    port = broker.log("metrics_ready")[-1]["port"]
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as page:
+        text = await page.text()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 async def _has_only_the_journal(broker: Broker) -> bool:

@@ -27,6 +27,18 @@ class Charging:
         if client.credit is not None:
             client.credit.settle(now_ns, used_ns, client.quota_ns, self._enough_ns)
 
+    def used_pct(self, client: Client, now_ns: int) -> float:
+        """What it used since one to two windows ago, in percent of the time.
+
+        While it drains nobody may look for a while; else whoever used nothing since then has used nothing.
+        """
+        if client.phase is not Phase.DRAINING and now_ns - client.tally.counted_ns >= 2 * self._window_ns:
+            return 0.0
+        since_ns, used_ns = client.window[0]
+        if now_ns <= since_ns:
+            return 0.0
+        return 100 * max(0, client.meter.used_ns - used_ns) / (now_ns - since_ns)
+
     def go_astray(self, client: Client, now_ns: int) -> None:
         """Others go on although its work is not done."""
         for process in client.pending:
@@ -53,17 +65,11 @@ class Charging:
     def _charge(self, client: Client, now_ns: int, used_ns: int) -> None:
         for gpu, account in zip(client.gpus, client.accounts, strict=True):
             gpu.ledger.charge(account, used_ns)
-        if client.phase is not Phase.HOLDING:
-            client.tally.overrun_ns += used_ns
+        overrun_ns = 0 if client.phase is Phase.HOLDING else used_ns
+        client.tally.count(client.meter.used_ns, overrun_ns, now_ns)
         _measure_gap(client)
         if now_ns - client.window[1][0] >= self._window_ns:
             client.window = (client.window[1], (now_ns, client.meter.used_ns))
-
-
-def used_pct(client: Client, now_ns: int) -> float:
-    """What it used since one to two windows ago, in percent of the time."""
-    since_ns, used_ns = client.window[0]
-    return 100 * (client.meter.used_ns - used_ns) / (now_ns - since_ns) if now_ns > since_ns else 0.0
 
 
 def _measure_gap(client: Client) -> None:

@@ -14,7 +14,7 @@ from typing import assert_never
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.shares import gates
 from hook.broker.core.shares.accounts import Account, Credit
-from hook.broker.core.shares.charging import Charging, used_pct
+from hook.broker.core.shares.charging import Charging
 from hook.broker.core.shares.clients import Client, Gpu, Member, Phase
 from hook.broker.core.shares.deadlines import drain_end_ns, due_ns, poll_ns
 from hook.broker.core.shares.meters import Meter
@@ -84,20 +84,20 @@ class Scheduler:
         users = [user for user in holders(_gpus(self._due(due_ns))) if not user.is_open]
         return [(user.key, process) for user in users for process in user.members]
 
-    def uses(self, container: ContainerKey) -> ShareUse | None:
-        """What a container had of its GPUs; None for one that is not registered."""
+    def uses(self, container: ContainerKey, now_ns: int) -> ShareUse | None:
+        """What a container had of its GPUs up to now; None for one that is not registered."""
         if container in self._whole:
             return ShareUse(self._whole[container], GateState.OPEN)
         client = self._clients.get(container)
         if client is None:
             return None
         tally = client.tally
-        waiting_ns = self._now_ns - client.wanted_ns if client.wanted_ns else 0
+        waiting_ns = max(0, now_ns - client.wanted_ns) if client.wanted_ns else 0
         return ShareUse(
             terms=client.terms,
             state=gates.state_of(client.word),
-            used_pct=used_pct(client, self._now_ns),
-            busy_s=client.meter.used_ns / S,
+            used_pct=self._charging.used_pct(client, max(now_ns, self._now_ns)),
+            busy_s=tally.used_ns / S,
             waited_s=(tally.waited_ns + waiting_ns) / S,
             drain_s=tally.drain_ns / S,
             overrun_s=tally.overrun_ns / S,
@@ -297,7 +297,8 @@ class Scheduler:
                 client.has_returned |= client.phase is Phase.IDLE and now_ns >= client.idled_ns + HOLD_NS
                 if client.has_returned or not client.span_ns:
                     begin_span(client, now_ns)
-        else:
+        elif client.wanted_ns:
+            client.tally.waited_ns += now_ns - client.wanted_ns
             client.wanted_ns = 0
 
     def _relax(self, client: Client, now_ns: int) -> None:

@@ -156,12 +156,11 @@ class ShareUse:
     """What a container had of its GPUs' compute time, for metrics and the description.
 
     Attributes:
+        state: its gate's; of a time when it was open nothing is known.
         used_pct: over the latest window, in percent of one GPU.
         busy_s, waited_s, drain_s, overrun_s: since it joined: time with unfinished work; time in which a launch
-            waited at the gate; time from the revocation of its token to the end of its work; of that, what came after
-            the quota was over.
-        waits, grants: how often, likewise.
-        state: its gate's.
+            waited at the gate; time from the revocation of its token to the end of its work; use without the token.
+        waits, grants: how often, likewise; a wait that is not over is not counted.
     """
 
     terms: Terms
