@@ -101,11 +101,15 @@ class Ledger:
         self.used_ns += used_ns
         if not self._active:
             return  # Nobody misses it.
+        owed_ns = 0.0
         for other in self._active:
-            other.lag_ns += other.part * used_ns
-            if not other.is_demanding and other.lag_ns >= other.claim_ns:
+            more_ns = other.part * used_ns
+            if not other.is_demanding and other.lag_ns + more_ns >= other.claim_ns:
+                more_ns = other.claim_ns - other.lag_ns
                 self.is_stale = True
-        account.lag_ns -= used_ns
+            other.lag_ns += more_ns
+            owed_ns += more_ns
+        account.lag_ns -= owed_ns
         if account.part == 0.0 or self.has_gangs:
             self.is_stale = (
                 True  # A lag sank, so its due may grow again; or another GPU's lags bind this one's.
@@ -206,9 +210,9 @@ class Credit:
         elif self.credit_ns >= enough_ns * (1 - self.limit):
             self.is_spent = False
 
-    def lasts_ns(self) -> float:
-        """For how long it may run from now."""
-        return self.credit_ns / (1 - self.limit)
+    def lasts_ns(self, unknown_ns: float) -> float:
+        """For how long it may run from now, if it ran for so long that was not charged yet."""
+        return (self.credit_ns - unknown_ns) / (1 - self.limit)
 
     def recovers_ns(self, enough_ns: float) -> float:
         """After how long without running it may again."""

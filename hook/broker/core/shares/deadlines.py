@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from hook.broker.core.shares.accounts import Account
+from hook.broker.core.shares.accounts import Account, Credit
 from hook.broker.core.shares.clients import Client, Gpu, Phase
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.yielding import HOLD_NS
@@ -61,7 +61,7 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
     if client.is_open:
         return
     if client.credit is not None:
-        yield now_ns + max(client.credit.lasts_ns(), 0)
+        yield _spent_ns(client, client.credit, now_ns)
     yield client.looked_ns + max(LOOK_NS, client.quota_ns)
     if client.is_crowded:
         yield from (_hand_over_ns(client, gpu, now_ns) for gpu in client.gpus)
@@ -69,6 +69,12 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
         yield client.crowded_ns + settings.relax_s * S
     if client.span_ns:
         yield span_end_ns(client, settings)
+
+
+def _spent_ns(client: Client, credit: Credit, now_ns: int) -> float:
+    """The soonest that its credit can be spent: it may have run since it was last asked, for all that is known."""
+    unknown_ns = client.meter.unknown_ns(now_ns)
+    return now_ns + max(credit.lasts_ns(unknown_ns), STEP_NS if unknown_ns else 0)
 
 
 def _hand_over_ns(holder: Client, gpu: Gpu, now_ns: int) -> float:

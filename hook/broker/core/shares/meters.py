@@ -68,6 +68,10 @@ class Meter:
             self._mark_ns = now_ns
             self._used_at_mark_ns = self.used_ns
 
+    def unknown_ns(self, now_ns: int) -> int:
+        """The most that may have been used since all were asked, and is not in `used_ns`."""
+        return now_ns - self._mark_ns - (self.used_ns - self._used_at_mark_ns)
+
     def read(self, process: ProcessKey, use: Use) -> None:
         """A process said this; `settle` takes it into account."""
         self._stretches.setdefault(process, Stretches()).read(use)

@@ -143,7 +143,7 @@ class Scheduler:
         is_current = event.gate_word == client.word
         member = self._member(client, event, now_ns)
         client.meter.read(event.process, event.use)
-        has_returned = member.is_straggling and not event.unfinished
+        has_returned = member.is_straggling and not event.unfinished and not event.use.busy_since_ns
         if has_returned:
             client.demand(is_demanding=True)  # As it was while it used what it is charged for now.
         self._charging.settle(client.gpus, now_ns, client)
