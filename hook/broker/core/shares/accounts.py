@@ -115,27 +115,22 @@ class Ledger:
                 True  # A lag sank, so its due may grow again; or another GPU's lags bind this one's.
             )
 
-    def make_up(self, account: Account, others_used_ns: float) -> None:
+    def make_up(self, account: Account, others_used_ns: float, gained_ns: float) -> None:
         """It turns out that it had work while others used the GPU for so long: its due grew, and theirs did not.
 
-        What it kept as one who idles, beyond its claim, was not its due either.
+        Args:
+            account: whose; it counts as one that has work.
+            others_used_ns: in which it was taken to idle.
+            gained_ns: what became its due as one that idles.
         """
         self.divide()
-        due_ns = min(0.0, account.claim_ns - account.lag_ns) + self._fair_part(account) * others_used_ns
+        past_claim_ns = max(0.0, account.lag_ns - account.claim_ns)
+        due_ns = account.part * others_used_ns - gained_ns - past_claim_ns
         others = [other for other in self.accounts if other is not account]
         for other in others:
             other.lag_ns -= due_ns / len(others)
         account.lag_ns += due_ns if others else 0.0
         self.is_stale = True
-
-    def _fair_part(self, account: Account) -> float:
-        """Of what is used, if it had work."""
-        was_demanding = account.is_demanding
-        account.set_demand(is_demanding=True)
-        self.divide()
-        part = account.part
-        account.set_demand(is_demanding=was_demanding)
-        return part
 
     def divide(self) -> None:
         """Work the parts out again if they are stale."""

@@ -46,21 +46,27 @@ class Charging:
         client.pending.clear()
         if client.astray is None:
             ledgers_ns = tuple(gpu.ledger.used_ns for gpu in client.gpus)
-            client.astray = Astray(now_ns, client.meter.used_ns, ledgers_ns)
+            lags_ns = tuple(account.lag_ns for account in client.accounts)
+            client.astray = Astray(now_ns, client.meter.used_ns, ledgers_ns, lags_ns)
 
-    def come_back(self, client: Client, now_ns: int) -> None:
-        """A straggler of it said what it used, and it was charged for that.
+    def come_back(self, client: Client, gpus: Iterable[Gpu], now_ns: int) -> None:
+        """Its last straggler said what it used: settle as what it was, one that had work.
 
-        While it had work, it was to get its part of what others used beside it.
+        Until now it counted as idle. So it is charged as one that had work, and gets the part of what others used
+        beside it that was its due then; less what became its due as one that idled.
         """
-        astray = client.astray
-        if astray is None or any(member.is_straggling for member in client.members.values()):
-            return
-        client.astray = None
+        astray, client.astray = client.astray, None
+        assert astray is not None
+        gained_ns = [
+            account.lag_ns - was_ns for account, was_ns in zip(client.accounts, astray.lags_ns, strict=True)
+        ]
+        client.demand(is_demanding=True)
+        self.settle(gpus, now_ns, client)
         used_ns = max(0, client.meter.used_ns - astray.used_ns)
         had_work = min(1.0, used_ns / max(1, now_ns - astray.now_ns))
-        for gpu, account, was_ns in zip(client.gpus, client.accounts, astray.ledgers_ns, strict=True):
-            gpu.ledger.make_up(account, had_work * max(0.0, gpu.ledger.used_ns - was_ns - used_ns))
+        for n, (gpu, account) in enumerate(zip(client.gpus, client.accounts, strict=True)):
+            others_ns = max(0.0, gpu.ledger.used_ns - astray.ledgers_ns[n] - used_ns)
+            gpu.ledger.make_up(account, had_work * others_ns, had_work * max(0.0, gained_ns[n]))
 
     def _charge(self, client: Client, now_ns: int, used_ns: int) -> None:
         for gpu, account in zip(client.gpus, client.accounts, strict=True):

@@ -92,11 +92,13 @@ class Astray:
     Attributes:
         used_ns: what it was taken to have used.
         ledgers_ns: what all had used of each of its GPUs.
+        lags_ns: how far it was behind its due on each.
     """
 
     now_ns: int
     used_ns: int
     ledgers_ns: tuple[float, ...]
+    lags_ns: tuple[float, ...]
 
 
 @dataclass(eq=False, slots=True)

@@ -143,17 +143,13 @@ class Scheduler:
         is_current = event.gate_word == client.word
         member = self._member(client, event, now_ns)
         client.meter.read(event.process, event.use)
-        has_returned = member.is_straggling and not event.unfinished and not event.use.busy_since_ns
-        if has_returned:
-            client.demand(is_demanding=True)  # As it was while it used what it is charged for now.
-        self._charging.settle(client.gpus, now_ns, client)
+        if not event.unfinished and not event.use.busy_since_ns:
+            member.is_straggling = False
+        self._settle(client)
         if len(client.members) == 1:
             client.meter.mark(now_ns)
         if client.phase is Phase.IDLE:
             client.meter.freeze(event.process)
-        if has_returned:
-            member.is_straggling = False
-            self._charging.come_back(client, now_ns)
         member.wants = event.wants and is_current
         member.is_idle = is_current and _says_idle(client, event)
         if client.phase is Phase.DRAINING and is_current and not event.unfinished:
@@ -168,10 +164,9 @@ class Scheduler:
     def _lose(self, client: Client, process: ProcessKey, now_ns: int) -> list[ShareInstruction]:
         if process not in client.members:
             return []
-        self._charging.settle(client.gpus, self._now_ns)
         del client.members[process]
+        self._settle(client)
         client.meter.forget(process)
-        self._charging.come_back(client, now_ns)
         if client.phase is Phase.DRAINING:
             self._drained(client, process, 0)
         elif client.phase is Phase.HOLDING and client.is_crowded and _is_idle(client):
@@ -195,6 +190,13 @@ class Scheduler:
             if client.phase is Phase.DRAINING:
                 self._poll(client, read, now_ns)
         return [*unmet(due, self._settings, now_ns), *self._conclude(gpus, due)]
+
+    def _settle(self, client: Client) -> None:
+        """Charge what was used up to now, by this one and by who holds its GPUs."""
+        if client.astray and not any(member.is_straggling for member in client.members.values()):
+            self._charging.come_back(client, client.gpus, self._now_ns)
+        else:
+            self._charging.settle(client.gpus, self._now_ns, client)
 
     # Who is there.
 

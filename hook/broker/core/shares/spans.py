@@ -22,7 +22,9 @@ def unmet(clients: Iterable[Client], settings: ShareSettings, now_ns: int) -> li
     told = []
     for client in clients:
         if client.span_ns and now_ns >= span_end_ns(client, settings):
-            if _got_pct(client, now_ns) < client.terms.request_pct - UNMET_PCT:
+            # Who is ahead of its due pays now for what it had too much.
+            is_behind = max(account.lag_ns for account in client.accounts) > 0
+            if is_behind and _got_pct(client, now_ns) < client.terms.request_pct - UNMET_PCT:
                 told.append(_tell(client, now_ns))
             begin_span(client, now_ns)
     return told
