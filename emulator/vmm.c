@@ -121,13 +121,30 @@ static uint64_t reserve_aligned(size_t size, size_t alignment) {
     return base;
 }
 
-static CUresult reserve(CUdeviceptr *address, size_t size, size_t alignment) {
+/* Where the program would like it; 0 if something is there already, or it is no place to start at. */
+static uint64_t reserve_at(uint64_t hint, size_t size, size_t alignment) {
+    if (!hint || hint % alignment)
+        return 0;
+    void *memory = mmap((void *)(uintptr_t)hint, size, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory == MAP_FAILED)
+        return 0;
+    if ((uint64_t)(uintptr_t)memory == hint)
+        return hint;
+    munmap(memory, size); /* a kernel before 4.17 takes it for a wish */
+    return 0;
+}
+
+static CUresult reserve(CUdeviceptr *address, size_t size, size_t alignment, uint64_t hint) {
     if (!address || !size || size % MEMORY_GRANULE || (alignment & (alignment - 1)))
         return CUDA_ERROR_INVALID_VALUE;
     struct range *range = calloc(1, sizeof *range);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range->base = reserve_aligned(size, alignment > MEMORY_GRANULE ? alignment : MEMORY_GRANULE);
+    alignment = alignment > MEMORY_GRANULE ? alignment : MEMORY_GRANULE;
+    range->base = reserve_at(hint, size, alignment);
+    if (!range->base)
+        range->base = reserve_aligned(size, alignment);
     if (!range->base) {
         free(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -141,11 +158,10 @@ static CUresult reserve(CUdeviceptr *address, size_t size, size_t alignment) {
 
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint,
                              unsigned long long flags) {
-    (void)hint;
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    return driver_leave(flags ? CUDA_ERROR_INVALID_VALUE : reserve(address, size, alignment));
+    return driver_leave(flags ? CUDA_ERROR_INVALID_VALUE : reserve(address, size, alignment, hint));
 }
 
 static bool overlaps_mapping(uint64_t base, size_t size) {

@@ -248,6 +248,18 @@ def test_an_absurd_address_range_is_refused(node: Node) -> None:
     assert seen == ["CUDA_ERROR_OUT_OF_MEMORY"] * 3
 
 
+def test_addresses_are_reserved_where_asked_for(node: Node) -> None:
+    """A free place that is wished for is given, so that addresses of 32 bits can be had; a taken one is not."""
+    seen = node.python("""
+        cuda.context()
+        wish, address, other = U64(0x40000000), U64(), U64()
+        cuda.cuMemAddressReserve(byref(address), SIZE(4 * MIB), SIZE(0), wish, U64(0))
+        cuda.cuMemAddressReserve(byref(other), SIZE(4 * MIB), SIZE(0), wish, U64(0))
+        show([address.value, other.value in (0, wish.value)])
+    """)
+    assert seen == [0x40000000, False]
+
+
 def test_memory_grows_in_steps(node: Node) -> None:
     """`busy` allocates in as many steps as it is told, so that its memory visibly rises."""
     with node.start("--memory", "1Gi", "--steps", "8", "--step-ms", "100", "--hold-seconds", "600") as holder:
