@@ -1,0 +1,144 @@
+"""Nothing gets past the gate: every function that launches waits there, and its time is metered."""
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event, Thread
+from time import sleep
+
+import pytest
+
+from plimsoll.layout import GATE_METERED, GATE_SHUT, Counts, Slot
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.gate import Keeper, Listener, listening, until
+from tests.hook.lib.launches import CASES, hooks_of, newer_driver, slow_node
+from tests.hook.lib.program import MIB, SUCCESS, Node
+from tests.hook.lib.script import Script
+
+LAUNCHES, SYNCS = hooks_of("LAUNCH"), hooks_of("SYNC")
+ROUNDS = 3
+WAITS = 20
+DOZING_S = 0.02
+"""How long a launch that has said it waits is watched doing so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A program that can make every call, its gate, and the books on it."""
+
+    node: Node
+    container: Container
+    keeper: Keeper
+    listener: Listener
+    script: Script
+
+    @property
+    def unfinished_ns(self) -> int:
+        """For how long the program has had unfinished work, by the emulator's book."""
+        (process,) = self.node.book()["gpus"][0]["processes"]
+        return int(process["unfinished_ns"])
+
+    @property
+    def busy_ns(self) -> int:
+        """The same as the library has metered it, once nothing is under way any more."""
+        slot = self.container.slot_of(self.script.pid)
+        until(lambda: self.container.counts().slots[slot].busy_since_ns == 0)
+        return int(self.container.counts().slots[slot].busy_ns)
+
+    def settle(self) -> tuple[int, int]:
+        """Let all work end; returns what both books say then."""
+        self.script.do("sync()")
+        return self.unfinished_ns, self.busy_ns
+
+
+@contextlib.contextmanager
+def beating(keeper: Keeper) -> Iterator[None]:
+    """Show that the broker lives for the length of a block."""
+    is_over = Event()
+
+    def beat() -> None:
+        while not is_over.wait(0.5):
+            keeper.beat()
+
+    thread = Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.fixture(name="stage", scope="module")
+def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("launches")
+    node = slow_node(root)
+    container = Container(root / "container")
+    container.write(limits_of([Line(node.uuids[0], 1024 * MIB)]))
+    keeper = Keeper(container, GATE_METERED)
+    environment = container.environment | newer_driver(root)
+    with beating(keeper), listening(container) as listener, Script(node, environment, root) as script:
+        script.do(CASES)
+        yield Stage(node, container, keeper, listener, script)
+
+
+def test_every_launch_and_every_wait_has_a_case(stage: Stage) -> None:
+    """A function that hooks.h calls a launch or a synchronisation is called below, or this fails."""
+    assert sorted(stage.script.get("list(launches)")) == sorted(LAUNCHES)
+    assert sorted(stage.script.get("list(syncs)")) == sorted(SYNCS)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_launch_waits_while_the_gate_is_shut(stage: Stage, name: str) -> None:
+    """Under a shut gate the call does not come back and the GPU gets nothing; opened, it does what it does."""
+    for stream in stage.script.get(f"streams_of({name!r})"):
+        stage.keeper.set(GATE_METERED)
+        before_ns, _ = stage.settle()
+        shut = stage.keeper.set(GATE_SHUT)
+        stage.script.do(
+            f"codes = []; thread = threading.Thread(target=lambda: codes.append(launch({name!r}, {stream!r})))\n"
+            "thread.start()"
+        )
+        stage.listener.wanted(shut)
+        sleep(DOZING_S)
+        assert stage.script.get("codes") == []
+        assert stage.unfinished_ns == before_ns
+        stage.keeper.set(GATE_METERED)
+        assert stage.script.get("thread.join(60) or codes") == [SUCCESS]
+        assert stage.settle()[0] > before_ns + 1_000_000
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_launch_is_metered_by_its_time(stage: Stage, name: str) -> None:
+    """Under a metered gate the library counts the time that the device was busy with it, and hardly more."""
+    stage.keeper.set(GATE_METERED)
+    for stream in stage.script.get(f"streams_of({name!r})"):
+        unfinished_ns, busy_ns = stage.settle()
+        assert (
+            stage.script.get(f"[launch({name!r}, {stream!r}) for _ in range({ROUNDS})]") == [SUCCESS] * ROUNDS
+        )
+        true_ns, metered_ns = (
+            after - before for after, before in zip(stage.settle(), (unfinished_ns, busy_ns), strict=True)
+        )
+        assert true_ns > ROUNDS * 1_000_000
+        assert metered_ns > true_ns * 0.9
+        if stream != "none":  # who waits within the call is seen to be done when it comes back
+            assert metered_ns < true_ns * 1.1 + 1_000_000
+
+
+@pytest.mark.parametrize("name", SYNCS)
+def test_waiting_for_work_ends_the_burst(stage: Stage, name: str) -> None:
+    """When a call that waits comes back, or one that asks says yes, the work is on the books already."""
+    stage.keeper.set(GATE_METERED)
+    stage.settle()
+    slot = stage.container.slot_of(stage.script.pid)
+    word = Counts.slots.offset + slot * ctypes.sizeof(Slot) + Slot.busy_since_ns.offset
+    closed = stage.script.do(f"""
+        closed, since = [], word_of_counts({word})
+        for _ in range({WAITS}):
+            wait_by({name!r})
+            closed.append(since.value == 0)
+        answer = sum(closed)
+    """)
+    assert closed > WAITS / 2
