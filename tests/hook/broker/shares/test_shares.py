@@ -158,7 +158,7 @@ def test_one_giant_kernel_is_paid_for() -> None:
     world.run(15.0)
     apart_ns = world.used_ns(a) - (world.used_ns(b) - idled_ns)
     assert abs(apart_ns - world.settings.window_ms * MS) <= 100 * MS
-    charged = world.scheduler.uses(a.key)
+    charged = world.scheduler.uses(a.key, world.now_ns)
     assert charged is not None
     assert charged.busy_s == pytest.approx(world.used_ns(a) / 1e9, abs=0.1)
     assert charged.overrun_s > 4
@@ -221,7 +221,7 @@ def test_others_go_on_when_one_is_stopped(moment_s: float) -> None:
     a.processes[0].resume()
     world.run(1.0)
     assert world.shares(5.0, a, b) == pytest.approx([50, 50], abs=ACCURACY_PCT)
-    charged = world.scheduler.uses(a.key)
+    charged = world.scheduler.uses(a.key, world.now_ns)
     assert charged is not None
     assert charged.busy_s == pytest.approx(world.used_ns(a) / 1e9, abs=0.05)
 
@@ -284,7 +284,7 @@ def test_whole_gpus_are_never_scheduled() -> None:
     world.run(2.0)
     assert whole.state is GateState.OPEN
     assert whole.word == word
-    use = world.scheduler.uses(whole.key)
+    use = world.scheduler.uses(whole.key, world.now_ns)
     assert use is not None
     assert use.state is GateState.OPEN
 
@@ -300,7 +300,7 @@ def test_a_new_broker_takes_running_programs_over() -> None:
     assert b.word // GATE_STEP > words[1] // GATE_STEP
     world.run(0.5)
     assert world.shares(5.0, a, b) == pytest.approx([30, 70], abs=ACCURACY_PCT)
-    charged = world.scheduler.uses(a.key)
+    charged = world.scheduler.uses(a.key, world.now_ns)
     assert charged is not None
     assert charged.busy_s < 3
 

@@ -86,7 +86,7 @@ class Watch:
             self.longest_quota_ns = max(self.longest_quota_ns, gpu.quota.quota_ns)
 
     def _use_is_possible(self, container: Container) -> None:
-        use = self.world.scheduler.uses(container.key)
+        use = self.world.scheduler.uses(container.key, self.world.now_ns)
         assert use is not None
         elapsed_ns = self.world.now_ns - container.joined_ns
         assert use.busy_s * 1e9 <= elapsed_ns + 1, "more was charged than time passed"
