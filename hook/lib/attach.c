@@ -166,7 +166,10 @@ static void map_gate(const char *directory, const struct plimsoll_limits *limits
     if (gate)
         munmap((void *)(uintptr_t)gate, sizeof(*gate));
     if (has_share(limits))
-        plimsoll_fail("no valid gate in %s: the compute share of this container is not enforced", directory);
+        plimsoll_fail(
+            "no valid gate in %s: the compute share of this container is not enforced (is the broker of "
+            "this node older than this library?)",
+            directory);
 }
 
 static bool map_valid(const struct directories *in) {
