@@ -31,11 +31,18 @@ def options_of(arguments: list[str]) -> RunOptions:
         f"{MEMORY_VARIABLE}; {default_shown()} per GPU. (The label of a container image cannot be "
         "read here: there is no container runtime to ask)",
     )
-    parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
+    parser.add_argument(
+        "--gpu-share",
+        help="percent of one GPU's compute time guaranteed, in total, for instance 30; "
+        "commands' shares of a GPU never pass 100 together",
+    )
     parser.add_argument(
         "--gpu", help="on how many GPUs (default: 1); without a size and a share, that many whole ones"
     )
-    parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
+    parser.add_argument(
+        "--gpu-share-limit",
+        help="most compute time per GPU, in percent (default: 100); what others do not use is had up to here",
+    )
     parser.add_argument("--gpu-id", help="the UUID of the one GPU that will do")
     parser.add_argument("--gpu-model", help="GPU models that will do, with commas")
     parser.add_argument("--best-effort", action="store_true", help="declare no memory: use what is left")

@@ -74,9 +74,13 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
 ) -> None:
     """Change a running container's memory line, share or share limit, or several of them together.
 
-    Ends with 0 only once all that was asked holds; with 2 if it was refused, and then nothing was changed. Nothing
-    that runs is killed: below what is held, further growth is refused until it is below. Operators need the right to
-    publish on plimsoll-rpc.v1.placer.resize and to read the stream; tenants should have neither.
+    Ends with 0 only once all that was asked holds; with 2 if it was refused,
+    and then nothing was changed. Promised shares of a GPU never pass 100.
+    Nothing that runs is killed: below the memory that is held, further growth
+    is refused until it is below.
+
+    Operators need the right to publish on plimsoll-rpc.v1.placer.resize and to
+    read the stream; tenants should have neither.
     """
     asked = {"--gpu-memory": gpu_memory, "--gpu-share": gpu_share, "--gpu-share-limit": gpu_share_limit}
     given = {option: value for option, value in asked.items() if value is not None}

@@ -1,6 +1,7 @@
 """`plimsoll run` as a process, on an emulated machine, with a private broker."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -74,6 +75,24 @@ class Machine:
         async with BrokerClient(self.root) as client:
             uses = (await client.describe()).containers
         return [(line.share_pct, line.limit_pct) for use in uses for line in use.container.lines]
+
+    async def used_pct(self) -> list[float]:
+        """Time with unfinished work ÷ elapsed time of every process on the GPU, over 2 s, by the emulator's book."""
+        watcher = await asyncio.create_subprocess_exec(
+            *(str(BUILD / "emulator" / "book"), "watch", "0", "2000"),
+            env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert watcher.stdout is not None
+        first, second = [json.loads(await watcher.stdout.readline()) for _ in range(2)]
+        watcher.kill()
+        await watcher.wait()
+        span_ns = second["time_ns"] - first["time_ns"]
+        earlier_ns = {process["pid"]: process["unfinished_ns"] for process in first["processes"]}
+        return [
+            100 * (process["unfinished_ns"] - earlier_ns.get(process["pid"], 0)) / span_ns
+            for process in second["processes"]
+        ]
 
     async def registered(self) -> set[PodUid]:
         """Commands that the broker counts; none if there is no broker."""
@@ -265,5 +284,26 @@ async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_r
     assert (await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true"))[0] == 0
     code, _, errors = await machine.resize("trainer")
     assert (code, "give gpu-memory, gpu-share or gpu-share-limit" in errors) == (2, True), errors
+    process.terminate()
+    await process.communicate()
+
+
+async def test_a_command_is_held_to_its_limit_and_to_the_next_one(machine: Machine) -> None:
+    """One that wants all of its GPU, alone on it, has its limit of it."""
+    process = await machine.start(
+        *("--name", "trainer", "--gpu-memory", "1Gi", "--gpu-share", "20", "--gpu-share-limit", "30"),
+        *("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600"),
+    )
+
+    async def until_near(limit_pct: int) -> None:
+        async def is_near() -> bool:
+            return await machine.used_pct() == [pytest.approx(limit_pct, abs=5)]
+
+        await eventually(is_near, expected=True)
+
+    await until_near(30)
+    code, _, errors = await machine.resize("trainer", "--gpu-share-limit", "60")
+    assert code == 0, errors
+    await until_near(60)
     process.terminate()
     await process.communicate()
