@@ -4,7 +4,8 @@ HOOK_SOURCES := $(wildcard hook/lib/*.c)
 HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/exports.map $(HOOK)/known_names.h hook/lib/build.mk
 # Only the table's names leave the library; every symbol it needs itself must be found at link time; and its own
 # names mean its own functions, also when another preload in front exports the same ones. It links libc alone: of
-# the locks' functions libc itself has those used here, in every glibc.
+# the locks' functions libc itself has those used here, in every glibc, and what starts its one thread is looked up when
+# it is needed, as the driver has brought it by then.
 HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem $(NVML_INCLUDE) -shared -Wl,-soname,libplimsoll.so \
 	-Wl,-z,defs -Wl,-Bsymbolic -Wl,--version-script,$(HOOK)/exports.map $(HOOK_SOURCES)
 

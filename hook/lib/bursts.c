@@ -6,6 +6,8 @@
 
 #define SHARES (&plimsoll.shares)
 
+#define AT_ONCE_NS 1000
+
 uint64_t plimsoll_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -25,7 +27,7 @@ static void publish(void) {
 void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns) {
     meter->is_under_way = true;
     meter->begun_ns = meter->ended_ns = begun_ns;
-    if (SHARES->under_way++ > 0)
+    if (__atomic_fetch_add(&SHARES->under_way, 1, __ATOMIC_RELAXED) > 0)
         return;
     SHARES->busy_since_ns = begun_ns;
     SHARES->latest_end_ns = begun_ns;
@@ -48,7 +50,7 @@ static void end(struct plimsoll_meter *meter) {
     meter->start = NULL;
     if (meter->ended_ns > SHARES->latest_end_ns)
         SHARES->latest_end_ns = meter->ended_ns;
-    if (--SHARES->under_way > 0)
+    if (__atomic_sub_fetch(&SHARES->under_way, 1, __ATOMIC_RELAXED) > 0)
         return;
     SHARES->busy_ns += SHARES->latest_end_ns - SHARES->busy_since_ns;
     SHARES->idle_since_ns = SHARES->latest_end_ns;
@@ -88,9 +90,10 @@ void plimsoll_burst_abandon(struct plimsoll_meter *meter) {
     end(meter);
 }
 
-void plimsoll_burst_mark(struct plimsoll_meter *meter, CUevent event, uint64_t stream, unsigned launches) {
-    meter->marks[meter->mark_count++] = (struct plimsoll_mark){
-        .event = event, .serial = ++SHARES->serial, .stream = stream, .launches = launches};
+void plimsoll_burst_mark(struct plimsoll_meter *meter, const struct plimsoll_mark *mark) {
+    struct plimsoll_mark *made = &meter->marks[meter->mark_count++];
+    *made = *mark;
+    made->serial = ++SHARES->serial;
 }
 
 /* --- asking the driver -----------------------------------------------------------------------------------
@@ -125,6 +128,14 @@ static uint64_t moment_of(const struct look *look, CUevent event) {
     return at_ns < now_ns ? at_ns : now_ns;
 }
 
+/* A thread that lost its turn between a launch and the event behind it records that event late: it is reached
+ * at once, and tells nothing but that the work was done by then. */
+static uint64_t end_of(const struct look *look, const struct plimsoll_mark *mark) {
+    uint64_t at_ns = moment_of(look, mark->event);
+    bool is_late = at_ns < mark->recorded_ns + AT_ONCE_NS;
+    return is_late && mark->due_ns != 0 && mark->due_ns < at_ns ? mark->due_ns : at_ns;
+}
+
 /* Of each stream only the last one that is done tells when. */
 static void find_end(struct look *look) {
     for (unsigned i = 0; i < look->count; i++) {
@@ -132,7 +143,7 @@ static void find_end(struct look *look) {
         for (unsigned j = i + 1; j < look->count && is_last; j++)
             is_last = !(look->is_done[j] && look->marks[j].stream == look->marks[i].stream);
         if (is_last)
-            look->ended_ns = later_of(look->ended_ns, moment_of(look, look->marks[i].event));
+            look->ended_ns = later_of(look->ended_ns, end_of(look, &look->marks[i]));
     }
 }
 

@@ -21,8 +21,8 @@ void plimsoll_burst_settle(struct plimsoll_meter *meter, uint64_t now_ns);
 /* Ends it in any case, now. */
 void plimsoll_burst_abandon(struct plimsoll_meter *meter);
 
-/* Remembers that an event of ours, just recorded, follows so many launches. */
-void plimsoll_burst_mark(struct plimsoll_meter *meter, CUevent event, uint64_t stream, unsigned launches);
+/* Remembers an event of ours that was just recorded. */
+void plimsoll_burst_mark(struct plimsoll_meter *meter, const struct plimsoll_mark *mark);
 
 /* When all that is outstanding should be done, by the average. */
 uint64_t plimsoll_burst_due_ns(const struct plimsoll_meter *meter);

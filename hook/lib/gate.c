@@ -28,9 +28,13 @@ struct pulse {
 };
 
 void plimsoll_gate_follow(const struct plimsoll_gate *gate) {
-    plimsoll.gate = gate;
     SHARES->seen_word = gate->word;
+    __atomic_store_n(&plimsoll.gate, gate, __ATOMIC_RELEASE);
     __atomic_store_n(&plimsoll.gate_word, &gate->word, __ATOMIC_RELEASE);
+}
+
+bool plimsoll_has_gate(void) {
+    return __atomic_load_n(&plimsoll.gate, __ATOMIC_ACQUIRE) != NULL;
 }
 
 uint32_t plimsoll_gate_word(void) {
@@ -102,15 +106,26 @@ static bool has_stirred(void) {
            plimsoll_gate_word() != __atomic_load_n(&SHARES->lost_word, __ATOMIC_RELAXED);
 }
 
-void plimsoll_gate_seek(uint32_t word) {
+static void begin_anew(void) {
+    pthread_mutex_lock(&SHARES->lock);
+    SHARES->epoch++;
+    pthread_mutex_unlock(&SHARES->lock);
+    __atomic_store_n(&SHARES->drained_word, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&SHARES->wanted_word, 0, __ATOMIC_RELEASE);
+}
+
+bool plimsoll_gate_seek(uint32_t word) {
     if (!plimsoll_gate_is_lost()) {
         if (!plimsoll_report_stands())
             lose("hung up");
-        return;
+        return false;
     }
-    if (has_stirred() && plimsoll_report(word)) {
-        __atomic_store_n(&SHARES->wanted_word, 0, __ATOMIC_RELEASE);
-        __atomic_store_n(&SHARES->is_lost, false, __ATOMIC_RELEASE);
-        plimsoll_fail("the broker of this node is back: compute shares are enforced again");
-    }
+    if (!has_stirred())
+        return false;
+    begin_anew();
+    if (!plimsoll_report(word))
+        return false;
+    __atomic_store_n(&SHARES->is_lost, false, __ATOMIC_RELEASE);
+    plimsoll_fail("the broker of this node is back: compute shares are enforced again");
+    return true;
 }

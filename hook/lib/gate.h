@@ -9,6 +9,9 @@
 struct plimsoll_gate;
 void plimsoll_gate_follow(const struct plimsoll_gate *gate);
 
+/* Whether there is one. */
+bool plimsoll_has_gate(void);
+
 uint32_t plimsoll_gate_word(void);
 
 /* Sleeps until the word is no longer `seen`, at most so long. False when the time was over. */
@@ -21,7 +24,8 @@ bool plimsoll_gate_wait(uint32_t word);
 /* Whether there is no broker any more: the gate then counts as open. */
 bool plimsoll_gate_is_lost(void);
 
-/* For the helper, once in a while: whether a lost broker, or another, is back. */
-void plimsoll_gate_seek(uint32_t word);
+/* For the keeper, once in a while: whether the broker is still there. True when a lost one, or another, is
+ * back: what was launched meanwhile is not known. */
+bool plimsoll_gate_seek(uint32_t word);
 
 #endif

@@ -29,6 +29,7 @@ enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 
 #define STACK_BYTES 0x80000
 #define REST_NS 1000000000u /* until the broker is looked after again */
+#define SEEK_NS 100000000u  /* while there is none */
 #define LOOK_NS 1000000u    /* while a burst is under way */
 #define IDLE_LOOK_NS 16000000u
 #define DRAIN_LEAST_NS 50000u
@@ -45,6 +46,7 @@ struct watch {
     uint64_t nap_ns;       /* between looks while nothing happens */
     uint64_t told_idle_ns; /* the idle stretch that was reported, by its beginning */
     bool is_told;          /* and that it was, under this word */
+    bool is_owed;          /* a report that found no broker */
 };
 
 /* --- the driver's part ------------------------------------------------------------------------------------
@@ -95,7 +97,12 @@ static bool is_still(const struct watch *watch) {
     return plimsoll_gate_word() == watch->word && !__atomic_load_n(&SHARES->is_ending, __ATOMIC_RELAXED);
 }
 
-static void drain(const struct watch *watch) {
+/* What no broker took is told again. */
+static void tell(struct watch *watch) {
+    watch->is_owed = !plimsoll_report(watch->word);
+}
+
+static void drain(struct watch *watch) {
     while (is_still(watch) && look()) {
         uint64_t step_ns = left_ns() / 4;
         step_ns = step_ns < DRAIN_LEAST_NS ? DRAIN_LEAST_NS : step_ns;
@@ -104,7 +111,7 @@ static void drain(const struct watch *watch) {
     if (!is_still(watch))
         return;
     __atomic_store_n(&SHARES->drained_word, watch->word, __ATOMIC_RELEASE);
-    plimsoll_report(watch->word);
+    tell(watch);
 }
 
 /* --- after an opening -------------------------------------------------------------------------------------
@@ -134,7 +141,7 @@ static void cover(struct plimsoll_meter *meter) {
     }
     if (!meter->is_under_way)
         plimsoll_burst_begin(meter, plimsoll_now_ns());
-    plimsoll_burst_mark(meter, event, PLIMSOLL_WHOLE_CONTEXT, 0);
+    plimsoll_burst_mark(meter, &(struct plimsoll_mark){.event = event, .stream = PLIMSOLL_WHOLE_CONTEXT});
     meter->epoch = SHARES->epoch;
 }
 
@@ -181,7 +188,7 @@ static void give_up_early(struct watch *watch) {
         return;
     watch->is_told = true;
     watch->told_idle_ns = idle_ns;
-    plimsoll_report(watch->word);
+    tell(watch);
 }
 
 /* Seldom while nothing happens, as the launching threads meter by themselves. */
@@ -202,15 +209,15 @@ static uint64_t watch_metered(struct watch *watch) {
 static void take_word(struct watch *watch, uint32_t word) {
     watch->word = word;
     watch->word_ns = plimsoll_now_ns();
-    watch->is_told = false;
+    watch->is_told = watch->is_owed = false;
     watch->nap_ns = LOOK_NS;
+    if (plimsoll_gate_is_lost())
+        (void)plimsoll_gate_seek(word); /* before the epoch is read: it may begin another */
     pthread_mutex_lock(&SHARES->lock);
     plimsoll_gate_note(word);
     bool is_known = watch->epoch == SHARES->epoch;
     watch->epoch = SHARES->epoch;
     pthread_mutex_unlock(&SHARES->lock);
-    if (plimsoll_gate_is_lost())
-        plimsoll_gate_seek(word);
     bool is_shut = (word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_SHUT;
     /* At once, as the broker does not wait long for a word of work that was queued behind an open gate. */
     if (!is_known && is_shut)
@@ -221,12 +228,24 @@ static void take_word(struct watch *watch, uint32_t word) {
         drain(watch);
 }
 
+/* What a broker that is back finds is looked at as under a new word. */
 static void look_after_broker(struct watch *watch) {
     uint64_t now_ns = plimsoll_now_ns();
-    if (now_ns - watch->sought_ns < REST_NS)
+    if (now_ns - watch->sought_ns < (plimsoll_gate_is_lost() ? SEEK_NS : REST_NS))
         return;
     watch->sought_ns = now_ns;
-    plimsoll_gate_seek(watch->word);
+    if (plimsoll_gate_seek(watch->word))
+        take_word(watch, plimsoll_gate_word());
+}
+
+/* Returns how long it has time. What was begun before an opening is seen to its end. */
+static uint64_t watch_gate(struct watch *watch) {
+    if ((watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_METERED)
+        return watch_metered(watch);
+    bool is_open = (watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
+    if (is_open && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0 && look())
+        return LOOK_NS;
+    return watch->is_owed || plimsoll_gate_is_lost() ? SEEK_NS : REST_NS;
 }
 
 static void *keep(void *unused) {
@@ -237,9 +256,10 @@ static void *keep(void *unused) {
         uint32_t word = plimsoll_gate_word();
         if (word != watch.word)
             take_word(&watch, word);
-        bool is_metered = (word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_METERED;
         look_after_broker(&watch);
-        plimsoll_gate_sleep(word, is_metered ? watch_metered(&watch) : REST_NS);
+        if (watch.is_owed)
+            tell(&watch);
+        plimsoll_gate_sleep(watch.word, watch_gate(&watch));
     }
     return NULL;
 }
@@ -304,7 +324,7 @@ static bool start(void) {
 
 void plimsoll_keeper_need(void) {
     int none = KEEPER_NONE;
-    if (!plimsoll.gate || __atomic_load_n(&SHARES->keeper, __ATOMIC_ACQUIRE) != none ||
+    if (!plimsoll_has_gate() || __atomic_load_n(&SHARES->keeper, __ATOMIC_ACQUIRE) != none ||
         !__atomic_compare_exchange_n(&SHARES->keeper, &none, KEEPER_RUNNING, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
         return;

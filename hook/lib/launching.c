@@ -16,7 +16,8 @@
 
 /* Work that no event of ours follows yet is only estimated; this much of it may be. */
 #define UNMARKED_NS 150000
-/* A launch that the driver is slow to take may have begun anywhere within the call; so much of it is halved.
+/* What the driver hands to the GPU it hands over at the end of the call; of a call that takes longer than
+ * this nobody knows (it may load code first, or wait for the work itself), and what is over counts as work.
  */
 #define CALL_NS 2000
 /* Queued launches of this length and more are waited for by looking, as an average says little of them. */
@@ -50,33 +51,72 @@ void plimsoll_gate_note(uint32_t word) {
 /* --- an event behind what was launched --------------------------------------------------------------------
  */
 
-/* Records an event of ours, as a user of the meter: behind the launches that were the stream's tail. */
-static bool record(struct plimsoll_meter *meter, CUstream stream, CUevent *event) {
-    *event = plimsoll_event_take(meter);
-    return *event && CALLED(cuEventRecord)(*event, stream) == CUDA_SUCCESS;
+/* After these the context is as good as gone. */
+static bool is_final(CUresult result) {
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
+static uint64_t handed_over_ns(uint64_t entered_ns, uint64_t left_ns) {
+    return left_ns - entered_ns < CALL_NS ? left_ns : entered_ns + CALL_NS;
+}
+
+/* Records an event of ours behind what the stream was given. Under the lock, which is released meanwhile.
+ * NULL where the driver takes none there, or where the context ended. */
+static CUevent record(struct plimsoll_meter *meter, CUstream stream, uint64_t *at_ns) {
+    uint64_t life = meter->life;
+    meter->users++;
+    pthread_mutex_unlock(&SHARES->lock);
+    CUevent event = plimsoll_event_take(meter);
+    uint64_t before_ns = plimsoll_now_ns();
+    CUresult result = event ? CALLED(cuEventRecord)(event, stream) : CUDA_ERROR_OUT_OF_MEMORY;
+    *at_ns = handed_over_ns(before_ns, plimsoll_now_ns());
+    pthread_mutex_lock(&SHARES->lock);
+    meter->users--;
+    if (meter->life != life)
+        return NULL;
+    if (result == CUDA_SUCCESS)
+        return event;
+    plimsoll_spare(meter, event);
+    meter->is_broken |= is_final(result);
+    return NULL;
+}
+
+/* When what was launched so far should be done; 0 while nothing is known. */
+static uint64_t expected_ns(const struct plimsoll_meter *meter) {
+    uint64_t due_ns = plimsoll_burst_due_ns(meter), least_ns = meter->entered_ns + meter->average_ns;
+    return meter->average_ns == 0 ? 0 : due_ns > least_ns ? due_ns : least_ns;
+}
+
+/* Gives a stream's launches back that no event follows after all. */
+static void put_back(struct plimsoll_meter *meter, uint64_t key, unsigned launches) {
+    struct plimsoll_tail *tail = plimsoll_tail_of(meter, key);
+    if (!tail && launches > 0 && meter->tail_count < PLIMSOLL_TAILS) {
+        tail = &meter->tails[meter->tail_count++];
+        *tail = (struct plimsoll_tail){.stream = key};
+    }
+    if (tail)
+        tail->launches += launches;
+    else
+        meter->outstanding -= launches;
 }
 
 /* Under the lock, which is released meanwhile. */
 static void mark(struct plimsoll_meter *meter, CUstream stream) {
-    CUevent event;
     uint64_t key = plimsoll_stream_key(stream), life = meter->life;
-    unsigned launches = plimsoll_tail_take(meter, key);
-    meter->users++;
+    struct plimsoll_mark made = {.stream = key, .due_ns = expected_ns(meter)};
+    made.launches = plimsoll_tail_take(meter, key);
     meter->launching++;
-    pthread_mutex_unlock(&SHARES->lock);
-    bool is_recorded = record(meter, stream, &event);
-    pthread_mutex_lock(&SHARES->lock);
-    meter->users--;
+    made.event = record(meter, stream, &made.recorded_ns);
     if (meter->life != life)
         return;
     meter->launching--;
-    if (is_recorded && meter->mark_count < PLIMSOLL_MARKS) {
-        plimsoll_burst_mark(meter, event, key, launches);
+    if (made.event && meter->mark_count < PLIMSOLL_MARKS) {
+        plimsoll_burst_mark(meter, &made);
         return;
     }
-    plimsoll_spare(meter, event);
-    meter->is_broken = !is_recorded;
-    meter->outstanding -= launches;
+    plimsoll_spare(meter, made.event);
+    put_back(meter, key, made.launches);
 }
 
 /* --- waiting for room -------------------------------------------------------------------------------------
@@ -166,8 +206,7 @@ static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
  * queued ahead of it, the burst is not told by it. Released and taken again meanwhile; the launch is counted
  * as under way, so nobody ends the burst. */
 static void begin_burst(struct plimsoll_meter *meter, CUstream stream) {
-    CUevent event;
-    uint64_t life = meter->life;
+    uint64_t life = meter->life, at_ns;
     bool is_known = meter->epoch == SHARES->epoch;
     meter->epoch = SHARES->epoch;
     plimsoll_burst_begin(meter, plimsoll_now_ns());
@@ -175,22 +214,11 @@ static void begin_burst(struct plimsoll_meter *meter, CUstream stream) {
         mark(meter, stream);
         return;
     }
-    meter->users++;
-    pthread_mutex_unlock(&SHARES->lock);
-    uint64_t before_ns = plimsoll_now_ns();
-    bool is_recorded = record(meter, stream, &event);
-    uint64_t after_ns = plimsoll_now_ns();
-    pthread_mutex_lock(&SHARES->lock);
-    meter->users--;
-    if (meter->life != life)
-        return;
-    if (!is_recorded) {
-        plimsoll_spare(meter, event);
-        meter->is_broken = true;
-        return;
+    CUevent event = record(meter, stream, &at_ns);
+    if (meter->life == life) {
+        meter->start = event;
+        meter->start_ns = at_ns;
     }
-    meter->start = event;
-    meter->start_ns = before_ns + (after_ns - before_ns) / 2;
 }
 
 /* Under the lock. False: the gate's word has changed. A launch that is counted here is seen by the helper
@@ -280,13 +308,6 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 /* --- the second half --------------------------------------------------------------------------------------
  */
 
-/* The work began within the call: neither all of it counts nor nothing. */
-static void refine_begin(struct plimsoll_meter *meter, uint64_t entered_ns, uint64_t left_ns) {
-    uint64_t call_ns = left_ns - entered_ns;
-    if (meter->is_under_way && meter->start)
-        plimsoll_burst_begin_later(meter, entered_ns + (call_ns < CALL_NS ? call_ns : CALL_NS) / 2);
-}
-
 /* Under the lock. Launches that come faster than they are done are followed by an event now and then, others
  * one by one: the GPU may fall idle behind any of those. */
 static bool is_mark_due(struct plimsoll_meter *meter, const struct plimsoll_launch *launch) {
@@ -312,8 +333,8 @@ static void count_out(struct plimsoll_launch *launch, CUresult result, uint64_t 
         plimsoll_burst_settle(meter, left_ns);
         return;
     }
-    if (launch->is_first)
-        refine_begin(meter, launch->entered_ns, left_ns);
+    if (launch->is_first && meter->start)
+        plimsoll_burst_begin_later(meter, handed_over_ns(launch->entered_ns, left_ns));
     meter->outstanding++;
     bool is_due = is_mark_due(meter, launch) && meter->mark_count < PLIMSOLL_MARKS;
     meter->entered_ns = left_ns;

@@ -5,6 +5,7 @@
 
 #include "bursts.h"
 #include "driver.h"
+#include "gate.h"
 #include "reports.h"
 
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
@@ -37,7 +38,7 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context) {
 }
 
 void plimsoll_meters_add(uint64_t context) {
-    if (!plimsoll.gate || context == 0)
+    if (!plimsoll_has_gate() || context == 0)
         return;
     pthread_mutex_lock(&SHARES->lock);
     (void)plimsoll_meter_of(context);
@@ -128,11 +129,13 @@ static void await_users(struct plimsoll_meter *meter) {
 
 void plimsoll_bursts_forget(uint64_t context) {
     struct plimsoll_meter ended = {0};
-    if (!plimsoll.gate || context == 0)
+    if (!plimsoll_has_gate() || context == 0)
         return;
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
     if (meter) {
+        SHARES->epoch +=
+            meter->is_under_way; /* where the context lives on after all, its queue is not known */
         meter->context = 0;
         await_users(meter);
         plimsoll_burst_abandon(meter);

@@ -32,6 +32,8 @@ struct plimsoll_mark {
     uint64_t serial; /* tells this use of the event from the next */
     uint64_t stream; /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
     unsigned launches;
+    uint64_t recorded_ns; /* when */
+    uint64_t due_ns;      /* when its launches should be done, by the average; 0: not known */
 };
 
 /* Launches in a stream that no event of ours follows yet. */
@@ -71,7 +73,7 @@ struct plimsoll_shares {
     uint64_t serial;                               /* lock; of marks and of meters' lives */
     uint32_t seen_word;                            /* lock; the gate's word as last seen by anybody */
     unsigned epoch;              /* lock; how often the gate was seen to be open no longer */
-    unsigned under_way;          /* lock; meters with a burst */
+    unsigned under_way;          /* atomic, changed under the lock; meters with a burst */
     uint64_t busy_ns;            /* lock; as in the slot */
     uint64_t busy_since_ns;      /* lock; likewise */
     uint64_t latest_end_ns;      /* lock; of the bursts that ended while others went on */

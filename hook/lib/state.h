@@ -110,7 +110,7 @@ struct plimsoll_state {
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 
     /* compute shares */
-    const struct plimsoll_gate *gate; /* the mapping; attach_lock. NULL where no gate holds this container */
+    const struct plimsoll_gate *gate; /* atomic; the mapping, NULL where no gate holds this container */
     const uint32_t *gate_word; /* atomic; never NULL: the mapping's, else a word of our own that stays open */
     struct plimsoll_shares shares;     /* its own locks */
     struct plimsoll_captures captures; /* atomic */

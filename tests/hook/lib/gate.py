@@ -140,6 +140,11 @@ class Listener:
         """The report that a launch waits under this word."""
         return self.wait_for(lambda m: m.gate_word == word and bool(m.share_state & SHARE_WANTS))
 
+    def hang_up(self) -> None:
+        """End every connection, and go on listening."""
+        for connection in self._connections:
+            connection.shutdown(socket.SHUT_RDWR)
+
     def end(self) -> None:
         """Close the socket and every connection, as a broker that dies."""
         self._is_ended = True
