@@ -25,7 +25,9 @@ class Charging:
     def pay(self, client: Client, now_ns: int, used_ns: int) -> None:
         """Bring its credit up to now."""
         if client.credit is not None:
-            client.credit.settle(now_ns, used_ns, client.quota_ns, self._enough_ns)
+            # While it is not known whether it runs, its credit is not known to be full.
+            unknown_ns = 0 if client.phase is Phase.IDLE else client.meter.unknown_ns(now_ns)
+            client.credit.settle(now_ns, used_ns, client.quota_ns + unknown_ns, self._enough_ns)
 
     def used_pct(self, client: Client, now_ns: int) -> float:
         """What it used since one to two windows ago, in percent of the time.

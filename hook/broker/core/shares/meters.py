@@ -60,6 +60,7 @@ class Meter:
     used_ns: int = 0
     _mark_ns: int = 0
     _used_at_mark_ns: int = 0
+    _beside_ns: int = 0
     _stretches: dict[ProcessKey, Stretches] = field(default_factory=dict)
 
     def mark(self, now_ns: int) -> None:
@@ -97,13 +98,26 @@ class Meter:
 
     def settle(self, now_ns: int) -> int:
         """What was used since this was last asked; below 0 where too much was taken."""
-        before_ns = self.used_ns
+        said_ns = 0
         for stretches in self._stretches.values():
             total_ns = stretches.total_ns(now_ns)
-            self.used_ns += total_ns - stretches.taken_ns
+            said_ns += total_ns - stretches.taken_ns
             stretches.taken_ns = total_ns
-        self.used_ns = min(self.used_ns, self._used_at_mark_ns + now_ns - self._mark_ns)
-        return self.used_ns - before_ns
+        used_ns = self._count(said_ns, self._used_at_mark_ns + now_ns - self._mark_ns - self.used_ns)
+        self.used_ns += used_ns
+        if not any(stretches.since_ns for stretches in self._stretches.values()):
+            self._beside_ns = 0
+        return used_ns
+
+    def _count(self, said_ns: int, room_ns: int) -> int:
+        """Of what several say they used at once, only the time counts; and what does not count is not given back."""
+        if said_ns < 0:
+            back_ns = min(-said_ns, self._beside_ns)
+            self._beside_ns -= back_ns
+            said_ns += back_ns
+        used_ns = min(said_ns, room_ns)
+        self._beside_ns += said_ns - used_ns
+        return used_ns
 
     def first_since_ns(self, process: ProcessKey, busy_ns: int) -> int:
         """When its stretch under way began, if none ended since it had used `busy_ns` and it lives; else 0."""

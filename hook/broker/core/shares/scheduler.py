@@ -16,7 +16,7 @@ from hook.broker.core.shares import gates
 from hook.broker.core.shares.accounts import Account, Credit
 from hook.broker.core.shares.charging import Charging
 from hook.broker.core.shares.clients import Client, Gpu, Member, Phase
-from hook.broker.core.shares.deadlines import drain_end_ns, due_ns, poll_ns
+from hook.broker.core.shares.deadlines import STEP_NS, drain_end_ns, due_ns, poll_ns
 from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.quota import Quota
 from hook.broker.core.shares.settings import MS, S, ShareSettings
@@ -77,11 +77,11 @@ class Scheduler:
 
     @property
     def watched(self) -> list[tuple[ContainerKey, ProcessKey]]:
-        """Whose `Use` the tick at `due_ns` wants to know: of all who use a GPU where something is due then."""
+        """Whose `Use` the tick at `due_ns` wants to know: of all who use a GPU where something is due about then."""
         due_ns = self.due_ns
         if due_ns is None:
             return []
-        users = [user for user in holders(_gpus(self._due(due_ns))) if not user.is_open]
+        users = [user for user in holders(_gpus(self._due(due_ns + STEP_NS))) if not user.is_open]
         return [(user.key, process) for user in users for process in user.members]
 
     def uses(self, container: ContainerKey, now_ns: int) -> ShareUse | None:

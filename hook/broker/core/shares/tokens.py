@@ -21,14 +21,14 @@ def decide(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
     Returns:
         Who got tokens or lost them.
     """
-    touched = dict.fromkeys(gpus)
+    touched = _reach(gpus)
     moved = [holder for holder in holders(touched) if holder.phase is Phase.HOLDING and not holder.may_run]
     for holder in moved:
         revoke(holder, now_ns)
-        touched.update(dict.fromkeys(holder.gpus))
+        touched = _reach([*touched, *holder.gpus])
     while step := _step(touched, now_ns):
         moved += step
-        touched.update(dict.fromkeys(gpu for client in step for gpu in client.gpus))
+        touched = _reach([*touched, *(gpu for client in step for gpu in client.gpus)])
     return moved
 
 
@@ -95,6 +95,23 @@ def _note_grant(client: Client, now_ns: int) -> None:
     client.gap_busy = {process: client.meter.busy_ns(process) for process in client.members}
     for gpu in client.gpus:
         gpu.ended_ns = 0
+
+
+def _reach(gpus: Iterable[Gpu]) -> dict[Gpu, None]:
+    """These, and those that wait with them: what one of several GPUs was kept free for, another may have decided."""
+    reached = dict.fromkeys(gpus)
+    new = list(reached)
+    while new:
+        new = [
+            gpu
+            for near in new
+            for client in near.clients
+            if len(client.gpus) > 1 and client.is_waiting
+            for gpu in client.gpus
+            if gpu not in reached
+        ]
+        reached.update(dict.fromkeys(new))
+    return reached
 
 
 def _step(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
