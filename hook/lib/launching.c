@@ -20,13 +20,17 @@
  * this nobody knows (it may load code first, or wait for the work itself), and what is over counts as work.
  */
 #define CALL_NS 2000
-/* Queued launches of this length and more are waited for by looking, as an average says little of them. */
-#define LONG_PARTS 4
 /* The next launch may be queued when so much of a long one is left: so the GPU does not fall idle in between.
  */
 #define AHEAD_PARTS 8
 #define SHORTEST_NAP_NS 50000
-#define LONGEST_NAP_NS 500000
+#define LONGEST_NAP_NS 1000000
+/* What is queued may wait, on the device, for this very launch: for a word of memory that a stream or the
+ * program writes later, for a host function. So if nothing gets done for this long past its time, one launch
+ * goes ahead, and the next after an eighth more of the time that nothing was done. So no program hangs, and a
+ * long kernel that nobody foresaw has a few dozen behind it at most. */
+#define STALL_NS 100000000
+#define STALL_PARTS 8
 
 /* --- what the gate says -----------------------------------------------------------------------------------
  */
@@ -124,7 +128,6 @@ static void mark(struct plimsoll_meter *meter, CUstream stream) {
 
 struct room {
     bool is_there;
-    CUevent wait_for; /* NULL: nap instead */
     uint64_t nap_ns;
 };
 
@@ -136,27 +139,24 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
+static bool is_stalled(const struct plimsoll_meter *meter, uint64_t due_ns, uint64_t now_ns) {
+    uint64_t still_ns = now_ns > meter->ended_ns ? now_ns - meter->ended_ns : 0;
+    uint64_t from_ns = due_ns > meter->entered_ns ? due_ns : meter->entered_ns;
+    return now_ns > from_ns + STALL_NS + still_ns / STALL_PARTS;
+}
+
 /* Under the lock. One launch may always be under way; half of what is queued is waited for at once, so that
- * the thread wakes seldom. */
+ * the thread wakes seldom. Never in the driver, as that wait might have no end. */
 static struct room find_room(const struct plimsoll_meter *meter, uint64_t now_ns) {
     uint64_t most_ns = run_ahead_ns(), due_ns = plimsoll_burst_due_ns(meter);
     uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
     bool is_full = meter->mark_count > PLIMSOLL_MARKS * 3 / 4;
     if (meter->outstanding == 0 ||
         (meter->average_ns > 0 && !is_full && (meter->outstanding + 1) * meter->average_ns <= most_ns) ||
-        (meter->outstanding == 1 && meter->average_ns > 0 && left_ns <= most_ns / AHEAD_PARTS))
+        (meter->outstanding == 1 && meter->average_ns > 0 && left_ns <= most_ns / AHEAD_PARTS) ||
+        is_stalled(meter, due_ns, now_ns))
         return (struct room){.is_there = true};
-    if (meter->mark_count > 0 && (is_full || meter->average_ns < most_ns / LONG_PARTS))
-        return (struct room){.wait_for = meter->marks[(meter->mark_count - 1) / 2].event};
     return (struct room){.nap_ns = clamp(left_ns / 2, SHORTEST_NAP_NS, LONGEST_NAP_NS)};
-}
-
-/* As a user of the meter, with the lock released. */
-static void wait_in_driver(CUevent event) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    REAL(cuEventSynchronize)(event);
-    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 static struct room ask_for_room(struct plimsoll_meter *meter) {
@@ -184,10 +184,7 @@ static bool wait_for_room(struct plimsoll_meter *meter, uint32_t word) {
     room = ask_for_room(meter);
     if (room.is_there)
         return true;
-    if (room.wait_for)
-        wait_in_driver(room.wait_for);
-    else
-        plimsoll_gate_sleep(word, room.nap_ns);
+    plimsoll_gate_sleep(word, room.nap_ns);
     leave_meter(meter);
     plimsoll_burst_look(meter);
     return false;
