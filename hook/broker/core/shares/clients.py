@@ -109,7 +109,7 @@ class Client:
         accounts: one on each of its GPUs, in their order.
         credit: None where its limit is 100.
         word: what its gate says.
-        wants: launches of it wait that could run; those behind a straggler's work could not.
+        wants: launches of it wait. Of a straggler too: its work may wait, on the device, for what they launch.
         is_open: it holds, and is not metered.
         granted_ns: when it came to hold.
         looked_ns: when it was last seen whether it uses what it holds.
@@ -167,7 +167,7 @@ class Client:
 
     def heard(self) -> None:
         """Something changed of its processes."""
-        self.wants = any(member.wants and not member.is_straggling for member in self.members.values())
+        self.wants = any(member.wants for member in self.members.values())
         self.update_demand()
 
     def quieten(self) -> None:
