@@ -1,0 +1,247 @@
+"""Containers that share an emulated card under a real broker, with programs that have no patience for it.
+
+Quotas are 5 ms long, so that tokens change hands every few milliseconds; what everybody got is read from the
+emulator's own book.
+"""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from plimsoll.brokerwire import ContainerLines, Line, Register
+from plimsoll.layout import (
+    COUNTS_DIR_VARIABLE,
+    GATE_NAME,
+    GATE_STATES,
+    GATE_STEP,
+    LIMITS_DIR_VARIABLE,
+    Gate,
+)
+from plimsoll.names import GpuUuid, PodUid
+from tests.hook.broker.conftest import DEADLINE_S, MAIN, Broker
+from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
+
+SOURCE: Final = Path(__file__).parent / "programs" / "restless.c"
+QUOTA_MS: Final = "5"
+STRETCH_S: Final = 2.0
+LINE_BYTES: Final = 4096 * MIB
+QUICK: Final = {
+    "audit_s": "3600",
+    "share_quota_ms": QUOTA_MS,
+    "share_quota_least_ms": QUOTA_MS,
+    "share_quota_most_ms": QUOTA_MS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the book held of everybody at one moment: nanoseconds with unfinished work, by process, per GPU."""
+
+    time_ns: tuple[int, ...]
+    unfinished_ns: Mapping[tuple[int, int], int]
+    launches: Mapping[tuple[int, int], int]
+
+    def share(self, earlier: "Looked", pid: int, gpu: int = 0) -> float:
+        """The part of the time since an earlier look in which a process had unfinished work."""
+        gained_ns = self.unfinished_ns.get((pid, gpu), 0) - earlier.unfinished_ns.get((pid, gpu), 0)
+        return gained_ns / (self.time_ns[gpu] - earlier.time_ns[gpu])
+
+
+class Restless:
+    """One running program."""
+
+    def __init__(self, process: asyncio.subprocess.Process, what: str) -> None:
+        self._process = process
+        self._what = what
+        self.pid = process.pid
+
+    async def finish(self) -> int:
+        """Wait until it ends by itself, and well; returns how often it came round."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                told, complaints = await self._process.communicate()
+        except TimeoutError:
+            pytest.fail(f"{self._what} never ended")
+        assert self._process.returncode == 0, (
+            f"{self._what} exited with {self._process.returncode}: {complaints.decode()}"
+        )
+        word, rounds = told.decode().split("\n")[-2].split()
+        assert word == "ok"
+        return int(rounds)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def end(self) -> None:
+        """End it by SIGKILL, if it has not ended."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+
+
+@dataclass(slots=True)
+class Card:
+    """An emulated node of two GPUs with a broker."""
+
+    broker: Broker
+    node: Node
+    program: Path
+    _programs: list[Restless] = field(default_factory=list)
+
+    async def register(
+        self, request: int, limit: int = 100, gpus: Sequence[int] = (0,), *, whole: bool = False
+    ) -> PodUid:
+        """Lay out a container."""
+        pod = PodUid(str(uuid.uuid4()))
+        lines = tuple(
+            Line(
+                gpu=GpuUuid(self.node.uuids[gpu]),
+                line_bytes=LINE_BYTES,
+                share_pct=request,
+                limit_pct=limit,
+            )
+            for gpu in gpus
+        )
+        container = ContainerLines(name=MAIN, lines=lines, whole=whole)
+        await self.broker.client.register(
+            Register(pod=pod, namespace="default", name="restless", containers=(container,))
+        )
+        return pod
+
+    async def start(self, pod: PodUid, what: str, seconds: float, gpus: Sequence[int] = (0,)) -> Restless:
+        """Start a program of some sort in a container."""
+        environment = self.node.environment(
+            {
+                LIMITS_DIR_VARIABLE: str(self.broker.limits_dir(pod)),
+                COUNTS_DIR_VARIABLE: str(self.broker.counts_dir(pod)),
+                "CUDA_VISIBLE_DEVICES": ",".join(self.node.uuids[gpu] for gpu in gpus),
+            },
+            preload=str(LIBRARY),
+        )
+        process = await asyncio.create_subprocess_exec(
+            self.program, what, str(seconds), env=environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        program = Restless(process, what)
+        self._programs.append(program)
+        return program
+
+    async def look(self) -> Looked:
+        """Read the book."""
+        reader = await asyncio.create_subprocess_exec(
+            EMULATOR / "book", env=self.node.environment(preload=None), stdout=asyncio.subprocess.PIPE
+        )
+        told, _ = await reader.communicate()
+        gpus: list[dict[str, Any]] = json.loads(told)["gpus"]
+        rows = [(process, gpu["index"]) for gpu in gpus for process in gpu["processes"]]
+        return Looked(
+            tuple(gpu["time_ns"] for gpu in gpus),
+            {(process["pid"], gpu): process["unfinished_ns"] for process, gpu in rows},
+            {(process["pid"], gpu): process["launches"] for process, gpu in rows},
+        )
+
+    async def until(self, holds: Callable[[Looked], bool], what: str) -> Looked:
+        """Wait for a state of the book."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    looked = await self.look()
+                    if holds(looked):
+                        return looked
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+
+    async def at_work(self, *programs: Restless, gpu: int = 0) -> Looked:
+        """Wait until these programs have all launched something anew."""
+        before = await self.look()
+        return await self.until(
+            lambda now: all(
+                now.launches.get((one.pid, gpu), 0) > before.launches.get((one.pid, gpu), 0)
+                for one in programs
+            ),
+            "all programs at work",
+        )
+
+    async def during(self, seconds: float) -> tuple[Looked, Looked]:
+        """The book before and after a stretch of time."""
+        before = await self.look()
+        await asyncio.sleep(seconds)
+        return before, await self.look()
+
+    async def until_shared(self, holds: Callable[[Looked, Looked], bool], what: str) -> None:
+        """Wait until a stretch of time shows these shares.
+
+        What a program had queued while nothing bound it is an overrun, which is paid back first.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not holds(*await self.during(STRETCH_S)):
+                    pass
+        except TimeoutError:
+            pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+
+    def gate(self, pod: PodUid) -> Gate:
+        """A container's gate as it lies on disk."""
+        return Gate.from_buffer_copy((self.broker.limits_dir(pod) / GATE_NAME).read_bytes())
+
+    def state(self, pod: PodUid) -> int:
+        """What its gate says: open, metered or shut."""
+        return int(self.gate(pod).word) & GATE_STATES
+
+    def changes(self, pod: PodUid) -> int:
+        """How often its gate changed."""
+        return int(self.gate(pod).word) // GATE_STEP
+
+    async def until_state(self, pod: PodUid, state: int) -> None:
+        """Wait until its gate says something."""
+
+        async def says() -> bool:
+            return self.state(pod) == state
+
+        await wait(says, f"gate in state {state}")
+
+    async def close(self) -> None:
+        """End all programs and the broker."""
+        for program in self._programs:
+            await program.end()
+        await self.broker.close()
+
+
+async def wait(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for a state, looking often."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await holds():  # noqa: ASYNC110 - the state is another process's
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+
+
+@contextlib.asynccontextmanager
+async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Card]:
+    """A node and a broker of quick hands."""
+    node = Node(folder, gpu_count=2, memory_mib=65536, context_mib=64)
+    here = Card(Broker(folder / "root", QUICK | settings), node, program)
+    try:
+        await here.broker.start()
+        yield here
+    finally:
+        await here.close()
+
+
+def compiled(folder: Path) -> Path:
+    """The programs."""
+    program = folder / "restless"
+    compile_c([SOURCE], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    return program

@@ -1,0 +1,190 @@
+"""Compute shares break no program: real brokers, real hooks, two containers that contend all the time.
+
+Whatever a program does, it ends well with the right data, and its neighbour gets its share by the emulator's book.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from tests.hook.broker.sharing import Card, Looked, Restless, card, compiled
+
+SORTS = (
+    "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
+    "pipeline", "forks", "execs", "contexts", "closes", "alarmed", "deaf",
+)  # fmt: skip
+"""As in `restless.c`."""
+
+WORK_S = 4.0
+LOOK_S = 2.0
+FAIR = 0.33
+"""Of a promised half: the rest is what handing over every 5 ms costs, on a machine that does other things too."""
+
+FULL = 1.25
+"""Both at once: while one drains, the other's work may be under way."""
+
+
+@pytest.fixture(name="program", scope="module")
+def _program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("restless"))
+
+
+@pytest.fixture(name="here")
+async def _here(tmp_path: Path, program: Path) -> AsyncIterator[Card]:
+    async with card(tmp_path, program) as here:
+        yield here
+
+
+@pytest.mark.parametrize("sort", SORTS)
+async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: Card, sort: str) -> None:
+    """It finishes with the right data, while tokens change hands all the time and the neighbour gets its half."""
+    one, other = await here.register(50), await here.register(50)
+    neighbour = await here.start(other, "greedy", 600)
+    await here.at_work(neighbour)
+    subject = await here.start(one, sort, WORK_S)
+    await here.at_work(subject, neighbour)
+    changes = here.changes(one)
+    before, after = await here.during(LOOK_S)
+    assert here.changes(one) - changes > 20
+    assert await subject.finish() > 0
+    assert after.share(before, neighbour.pid) > FAIR
+    await here.at_work(neighbour)
+
+
+async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Card) -> None:
+    """On the device it waits for another thread's launch, which stands at the gate: nobody waits for ever."""
+    one, other = await here.register(50), await here.register(50)
+    neighbour = await here.start(other, "greedy", 600)
+    await here.at_work(neighbour)
+    subject = await here.start(one, "later", WORK_S)
+    await here.at_work(subject, neighbour)
+    before, after = await here.during(LOOK_S)
+    assert await subject.finish() > 0
+    assert after.share(before, neighbour.pid) > 0
+
+
+async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:
+    """Together they get the half that was promised to their container, and no more beside one that wants its own."""
+    one, other = await here.register(50), await here.register(50)
+    pair = [await here.start(one, "greedy", 600) for _ in range(2)]
+    neighbour = await here.start(other, "greedy", 600)
+    await here.at_work(*pair, neighbour)
+
+    def is_fair(before: Looked, after: Looked) -> bool:
+        shares = [after.share(before, process.pid) for process in pair]
+        return FAIR < after.share(before, neighbour.pid) < FULL - FAIR and min(shares) > FAIR / 8
+
+    await here.until_shared(is_fair, "half for the pair, half for the neighbour")
+
+
+async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> None:
+    """Its gate is open from first to last, and its GPU always at work, whoever contends for the other one."""
+    whole = await here.register(100, gpus=(1,), whole=True)
+    tenants = [await here.register(50) for _ in range(2)]
+    programs = [await here.start(tenant, "greedy", 600) for tenant in tenants]
+    owner = await here.start(whole, "greedy", 600, gpus=(1,))
+    await here.at_work(*programs)
+    await here.at_work(owner, gpu=1)
+    changes = here.changes(whole)
+    before, after = await here.during(LOOK_S)
+    assert after.share(before, owner.pid, gpu=1) > 0.95
+    assert (here.state(whole), here.changes(whole)) == (GATE_OPEN, changes)
+
+
+async def test_a_container_of_two_gpus_holds_both_or_none(here: Card) -> None:
+    """Each round of it needs both GPUs: it gets on beside a neighbour on each, and neither neighbour starves."""
+    both = await here.register(50, gpus=(0, 1))
+    beside = [await here.register(50, gpus=(gpu,)) for gpu in (0, 1)]
+    neighbours = [await here.start(pod, "greedy", 600, gpus=(gpu,)) for gpu, pod in enumerate(beside)]
+    subject = await here.start(both, "collective", WORK_S, gpus=(0, 1))
+    for gpu, neighbour in enumerate(neighbours):
+        await here.at_work(subject, neighbour, gpu=gpu)
+    before, after = await here.during(LOOK_S)
+    assert await subject.finish() > 50
+    for gpu, neighbour in enumerate(neighbours):
+        assert after.share(before, neighbour.pid, gpu) > FAIR
+
+
+def _halved(programs: list[Restless], before: Looked, after: Looked) -> bool:
+    return all(FAIR < after.share(before, program.pid) < FULL - FAIR for program in programs)
+
+
+async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(here: Card) -> None:
+    """Without a broker nobody stands at a gate; the new one takes the turns up again, and shares hold as before."""
+    pods = [await here.register(50) for _ in range(2)]
+    programs = [await here.start(pod, "greedy", 600) for pod in pods]
+    await here.at_work(*programs)
+    for _ in range(2):
+        await here.until_state(pods[0], GATE_SHUT)
+        await here.broker.kill()
+        await here.at_work(*programs)
+        before, after = await here.during(1.0)
+        assert sum(after.share(before, program.pid) for program in programs) > 0.9
+        await here.broker.start()
+        await here.until_state(pods[0], GATE_SHUT)
+        await here.until_state(pods[1], GATE_SHUT)
+        await here.until_shared(partial(_halved, programs), "halves after the adoption")
+
+
+async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
+    """By SIGSTOP with the token in hand: the neighbour has the GPU to itself until SIGCONT, then both share again."""
+    pods = [await here.register(50) for _ in range(2)]
+    stopped, neighbour = [await here.start(pod, "greedy", 600) for pod in pods]
+    await here.at_work(stopped, neighbour)
+    for _ in range(2):
+        await here.until_state(pods[0], GATE_METERED)
+        stopped.signal(signal.SIGSTOP)
+        await here.at_work(neighbour)
+        await here.until_state(pods[1], GATE_METERED)
+        before, after = await here.during(LOOK_S)
+        assert after.share(before, neighbour.pid) > 0.8
+        stopped.signal(signal.SIGCONT)
+        await here.at_work(stopped, neighbour)
+    await here.until_shared(partial(_halved, [stopped, neighbour]), "halves after SIGCONT")
+
+
+async def test_a_killed_holder_leaves_the_gpu_to_the_others(here: Card) -> None:
+    """By SIGKILL with the token in hand, or waiting at the gate: the next in turn is served at once."""
+    pods = [await here.register(50) for _ in range(2)]
+    neighbour = await here.start(pods[1], "greedy", 600)
+    for state in (GATE_METERED, GATE_SHUT):
+        victim = await here.start(pods[0], "greedy", 600)
+        await here.at_work(victim, neighbour)
+        await here.until_state(pods[0], state)
+        await victim.end()
+        await here.at_work(neighbour)
+        before, after = await here.during(LOOK_S)
+        assert after.share(before, neighbour.pid) > 0.8
+
+
+async def test_programs_may_leave_with_work_queued(here: Card) -> None:
+    """Whoever exits in the middle of a drain exits well, again and again, and the neighbour gets its share."""
+    one, other = await here.register(50), await here.register(50)
+    neighbour = await here.start(other, "greedy", 600)
+    await here.at_work(neighbour)
+    before = await here.look()
+    for _ in range(8):
+        subject = await here.start(one, "leaves", 0.3)
+        assert await subject.finish() == 1
+    after = await here.look()
+    assert after.share(before, neighbour.pid) > FAIR
+    await here.at_work(neighbour)
+
+
+async def test_a_hundred_brief_processes_pass_through_the_gate(here: Card) -> None:
+    """Four at a time, each with a few milliseconds of work: all end well, and the neighbour gets its share."""
+    one, other = await here.register(50), await here.register(50)
+    neighbour = await here.start(other, "greedy", 600)
+    await here.at_work(neighbour)
+    before = await here.look()
+    for _ in range(25):
+        batch = [await here.start(one, "brief", 0) for _ in range(4)]
+        assert await asyncio.gather(*(process.finish() for process in batch)) == [1] * 4
+    after = await here.look()
+    assert after.share(before, neighbour.pid) > FAIR
+    await here.at_work(neighbour)
