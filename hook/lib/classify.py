@@ -58,8 +58,8 @@ def faults(declared: set[str], classified: Counter[str]) -> list[str]:
     """What is wrong, one sentence each, with what to do about it; empty where all is well."""
     return [
         *(
-            f"{name} is declared by NVIDIA and classified nowhere: does it take, free or report GPU memory, or"
-            " make a context? Then give it a wrapper and a line in hooks.h; if not, a place in passes.txt under"
+            f"{name} is declared by NVIDIA and classified nowhere: does it take, free or report GPU memory,"
+            " make a context, or put work on a GPU? Then give it a wrapper and a line in hooks.h; if not, a place in passes.txt under"
             " the reason that fits"
             for name in sorted(declared - classified.keys())
         ),

@@ -2,7 +2,7 @@
  *
  * From it come: the exported symbols (for programs that link the driver), the linker's version script, what
  * `dlsym` and `dlvsym` answer, and what both `cuGetProcAddress` hand out. A function not named here passes
- * through untouched. Add a line only for what is counted, limited or shown, and write its wrapper.
+ * through untouched. Add a line only for what is counted, limited, shown or launched, and write its wrapper.
  *
  * Kinds:  SETUP    where the library comes in: initialisation and look-up
  *         CONTEXT  makes or ends contexts, whose own memory counts
