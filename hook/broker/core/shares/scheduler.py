@@ -279,7 +279,11 @@ class Scheduler:
         for client in concerned:
             self._note_wants(client, now_ns)
             self._charging.pay(client, now_ns, 0)
-        concerned.update(dict.fromkeys(decide(gpus, now_ns)))
+        for client in decide(gpus, now_ns):
+            self._charging.pay(
+                client, now_ns, 0
+            )  # What it did not use while it was idle is no more than a quota.
+            concerned[client] = None
         for client in concerned:
             self._relax(client, now_ns)
         return [step for client in concerned for step in self._tell(client, now_ns)]
