@@ -29,14 +29,11 @@ def check_shares(request: Register, records: Iterable[Record]) -> None:
     others = [pod for pod in standing if pod.pod != request.pod]
     before = [pod for pod in standing if pod.pod == request.pod]
     for field, gpu, asked_pct in _fields(request):
-        if promised_pct(request.containers, gpu) <= _sum_pct(before, gpu):
-            continue
-        promised = promised_pct(request.containers, gpu) + _sum_pct(others, gpu)
-        if asked_pct and promised > WHOLE_PCT:
-            problem = f"brings the shares promised of {gpu} to {promised}"
-            raise InputError(
-                field, asked_pct, problem, _remedy(asked_pct - promised + WHOLE_PCT, gpu, others)
-            )
+        own_pct, others_pct = promised_pct(request.containers, gpu), _sum_pct(others, gpu)
+        surplus_pct = own_pct - max(WHOLE_PCT - others_pct, _sum_pct(before, gpu))
+        if asked_pct and surplus_pct > 0:
+            problem = f"brings the shares promised of {gpu} to {own_pct + others_pct}"
+            raise InputError(field, asked_pct, problem, _remedy(asked_pct - surplus_pct, gpu, others))
 
 
 def promised_pct(containers: Iterable[ContainerLines], gpu: GpuUuid) -> int:

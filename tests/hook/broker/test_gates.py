@@ -1,0 +1,126 @@
+"""The gate file: always the same one, always whole, and whoever waits on it is woken."""
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hook.broker.gates import Gate, Pace, open_gate
+from plimsoll.layout import GATE_MAGIC, GATE_METERED, GATE_OPEN, GATE_SHUT, GATE_STEP, VERSION
+from plimsoll.layout import Gate as GatePage
+from tests.hook.broker.conftest import DEADLINE_S
+from tests.hook.broker.gateview import GateView
+
+PACE = Pace(run_ahead_us=2000, idle_us=500)
+
+
+@contextlib.contextmanager
+def opened(directory: Path, pace: Pace = PACE) -> Iterator[Gate]:
+    """The broker's side of a gate, for the length of a block."""
+    gate = open_gate(directory, pace)
+    try:
+        yield gate
+    finally:
+        gate.close()
+
+
+def test_a_new_gate_is_open_and_says_how_to_wait(tmp_path: Path) -> None:
+    """A new file holds its head, its pace and an open gate, and every tenant may read it."""
+    with opened(tmp_path) as gate:
+        page = GateView(tmp_path).page
+        assert (page.magic, page.version, page.size, page.word) == (
+            GATE_MAGIC,
+            VERSION,
+            ctypes.sizeof(GatePage),
+            GATE_OPEN,
+        )
+        assert (page.run_ahead_us, page.idle_us) == (2000, 500)
+        assert not gate.was_held
+        assert (tmp_path / "gate").stat().st_mode & 0o777 == 0o644
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, 5)
+
+
+def _grow(path: Path) -> None:
+    os.truncate(path, 5000)
+
+
+def _scribble(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"\xff" * 16)
+
+
+@pytest.mark.parametrize("damage", [_cut, _grow, _scribble])
+def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Whatever was done to the file, it is the same file afterwards, and whole: processes may wait on it."""
+    path = tmp_path / "gate"
+    with opened(tmp_path):
+        inode = path.stat().st_ino
+    damage(path)
+    with opened(tmp_path, Pace(1000, 250)) as gate:
+        view = GateView(tmp_path)
+        assert (path.stat().st_ino, path.stat().st_size) == (inode, ctypes.sizeof(GatePage))
+        assert (view.page.magic, view.page.version, view.page.size) == (
+            GATE_MAGIC,
+            VERSION,
+            ctypes.sizeof(GatePage),
+        )
+        assert (view.page.run_ahead_us, view.page.idle_us) == (1000, 250)
+        gate.set(GATE_STEP + GATE_SHUT)
+        assert view.word == GATE_STEP + GATE_SHUT
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, _link, os.mkfifo])
+def test_what_is_no_file_gives_way_to_one(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    """A directory, link or pipe in the place of the file is replaced, and what a link points at is left alone."""
+    before = Path("/etc/passwd").read_bytes()
+    put(tmp_path / "gate")
+    with opened(tmp_path):
+        assert GateView(tmp_path).page.magic == GATE_MAGIC
+    assert (tmp_path / "gate").is_file()
+    assert not (tmp_path / "gate").is_symlink()
+    assert Path("/etc/passwd").read_bytes() == before
+
+
+def test_the_word_outlives_its_broker(tmp_path: Path) -> None:
+    """What one broker left stands until the next writes, which knows that the container was held."""
+    with opened(tmp_path) as gate:
+        gate.set(7 * GATE_STEP + GATE_METERED)
+    with opened(tmp_path) as gate:
+        assert gate.was_held
+        assert gate.word == GateView(tmp_path).word == 7 * GATE_STEP + GATE_METERED
+
+
+def test_everybody_who_waits_is_woken(tmp_path: Path) -> None:
+    """Several who wait on a read-only mapping for the word to change go on as soon as it does."""
+    with opened(tmp_path) as gate, ThreadPoolExecutor(3) as threads:
+        gate.set(GATE_STEP + GATE_SHUT)
+        view = GateView(tmp_path)
+        waiting = [threads.submit(view.wait, view.word, DEADLINE_S) for _ in range(3)]
+        time.sleep(0.1)  # most wait by now; who does not will see the new word
+        gate.set(2 * GATE_STEP + GATE_METERED)
+        assert [each.result(DEADLINE_S / 2) for each in waiting] == [True] * 3
+
+
+def test_who_waits_at_a_lost_gate_is_let_through(tmp_path: Path) -> None:
+    """Where the file is gone another takes over its state, and the old one is open: nobody writes it again."""
+    old = open_gate(tmp_path, PACE)
+    view = GateView(tmp_path)
+    old.set(3 * GATE_STEP + GATE_SHUT)
+    (tmp_path / "gate").unlink()
+    with opened(tmp_path) as new:
+        assert new.identity != old.identity
+        new.take_over(old)
+        assert view.word == 4 * GATE_STEP + GATE_OPEN
+        assert GateView(tmp_path).word == 3 * GATE_STEP + GATE_SHUT
