@@ -107,7 +107,10 @@ class Observer:
         if is_there:
             log.info("the broker is there again")
         else:
-            log.warning("the broker is away", effect="the last limits hold, and nobody audits them")
+            log.warning(
+                "the broker is away",
+                effect="the last memory limits hold, no shares are kept",
+            )
             self._wakened.set()
 
     async def listen(self, announcements: AsyncIterable[Announcement]) -> None:

@@ -216,41 +216,54 @@ class HookSockets:
 
     async def _next(self, container: ContainerKey, speaker: _Speaker) -> bytes:
         """The next datagram that is no share report, empty at the end; reports are heard meanwhile."""
-        data = await _received(asyncio.get_running_loop(), speaker.connection)
-        if not is_share(data) or container not in self._allowances:
-            return data
-        talk = ShareTalk(speaker.connection, self._allowances[container])
-        try:
-            return await talk.run(data, partial(self._report, container, speaker, talk))
-        finally:
-            self._end_talk(container, speaker, talk)
+        loop = asyncio.get_running_loop()
+        while is_share(data := await _received(loop, speaker.connection)):
+            await self._introduce(container, speaker, data)
+            if speaker.sharer is not None and container in self._talks:
+                return await self._talk(container, speaker, speaker.sharer, data)
+        return data
 
-    def _report(self, container: ContainerKey, speaker: _Speaker, talk: ShareTalk, data: bytes) -> None:
-        """Bring a report to the scheduler: on the loop and at once, as a GPU may stand idle for it."""
+    async def _introduce(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> None:
+        """Find out, before a connection's first report, whom it is to be taken for."""
+        await asyncio.sleep(0)  # a program that sends nothing but damage must not stop the loop
+        if speaker.sharer is not None:
+            return
         try:
             report = decode_share(data)
-            if speaker.sharer is None:
-                _check_seen(speaker.pid)
-                speaker.sharer = self._shares.introduce(container, speaker.pid, report)
-                self._begin_talk(container, speaker.sharer, talk)
-            self._shares.report(speaker.sharer, report)
+            _check_seen(speaker.pid)
+            speaker.sharer = await self._shares.introduce(container, speaker.pid, report)
         except (InputError, OSError) as error:
+            _note_damage(container, speaker, str(error))
+
+    async def _talk(self, container: ContainerKey, speaker: _Speaker, sharer: Sharer, first: bytes) -> bytes:
+        """Hear reports until the connection's end, or until something else comes, which is returned."""
+        talk = ShareTalk(speaker.connection, self._allowances[container])
+        self._begin_talk(container, sharer, talk)
+        try:
+            return await talk.run(first, partial(self._report, container, speaker, sharer))
+        finally:
+            self._end_talk(container, sharer, talk)
+
+    def _report(self, container: ContainerKey, speaker: _Speaker, sharer: Sharer, data: bytes) -> None:
+        """Bring a report to the scheduler: on the loop and at once, as a GPU may stand idle for it."""
+        try:
+            self._shares.report(sharer, decode_share(data))
+        except InputError as error:
             _note_damage(container, speaker, str(error))
         except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
             _log.exception("report_not_handled", **_named(container), pid=speaker.pid, value=data.hex())
 
     def _begin_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
-        if sharer.lives and container in self._talks:
-            older = self._talks[container].get(sharer.key)
-            self._talks[container][sharer.key] = talk
-            if older is not None:
-                older.end()
+        older = self._talks[container].get(sharer.key)
+        self._talks[container][sharer.key] = talk
+        if older is not None:
+            older.end()
 
-    def _end_talk(self, container: ContainerKey, speaker: _Speaker, talk: ShareTalk) -> None:
+    def _end_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
         talks = self._talks.get(container, {})
-        if speaker.sharer is not None and talks.get(speaker.sharer.key) is talk:
-            del talks[speaker.sharer.key]
-            self._shares.hung_up(speaker.sharer)
+        if talks.get(sharer.key) is talk:
+            del talks[sharer.key]
+            self._shares.hung_up(sharer)
 
     async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""

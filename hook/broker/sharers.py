@@ -2,11 +2,9 @@
 
 What always holds: a process is known by the kernel's word alone, and its death is watched from before its first
 report is taken in, so that no token is ever given to one that is gone. Its `counts` is read by `pread`, never mapped.
-
-All of it blocks as shortly as a look into /proc does, which no disk can delay: so the loop need not ask a thread,
-behind which a slow disk may stand, before a first launch goes on.
 """
 
+import asyncio
 import contextlib
 import os
 import stat
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.core.datagram import ShareReport
-from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.pages import owner_offset
 from hook.broker.core.shares.turns import Use
 from hook.broker.processes import read_process
@@ -114,26 +112,37 @@ class Sharers:
         self._sharers: dict[ContainerKey, dict[ProcessKey, Sharer]] = {}
         self._deaths = DeathWatch[Sharer](self._died)
 
-    def introduce(self, container: ContainerKey, pid: int, report: ShareReport) -> tuple[Sharer, bool]:
+    async def introduce(self, container: ContainerKey, pid: int, report: ShareReport) -> tuple[Sharer, bool]:
         """Who it is, and whether it was unknown; one that is dead by now is given as such, and not kept.
 
         Raises:
             InputError: it is not who it says, or its container has as many as can count already.
             OSError: descriptors ran out.
         """
-        process = read_process(pid) if pid else None
-        if process is None:
+        # In no particular thread: behind the one for files, a first launch might wait for a slow disk.
+        found = await asyncio.to_thread(_find, pid, self._counts_path(container))
+        if found is None:
             return Sharer(container, ProcessKey(pid, 0), report.owner, report.slot, lives=False), False
+        try:
+            return self._take_in(container, found, report)
+        finally:
+            found.close()
+
+    def _take_in(self, container: ContainerKey, found: "_Found", report: ShareReport) -> tuple[Sharer, bool]:
         sharers = self._sharers.setdefault(container, {})
-        known = sharers.get(process.key)
-        sharer = known or Sharer(container, process.key, process.owner, report.slot)
+        known = sharers.get(found.process.key)
+        sharer = known or Sharer(container, found.process.key, found.process.owner, report.slot)
         sharer.check(report)
-        if known is None:
-            if len(sharers) >= MAX_SLOTS:
-                remedy = "run fewer processes in one container"
-                raise InputError("processes", len(sharers), "share one container's time already", remedy)
-            self._watch(sharer)
-        return sharer, known is None and sharer.lives
+        if known is not None:
+            return known, False
+        if len(sharers) >= MAX_SLOTS:
+            remedy = "run fewer processes in one container"
+            raise InputError("processes", len(sharers), "share one container's time already", remedy)
+        sharers[sharer.key] = sharer
+        sharer.counts, found.counts = found.counts, None
+        handle, found.handle = found.handle, None
+        self._deaths.watch(sharer, handle)
+        return sharer, True
 
     def uses(
         self, which: Iterable[tuple[ContainerKey, ProcessKey]]
@@ -154,21 +163,35 @@ class Sharers:
         for container in tuple(self._sharers):
             self.forget(container)
 
-    def _watch(self, sharer: Sharer) -> None:
-        handle = open_process(sharer.key.pid, sharer.key.start_ticks)
-        if handle is None:
-            sharer.lives = False
-            return
-        sharer.counts = _opened(self._counts_path(sharer.container))
-        self._sharers[sharer.container][sharer.key] = sharer
-        self._deaths.watch(sharer, handle)
-
     def _died(self, sharer: Sharer) -> None:
         if not sharer.lives:
             return
         del self._sharers[sharer.container][sharer.key]
         sharer.end()
         self._on_death(sharer)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A living process, and what is open of it; `close` closes what was not taken out."""
+
+    process: Process
+    handle: int | None
+    counts: int | None
+
+    def close(self) -> None:
+        for file in (self.handle, self.counts):
+            if file is not None:
+                os.close(file)
+
+
+def _find(pid: int, counts: Path) -> _Found | None:
+    """The process of this pid; None if there is none any more. Blocks, shortly."""
+    process = read_process(pid)
+    handle = open_process(pid, process.key.start_ticks) if process else None
+    if process is None or handle is None:
+        return None
+    return _Found(process, handle, _opened(counts))
 
 
 def _opened(path: Path) -> int | None:

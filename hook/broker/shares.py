@@ -32,7 +32,7 @@ from hook.broker.core.shares.turns import (
 )
 from hook.broker.core.turns import Unheld
 from hook.broker.gates import Gate
-from hook.broker.processes import uptime_ticks
+from hook.broker.processes import TICKS_PER_S
 from hook.broker.sharers import Sharer, Sharers
 from plimsoll.brokerwire import ContainerLines
 
@@ -65,7 +65,7 @@ class Shares:
         self._terms: dict[ContainerKey, Terms] = {}
         self._gates: dict[ContainerKey, Gate] = {}
         self._sharers = Sharers(counts_path, self._on_death)
-        self._started_ticks = uptime_ticks()
+        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self._timer: asyncio.TimerHandle | None = None
         self._due_ns: int | None = None
 
@@ -95,16 +95,16 @@ class Shares:
         self._handle(Left(container, time.monotonic_ns()))
         self._gates.pop(container).open_for_good()
 
-    def introduce(self, container: ContainerKey, pid: int, report: ShareReport) -> Sharer:
+    async def introduce(self, container: ContainerKey, pid: int, report: ShareReport) -> Sharer:
         """Who a connection's first report comes from; is to be told of once per connection.
 
         Raises:
             InputError: it is not who it says, or the container has too many already.
             OSError: descriptors ran out.
         """
-        sharer, is_new = self._sharers.introduce(container, pid, report)
+        sharer, is_new = await self._sharers.introduce(container, pid, report)
         gate = self._gates.get(container)
-        if is_new and gate is not None and gate.was_held and sharer.began_before(self._started_ticks):
+        if is_new and gate is not None and gate.was_held and self._has_run(sharer, report):
             self._tell(Unheld(container, sharer.key))
         return sharer
 
@@ -160,6 +160,10 @@ class Shares:
             gate.close()
         self._gates.clear()
         self._terms.clear()
+
+    def _has_run(self, sharer: Sharer, report: ShareReport) -> bool:
+        """Whether it was at work, as far as can be told, before this broker was there."""
+        return sharer.began_before(self._started_ticks) and (report.unfinished or report.busy_ns > 0)
 
     def _on_death(self, sharer: Sharer) -> None:
         self._handle(Gone(sharer.container, sharer.key, time.monotonic_ns()))

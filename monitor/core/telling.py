@@ -15,7 +15,10 @@ from plimsoll.events import Gpu, Limit, NodeState, Report
 from plimsoll.names import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
-_UNWATCHED: Final = "the broker is away: the last limits hold, and nobody holds them against NVML"
+_UNWATCHED: Final = (
+    "the broker is away: the last memory limits hold, and nobody holds them against NVML;"
+    " shares of compute time are not kept"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ async def _running(settings: Settings) -> AsyncIterator[None]:
 
 
 async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
-    """Registration, greeting, description, audit, death, restart and removal leave the loop free."""
+    """Registration, greeting, turns at work, description, audit, death, restart and removal leave the loop free."""
     settings = Settings(root=str(tmp_path / "root"), audit_s=0.05, metrics_port=0)
     outside = Broker(tmp_path / "root", {})  # its directories and client; it starts no process
     try:
@@ -36,10 +36,12 @@ async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
             process = await outside.spawn()
             await process.begin(GIB)
             await process.do(f"send context {GPUS[0]}")
+            await process.do("work 0.5")
             assert [entry.what for entry in await outside.announced(2)] == ["hello", "context"]
             assert await outside.process_count() == 1
         async with _running(settings):
             await outside.client.register(registration(2 * GIB))
+            await process.do("work 0.5")
             await process.kill()
             resized = ["resized", "resized"]  # the new line, on each GPU
             assert [entry.what for entry in (await outside.announced(5))[2:]] == [*resized, "exited"]
@@ -60,6 +62,20 @@ def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
     with pytest.raises(InputError) as refused:
         load(Settings, {PREFIX + name: value}, PREFIX)
     assert str(refused.value).startswith(f"PLIMSOLL_BROKER_{name}: {value!r}")
+
+
+@pytest.mark.parametrize("name", ["SHARE_QUOTA_MS", "SHARE_WINDOW_MS", "SHARE_RUN_AHEAD_US", "SHARE_UNMET_S"])
+def test_a_share_setting_that_cannot_work_is_refused(name: str) -> None:
+    """Nothing of 0 makes sense: the refusal names the variable and its value."""
+    with pytest.raises(InputError, match=f"PLIMSOLL_BROKER_{name}: '0'"):
+        load(Settings, {PREFIX + name: "0"}, PREFIX)
+
+
+async def test_a_quota_outside_its_bounds_is_refused(tmp_path: Path) -> None:
+    """A broker with such settings does not start, and names what to change."""
+    settings = Settings(root=str(tmp_path / "root"), share_quota_ms=200)
+    with pytest.raises(InputError, match=r"PLIMSOLL_BROKER_SHARE_QUOTA_MS: 200 .* give 10 to 160, or move"):
+        await run(settings, asyncio.Event())
 
 
 async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

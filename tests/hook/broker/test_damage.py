@@ -47,6 +47,11 @@ def _answer_to(question: bytes, limits_dir: Path) -> Message:
         (_message(kind=2, gpu_uuid=b"GPU-not-mine"), "gpu_uuid: 'GPU-not-mine'"),
         (_message(kind=3, gpu_uuid=b"\xff\xfe"), "gpu_uuid: '\\\\xff\\\\xfe'"),
         (_message(kind=4, text=b"rm -rf"), "text: 'rm -rf'"),
+        (_message(kind=9) + "00", f"length: {ctypes.sizeof(Message) + 1} is not"),
+        (_message(kind=9, version=9), "version: 9"),
+        (_message(kind=9, slot=256), "slot: 256"),
+        (_message(kind=9, owner=12345), "owner: 12345"),
+        (_message(kind=9, share_state=4), "share_state: '0x4'"),
     ],
 )
 async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, said: str) -> None:
