@@ -51,9 +51,11 @@ class BrokerProcess:
             self._child.kill()
         await self._child.wait()
 
-    async def hook(self, line_bytes: int, pod: PodUid = POD, share_pct: int = 0) -> dict[str, str]:
+    async def hook(
+        self, line_bytes: int, pod: PodUid = POD, share_pct: int = 0, limit_pct: int = 100
+    ) -> dict[str, str]:
         """Register one container on GPU 0; returns the environment that puts a program under it."""
-        line = Line(gpu=GpuUuid(GPU_0), line_bytes=line_bytes, share_pct=share_pct)
+        line = Line(gpu=GpuUuid(GPU_0), line_bytes=line_bytes, share_pct=share_pct, limit_pct=limit_pct)
         lines = ContainerLines(name=CONTAINER, lines=(line,))
         request = Register(pod=pod, namespace="default", name="train", containers=(lines,))
         (directories,) = (await self.client.register(request)).containers

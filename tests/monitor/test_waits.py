@@ -61,6 +61,28 @@ async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: E
         await waiting
 
 
+async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """A program behind a gate that was not open goes on when its broker is killed; the next one tells of it."""
+    async with (
+        brokering(tmp_path / "broker") as broker,
+        monitoring(tmp_path, nats.url) as (_, bare),
+        jetstream(nats.url) as stream,
+        program({**bare, **await broker.hook(GIB, limit_pct=50)}) as held,
+    ):
+        await held.do("launch 0.001")
+        await broker.kill()
+        for _ in range(20):
+            await held.do("launch 0.02")
+        await broker.start()
+        (unenforced, *_) = told(
+            await until(stream, lambda all_: bool(told(all_, "unenforced"))), "unenforced"
+        )
+        assert (unenforced.pod, unenforced.container, unenforced.pid) == (POD, CONTAINER, held.process.pid)
+        assert "nobody held this process to its share" in unenforced.reason
+
+
 def waits(messages: list[Message], what: str) -> list[Limit]:
     """What was told of the wait of the test: contexts may wait as well, for the GPU to be measured first."""
     return [
