@@ -59,8 +59,8 @@ def faults(declared: set[str], classified: Counter[str]) -> list[str]:
     return [
         *(
             f"{name} is declared by NVIDIA and classified nowhere: does it take, free or report GPU memory,"
-            " make a context, or put work on a GPU? Then give it a wrapper and a line in hooks.h; if not, a place in passes.txt under"
-            " the reason that fits"
+            " make a context, or put work on a GPU? Then give it a wrapper and a line in hooks.h; if not, a place in"
+            " passes.txt under the reason that fits"
             for name in sorted(declared - classified.keys())
         ),
         *(
