@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "bursts.h"
+#include "captures.h"
 #include "gate.h"
 #include "keeper.h"
 
@@ -361,11 +362,7 @@ static bool is_metered(void) {
     return plimsoll_depth == 0 && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0;
 }
 
-void plimsoll_before_sync(CUstream stream) {
-    if (!is_metered() || plimsoll_is_capturing(stream))
-        return;
-    int saved = errno;
-    plimsoll_depth++;
+static void mark_tail(CUstream stream) {
     uint64_t context = context_of(stream);
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = context ? plimsoll_meter_of(context) : NULL;
@@ -373,7 +370,20 @@ void plimsoll_before_sync(CUstream stream) {
         plimsoll_tail_of(meter, plimsoll_stream_key(stream)))
         mark(meter, stream);
     pthread_mutex_unlock(&SHARES->lock);
+}
+
+/* An event in the legacy stream would break the captures of all streams that keep order with it, and the
+ * program may wait for something while one of them is under way. */
+void plimsoll_before_sync(CUstream stream) {
+    bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
+    if (!is_metered() || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
+        return;
+    int saved = errno;
+    plimsoll_depth++;
+    mark_tail(stream);
     plimsoll_depth--;
+    if (is_legacy)
+        plimsoll_end_look();
     errno = saved;
 }
 

@@ -1,20 +1,15 @@
 """Nothing gets past the gate: every function that launches waits there, and its time is metered."""
 
-import contextlib
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
-from threading import Event, Thread
 from time import sleep
 
 import pytest
 
 from plimsoll.layout import GATE_METERED, GATE_SHUT, Counts, Slot
-from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.gate import Keeper, Listener, listening, until
-from tests.hook.lib.launches import CASES, hooks_of, newer_driver, slow_node
-from tests.hook.lib.program import MIB, SUCCESS, Node
-from tests.hook.lib.script import Script
+from tests.hook.lib.launches import hooks_of, newer_driver
+from tests.hook.lib.program import SUCCESS
+from tests.hook.lib.stage import Stage, staged
 
 LAUNCHES, SYNCS = hooks_of("LAUNCH"), hooks_of("SYNC")
 ROUNDS = 3
@@ -23,64 +18,11 @@ DOZING_S = 0.02
 """How long a launch that has said it waits is watched doing so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A program that can make every call, its gate, and the books on it."""
-
-    node: Node
-    container: Container
-    keeper: Keeper
-    listener: Listener
-    script: Script
-
-    @property
-    def unfinished_ns(self) -> int:
-        """For how long the program has had unfinished work, by the emulator's book."""
-        (process,) = self.node.book()["gpus"][0]["processes"]
-        return int(process["unfinished_ns"])
-
-    @property
-    def busy_ns(self) -> int:
-        """The same as the library has metered it, once nothing is under way any more."""
-        slot = self.container.slot_of(self.script.pid)
-        until(lambda: self.container.counts().slots[slot].busy_since_ns == 0)
-        return int(self.container.counts().slots[slot].busy_ns)
-
-    def settle(self) -> tuple[int, int]:
-        """Let all work end; returns what both books say then."""
-        self.script.do("sync()")
-        return self.unfinished_ns, self.busy_ns
-
-
-@contextlib.contextmanager
-def beating(keeper: Keeper) -> Iterator[None]:
-    """Show that the broker lives for the length of a block."""
-    is_over = Event()
-
-    def beat() -> None:
-        while not is_over.wait(0.5):
-            keeper.beat()
-
-    thread = Thread(target=beat)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
 @pytest.fixture(name="stage", scope="module")
 def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("launches")
-    node = slow_node(root)
-    container = Container(root / "container")
-    container.write(limits_of([Line(node.uuids[0], 1024 * MIB)]))
-    keeper = Keeper(container, GATE_METERED)
-    environment = container.environment | newer_driver(root)
-    with beating(keeper), listening(container) as listener, Script(node, environment, root) as script:
-        script.do(CASES)
-        yield Stage(node, container, keeper, listener, script)
+    with staged(root, GATE_METERED, newer_driver(root)) as stage:
+        yield stage
 
 
 def test_every_launch_and_every_wait_has_a_case(stage: Stage) -> None:
