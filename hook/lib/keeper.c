@@ -102,10 +102,11 @@ static void tell(struct watch *watch) {
     watch->is_owed = !plimsoll_report(watch->word);
 }
 
+/* Looks often at first; what is long overdue may take for ever. */
 static void drain(struct watch *watch) {
-    while (is_still(watch) && look()) {
+    for (uint64_t least_ns = DRAIN_LEAST_NS; is_still(watch) && look(); least_ns += least_ns / 32) {
         uint64_t step_ns = left_ns() / 4;
-        step_ns = step_ns < DRAIN_LEAST_NS ? DRAIN_LEAST_NS : step_ns;
+        step_ns = step_ns < least_ns ? least_ns : step_ns;
         nap(step_ns > DRAIN_MOST_NS ? DRAIN_MOST_NS : step_ns);
     }
     if (!is_still(watch))

@@ -25,7 +25,10 @@
  */
 #define AHEAD_PARTS 8
 #define SHORTEST_NAP_NS 50000
-#define LONGEST_NAP_NS 1000000
+#define LONGEST_NAP_NS 500000
+/* Where many short launches are queued an average may be far off: a graph among kernels counts as one. */
+#define LONG_PARTS 4
+#define SHORT_NAP_NS 150000
 /* What is queued may wait, on the device, for this very launch: for a word of memory that a stream or the
  * program writes later, for a host function. So if nothing gets done for this long past its time, one launch
  * goes ahead, and the next after an eighth more of the time that nothing was done. So no program hangs, and a
@@ -157,7 +160,8 @@ static struct room find_room(const struct plimsoll_meter *meter, uint64_t now_ns
         (meter->outstanding == 1 && meter->average_ns > 0 && left_ns <= most_ns / AHEAD_PARTS) ||
         is_stalled(meter, due_ns, now_ns))
         return (struct room){.is_there = true};
-    return (struct room){.nap_ns = clamp(left_ns / 2, SHORTEST_NAP_NS, LONGEST_NAP_NS)};
+    uint64_t longest_ns = meter->average_ns < most_ns / LONG_PARTS ? SHORT_NAP_NS : LONGEST_NAP_NS;
+    return (struct room){.nap_ns = clamp(left_ns / 2, SHORTEST_NAP_NS, longest_ns)};
 }
 
 static struct room ask_for_room(struct plimsoll_meter *meter) {
