@@ -99,10 +99,10 @@ async def _assemble(
     intake = Intake(jetstream, scores, reports, metrics, options)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
-    rpc = RpcServer(client)
+    kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
+    rpc = RpcServer(client, front_ends=(local is not None) + (kube_synced is not None))
     if local is not None:
         rpc.add(local)
-    kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
     api = Api(
         state=lambda: state_of(reports, ledger, settings.formula, local.pods.rows() if local else ()),
         is_ready=lambda: intake.ready.is_set() and (kube_synced is None or kube_synced.is_set()),

@@ -39,10 +39,16 @@ class FrontEnd(Protocol):
 
 
 class RpcServer:
-    """Serves `plimsoll-rpc.v1.placer.>`."""
+    """Serves `plimsoll-rpc.v1.placer.>`.
 
-    def __init__(self, client: Client) -> None:
+    Args:
+        client: of NATS.
+        front_ends: how many will be added: until all are there, no pod is said not to exist.
+    """
+
+    def __init__(self, client: Client, front_ends: int = 0) -> None:
         self._client = client
+        self._expected = front_ends
         self._front_ends: list[FrontEnd] = []
 
     def add(self, front_end: FrontEnd) -> None:
@@ -83,6 +89,8 @@ class RpcServer:
         for front_end in self._front_ends:
             if front_end.has(request.namespace, request.pod):
                 return await front_end.resize(request)
+        if len(self._front_ends) < self._expected:
+            raise NotNowError("the placer has just started and does not know all pods yet; ask again")
         name = f"{request.namespace}/{request.pod}"
         raise InputError("pod", name, "does not exist", "name a running pod, and its namespace with -n")
 

@@ -54,10 +54,10 @@ class FrontEnd:
 
 
 @asynccontextmanager
-async def served(nats: EmbeddedServer, *front_ends: FrontEnd) -> AsyncIterator[Client]:
-    """A client of a server that answers."""
+async def served(nats: EmbeddedServer, *front_ends: FrontEnd, later: int = 0) -> AsyncIterator[Client]:
+    """A client of a server that answers; so many more front ends are expected."""
     client = await nats_client.connect(nats.url)
-    server = RpcServer(client)
+    server = RpcServer(client, len(front_ends) + later)
     for front_end in front_ends:
         server.add(front_end)
     task = asyncio.create_task(server.run())
@@ -104,6 +104,15 @@ async def test_what_went_wrong_tells_whether_to_ask_again(nats: EmbeddedServer) 
         unknown = await ask(client, Resize(pod="good", namespace="other", gpu_memory="6Gi"))
         assert isinstance(unknown, Refused)
         assert "pod: 'other/good' does not exist" in unknown.message
+
+
+async def test_while_a_front_end_is_missing_no_pod_is_said_not_to_exist(nats: EmbeddedServer) -> None:
+    """A placer that has just started puts the request off; what it has already is served."""
+    async with served(nats, FrontEnd("default"), later=1) as client:
+        assert await ask(client, Resize(pod="good", gpu_memory="6Gi")) == DONE
+        unknown = await ask(client, Resize(pod="good", namespace="other", gpu_memory="6Gi"))
+        assert isinstance(unknown, Failed)
+        assert "has just started" in unknown.message
 
 
 async def test_two_resizes_never_overlap(nats: EmbeddedServer) -> None:
