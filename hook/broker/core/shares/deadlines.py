@@ -79,18 +79,17 @@ def _spent_ns(client: Client, credit: Credit, now_ns: int) -> float:
 
 def _hand_over_ns(holder: Client, gpu: Gpu, now_ns: int) -> float:
     """When somebody may take the token, if all goes on as now."""
-    waiting = [other.account(gpu) for other in gpu.clients if other.is_waiting and other.may_run]
+    waiting = [other for other in gpu.clients if other.is_waiting and other.may_run]
     if not waiting:
         return math.inf
     own = holder.account(gpu)
-    first = max(waiting, key=_lag_ns)
-    closing = max(1 - own.part + first.part, LEAST_PACE)
-    even_ns = now_ns + (own.lag_ns - first.lag_ns) / closing
-    turn_ns = max(even_ns, holder.granted_ns + holder.quota_ns)
-    if first.lag_ns > 0 and any(other.has_returned for other in gpu.clients if other.is_waiting):
-        turn_ns = min(turn_ns, now_ns + max(own.lag_ns, 0.0) / max(1 - own.part, LEAST_PACE) + 1)
-    soonest_ns = max(turn_ns, holder.granted_ns + HOLD_NS)
-    return soonest_ns if soonest_ns > now_ns else now_ns + STEP_NS
+    first = max((other.account(gpu) for other in waiting), key=_lag_ns)
+    even_ns = now_ns + (own.lag_ns - first.lag_ns) / max(1 - own.part + first.part, LEAST_PACE)
+    moment_ns = max(even_ns, holder.granted_ns + holder.quota_ns)
+    if any(other.has_returned and other.lag_ns(gpu) > 0 for other in waiting):
+        moment_ns = min(moment_ns, now_ns + own.lag_ns / max(1 - own.part, LEAST_PACE))
+    moment_ns = max(moment_ns, holder.granted_ns + HOLD_NS)
+    return moment_ns if moment_ns > now_ns else now_ns + STEP_NS
 
 
 def _lag_ns(account: Account) -> float:

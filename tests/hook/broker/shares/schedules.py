@@ -12,7 +12,7 @@ from tests.hook.broker.shares.world import Container, World
 
 GPUS: Final = ("GPU-a", "GPU-b")
 KERNELS_NS: Final = (500 * US, 1 * MS, 3 * MS, 20 * MS, 60 * MS)
-SPAN_S: Final = 0.9
+SPAN_S: Final = 0.7
 
 
 @dataclass(eq=False, slots=True)

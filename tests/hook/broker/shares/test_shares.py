@@ -209,6 +209,33 @@ def test_two_containers_on_several_gpus_never_wait_for_each_other() -> None:
     assert world.shares(SPAN_S, *gangs, *singles) == pytest.approx([30, 30, 70, 40, 70], abs=ACCURACY_PCT)
 
 
+def test_nobody_waits_for_a_gpu_that_is_kept_for_one_who_lost_another() -> None:
+    """What was free for one of two GPUs goes to others as soon as its other GPU goes to somebody else."""
+    world = World()
+    last = world.join("last", 100, gpus=("GPU-b",))
+    gang = world.join("gang", 0, gpus=("GPU-a", "GPU-b"))
+    brief = world.join("brief", 0, gpus=("GPU-b",))
+    single = world.join("single", 52, gpus=("GPU-a",))
+    world.start(last, greedy(1 * MS))
+    world.start(gang, looping(1 * MS))
+    world.start(brief, part_time(20 * MS, 20 * MS, 200 * MS))
+    world.start(single, greedy(3 * MS))
+    assert world.shares(2.0, single)[0] >= 80
+
+
+def test_the_first_hand_over_waits_for_what_was_queued_unmetered() -> None:
+    """Who runs with an open gate has told nothing; its work ends before another's begins."""
+    world = World()
+    a = world.join("a", 50)
+    world.start(a, greedy(20 * MS))
+    world.run(0.5)
+    b = world.join("b", 50)
+    world.start(b, greedy(1 * MS))
+    shares = world.shares(0.2, a, b)
+    assert min(shares) > 0
+    assert sum(shares) <= 100.1
+
+
 @pytest.mark.parametrize("moment_s", [0.503, 0.51, 0.52, 0.53])
 def test_others_go_on_when_one_is_stopped(moment_s: float) -> None:
     """After SIGSTOP, others have the GPU as soon as the grace is over; after SIGCONT, both have their shares."""
