@@ -44,13 +44,13 @@ class Worker(threading.Thread):
             self.problem = repr(error)
 
     def prepare(self):
-        self.cells = U64(alloc(CELLS * CELL)[1])
-        must("cuMemsetD8_v2", self.cells, 0, SIZE(CELLS * CELL))
-        must("cuCtxSynchronize")
         # Of several priorities, one that waits for the legacy stream, and this thread's own default one.
         self.streams = [make("cuStreamCreateWithPriority", 1, priority) for priority in (0, -1)]
         self.streams += [make("cuStreamCreate", 0), U64(2)]
         self.last = self.streams[0]
+        # Nothing goes to the legacy stream: it would break what another worker captures.
+        self.cells = U64(alloc(CELLS * CELL)[1])
+        must("cuMemsetD8Async", self.cells, 0, SIZE(CELLS * CELL), self.last)
         self.behind = [make("cuEventCreate", 2) for _ in range(8)]
 
     def at(self, cell):
@@ -125,8 +125,8 @@ class Worker(threading.Thread):
 
     def finish(self):
         data = (ctypes.c_ubyte * (CELLS * CELL))()
+        must("cuMemcpyDtoHAsync_v2", data, self.cells, SIZE(CELLS * CELL), self.last)
         must("cuStreamSynchronize", self.last)
-        must("cuMemcpyDtoH_v2", data, self.cells, SIZE(CELLS * CELL))
         self.found = [set(data[cell * CELL : (cell + 1) * CELL]) for cell in range(CELLS)]
 
     def fault(self):
