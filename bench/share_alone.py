@@ -16,7 +16,7 @@ from bench.share_cases import KERNELS, MODES, MS
 from bench.share_place import Json, Place, Process, Tenant, Work
 
 TURN_S: Final = 0.06
-TURNS: Final = 100
+TURNS: Final = 60
 LONG_TURNS: Final = 4
 LONG_KERNELS: Final = 5
 """A turn of long kernels is as long as so many of them."""

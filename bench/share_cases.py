@@ -19,7 +19,7 @@ PAIRS: Final = ((30, 70), (10, 90), (50, 50))
 TRIPLE: Final = (20, 30, 50)
 
 SECONDS: Final = 10.0
-DEMAND_SECONDS: Final = 4.0
+DEMAND_SECONDS: Final = 5.0
 SETTLE_S: Final = 0.2
 
 CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 2.0

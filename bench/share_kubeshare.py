@@ -1,7 +1,9 @@
 """KubeShare's two figures of compute shares (Yeh et al., HPDC 2020, §5.2), measured anew, and drawn as SVG.
 
 Figure 6: jobs A (request 0.3, limit 0.6), B (0.4, 0.6), C (0.3, 0.5) arrive one after another; C leaves first. Our
-time axis is compressed 40 times: their 200 s are our 5 s.
+time axis is compressed 40 times: their 200 s are our 5 s. Who arrives may claim its request of one window at once,
+here 75 or 100 ms, which is nothing of 200 s and 2 points of 5 s: so each phase is judged without its first second,
+and shown whole beside.
 Figure 7: throughput against the token's quota. There one job alone took the token anew each quota; alone, ours never
 asks, so two greedy tenants of request 50 hand it to each other, and their work together stands against that of the
 same two without the library.
@@ -35,7 +37,8 @@ SCRIPT_S: Final = 20.0
 STRETCH_NS: Final = 250 * MS
 """Of one point in the plot; the scheduler's window."""
 COLOURS: Final = {"A": "#1b6ca8", "B": "#c0392b", "C": "#2e8b57"}
-SETTLED_PTS: Final = 5.0
+SETTLING_S: Final = 1.0
+FULL_PCT: Final = 98.0
 
 QUOTAS_MS: Final = (5, 10, 20, 40, 80, 160)
 QUOTA_KERNELS: Final = (20 * US, MS)
@@ -45,14 +48,7 @@ QUOTA_SECONDS: Final = 6.0
 async def figure_6(here: Place) -> tuple[Json, str]:
     """Run the script; returns the numbers and the plot."""
     run = await here.run(SCRIPT, SCRIPT_S)
-    phases = {}
-    for name, (begin_s, end_s) in PHASES.items():
-        span = (run.begin_ns + int(begin_s * 1e9), run.begin_ns + int(end_s * 1e9))
-        phases[name] = {
-            told.tenant.name: round(told.track.share_pct(*span), 2)
-            for told in run.tenants
-            if told.tenant.name in TARGETS[name]
-        }
+    whole, phases = _phases(run, 0.0), _phases(run, SETTLING_S)
     errors = {
         name: round(worst([shares[one] - TARGETS[name][one] for one in shares]), 2)
         for name, shares in phases.items()
@@ -60,6 +56,7 @@ async def figure_6(here: Place) -> tuple[Json, str]:
     result = {
         "case": "kubeshare-6",
         "share_pct": phases,
+        "whole_phase_pct": whole,
         "target_pct": TARGETS,
         "error_pts": errors,
         "gpu_pct": {name: round(sum(shares.values()), 1) for name, shares in phases.items()},
@@ -69,19 +66,27 @@ async def figure_6(here: Place) -> tuple[Json, str]:
     return result, _draw_6(run)
 
 
+def _phases(run: Run, without_s: float) -> dict[str, dict[str, float]]:
+    """Shares in each phase, less so much of its beginning."""
+    phases = {}
+    for name, (begin_s, end_s) in PHASES.items():
+        span = (run.begin_ns + int((begin_s + without_s) * 1e9), run.begin_ns + int(end_s * 1e9))
+        phases[name] = {
+            told.tenant.name: round(told.track.share_pct(*span), 2)
+            for told in run.tenants
+            if told.tenant.name in TARGETS[name]
+        }
+    return phases
+
+
 def _redistributed_ms(run: Run) -> float | None:
-    """From C's end until A and B each have their half, ever after; by stretches of one window. None for never."""
+    """From C's end until A and B together have the whole GPU for a window; None for never."""
     end_ns = run.begin_ns + int(PHASES["A+B again"][0] * 1e9)
     tracks = [told.track for told in run.tenants if told.tenant.name != "C"]
-    last_ns = run.end_ns - STRETCH_NS
-    good: float | None = None
-    for at_ns in range(end_ns, last_ns, 50 * MS):
-        halves = [track.share_pct(at_ns, at_ns + STRETCH_NS) for track in tracks]
-        if all(abs(share - 50) <= SETTLED_PTS for share in halves):
-            good = (at_ns - end_ns) / MS if good is None else good
-        else:
-            good = None
-    return good
+    for at_ns in range(end_ns, run.end_ns - STRETCH_NS, 50 * MS):
+        if sum(track.share_pct(at_ns, at_ns + STRETCH_NS) for track in tracks) >= FULL_PCT:
+            return (at_ns - end_ns) / MS
+    return None
 
 
 def _points(track: Track, run: Run, tenant: Tenant) -> tuple[tuple[float, float], ...]:
