@@ -132,7 +132,7 @@ async def test_two_programs_of_one_container_have_one_budget(cast: Cast) -> None
         cast.work(process, 6)
     used = await cast.shares_pct(4, one, two, other)
     assert used[2] == pytest.approx(60, abs=6)
-    assert max(used[0], used[1]) == pytest.approx(40, abs=6)
+    assert used[:2] == pytest.approx([40, 40], abs=10)  # at work at the same time, in the same turns
 
 
 async def test_a_program_that_is_stopped_at_work_does_not_stop_others(cast: Cast) -> None:
