@@ -128,6 +128,11 @@ class Client:
         gap_from_ns: when the work of the last holder ended, until it is seen when that of this one began.
         gap_busy: what its processes had used when it came to hold.
         window: two moments and what it had used then, about a window apart.
+        gap_ns: since when it has paused, if it said so; 0 for not.
+        mean_gap_ns: how long it lately paused.
+        lingers_ns: until when it keeps its tokens although it pauses; 0 for not.
+        lingers_used_ns: what it had used when it began to.
+        mean_drain_ns: how long its work lately went on after it lost its tokens.
         due_ns: when time alone changes something.
         astray: since when work of it is not known to be done that nobody waits for; None for not.
     """
@@ -162,6 +167,11 @@ class Client:
     gap_from_ns: int = 0
     gap_busy: dict[ProcessKey, int] = field(default_factory=dict)
     window: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    gap_ns: int = 0
+    mean_gap_ns: float = 0.0
+    lingers_ns: int = 0
+    lingers_used_ns: int = 0
+    mean_drain_ns: float = 0.0
     due_ns: int | None = None
     astray: Astray | None = None
 

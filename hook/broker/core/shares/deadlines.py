@@ -60,6 +60,8 @@ def span_end_ns(client: Client, settings: ShareSettings) -> float:
 def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[float]:
     if client.is_open:
         return
+    if client.lingers_ns:
+        yield client.lingers_ns
     if client.credit is not None:
         yield _spent_ns(client, client.credit, now_ns)
     yield client.looked_ns + max(LOOK_NS, client.quota_ns)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from hook.broker.core.facts import ContainerKey, ProcessKey
-from hook.broker.core.shares import gates
+from hook.broker.core.shares import gaps, gates
 from hook.broker.core.shares.accounts import Account, Credit
 from hook.broker.core.shares.charging import Charging
 from hook.broker.core.shares.clients import Client, Gpu, Member, Phase
@@ -155,11 +155,19 @@ class Scheduler:
         if client.phase is Phase.DRAINING and is_current and not event.unfinished:
             self._drained(client, event.process, event.idle_since_ns)
         elif client.phase is Phase.HOLDING and client.is_crowded and _is_idle(client):
-            for gpu in client.gpus:
-                gpu.ended_ns = event.idle_since_ns
-            revoke(client, now_ns, done=(event.process,))
-            client.has_returned, client.span_ns = True, 0
+            self._pause(client, event)
         return self._conclude(client.gpus, [client])
+
+    def _pause(self, client: Client, event: Reported) -> None:
+        """A holder has nothing to do: it gives its tokens back, or keeps them for a moment."""
+        if client.lingers_ns:
+            gaps.end(client, self._now_ns)
+        if gaps.begin(client, event.idle_since_ns, self._now_ns):
+            return
+        for gpu in client.gpus:
+            gpu.ended_ns = event.idle_since_ns
+        revoke(client, self._now_ns, done=(event.process,))
+        client.has_returned, client.span_ns = True, 0
 
     def _lose(self, client: Client, process: ProcessKey, now_ns: int) -> list[ShareInstruction]:
         if process not in client.members:
@@ -189,6 +197,9 @@ class Scheduler:
                 client.meter.mark(now_ns)
             if client.phase is Phase.DRAINING:
                 self._poll(client, read, now_ns)
+            elif client.lingers_ns and gaps.end(client, now_ns):
+                revoke(client, now_ns, done=client.members)
+                client.has_returned, client.span_ns = True, 0
         return [*unmet(due, self._settings, now_ns), *self._conclude(gpus, due)]
 
     def _settle(self, client: Client) -> None:
@@ -299,6 +310,7 @@ class Scheduler:
         client.heard()
         if client.is_wanting:
             if not client.wanted_ns:
+                gaps.note(client, now_ns)
                 client.wanted_ns = now_ns
                 client.has_returned |= client.phase is Phase.IDLE and now_ns >= client.idled_ns + HOLD_NS
                 if client.has_returned or not client.span_ns:

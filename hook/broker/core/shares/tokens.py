@@ -7,6 +7,7 @@ What always holds: each GPU has one holder at most, and it keeps that place unti
 from collections.abc import Iterable
 
 from hook.broker.core.facts import ProcessKey
+from hook.broker.core.shares import gaps
 from hook.broker.core.shares.clients import Client, Gpu, Phase
 from hook.broker.core.shares.yielding import takes
 
@@ -46,6 +47,7 @@ def revoke(client: Client, now_ns: int, *, done: Iterable[ProcessKey] = ()) -> N
         done: who just said that it has no work.
     """
     client.phase = Phase.DRAINING
+    client.lingers_ns = 0
     client.revoked_ns = client.polled_ns = now_ns
     client.was_open, client.is_open = client.is_open, False
     client.pending = {process for process, member in client.members.items() if not member.is_straggling}
@@ -57,6 +59,7 @@ def revoke(client: Client, now_ns: int, *, done: Iterable[ProcessKey] = ()) -> N
 
 def release(client: Client, now_ns: int) -> None:
     """Its work is done, or nobody waits for it any more."""
+    gaps.note_drain(client, now_ns)
     client.phase = Phase.IDLE
     client.pending.clear()
     client.idled_ns = now_ns

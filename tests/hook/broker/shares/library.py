@@ -66,7 +66,8 @@ class Process:
         self._ended_ns = 0
         self._passed_ns = 0
         self._look_ns = 0
-        self._told = {"wants": -1, "done": -1, "idle": -1}
+        self._told = {"wants": -1, "done": -1}
+        self._told_idle = (-1, -1)
         self._is_unmetered = False
         self._waits_for_gpu = False
         self._postponed: list[Callable[[], None]] | None = None
@@ -224,9 +225,11 @@ class Process:
         left_ns = max(self._ended_ns, self._passed_ns) + idle_ns - self.machine.now_ns
         if left_ns > 0:
             self._look_after(left_ns)
-        else:
+        elif self._told_idle != (self.word, self._ended_ns):
+            # Once for each stretch of work that ended.
             self._close()
-            self._tell_once("idle")
+            self._told_idle = (self.word, self._ended_ns)
+            self._send()
 
     def _tell_once(self, what: str) -> None:
         """Once per gate word."""

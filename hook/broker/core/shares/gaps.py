@@ -1,0 +1,79 @@
+"""A short gap in a holder's work is no reason to let one in that cannot be stopped again for long.
+
+Programs pause: they read data, or the machine is busy. Who holds a token and has nothing to do gives it to who waits.
+But where the waiter has had more than its due, and its kernels are long, each pause of a millisecond would cost the
+holder two hundred, and its request with them: beside kernels of 200 ms, one with request 90 that paused for 1 ms in
+every 50 got 19 %. So while the holder is behind its due, and is known to come back soon, its token waits for it; for
+a part of what the other would take, at most. The time counts as used by the holder, so that who waits is not kept
+from its own request.
+"""
+
+from typing import Final
+
+from hook.broker.core.shares.clients import Client, Gpu, Phase
+from hook.broker.core.shares.settings import MS
+
+PART: Final = 1 / 4
+"""Of what a waiter lately took to give a token back, that a holder may pause."""
+
+MOST_NS: Final = 25 * MS
+"""And never longer."""
+
+LEAST_NS: Final = 1 * MS
+"""Who gives tokens back sooner than this may come in at once: its turn costs no more than the pause."""
+
+WEIGHT: Final = 1 / 4
+"""Of the latest pause, or drain, in the average."""
+
+
+def begin(client: Client, idle_ns: int, now_ns: int) -> bool:
+    """A holder says that it has had nothing to do since `idle_ns`; whether it keeps its tokens for a while."""
+    client.gap_ns = idle_ns or now_ns
+    most_ns = min((_patience_ns(client, gpu) for gpu in client.gpus), default=0.0)
+    until_ns = round(client.gap_ns + most_ns)
+    if client.mean_gap_ns >= most_ns or until_ns <= now_ns:
+        return False
+    client.lingers_ns = until_ns
+    client.lingers_used_ns = client.meter.used_ns
+    return True
+
+
+def _patience_ns(client: Client, gpu: Gpu) -> float:
+    waiting = [other for other in gpu.clients if other is not client and other.is_waiting and other.may_run]
+    if not waiting:
+        return MOST_NS
+    first = max(waiting, key=lambda other: other.lag_ns(gpu))
+    if not client.lag_ns(gpu) > 0 > first.lag_ns(gpu):
+        return 0.0
+    most_ns = PART * first.mean_drain_ns
+    return min(most_ns, MOST_NS) if most_ns >= LEAST_NS else 0.0
+
+
+def end(client: Client, now_ns: int) -> bool:
+    """Look whether one that lingers has come back; whether it must go."""
+    has_come_back = client.meter.used_ns != client.lingers_used_ns
+    if not has_come_back and now_ns < client.lingers_ns:
+        return False
+    paused_ns = now_ns - client.gap_ns
+    if has_come_back:
+        paused_ns = max(0, paused_ns - (client.meter.used_ns - client.lingers_used_ns))
+        note(client, client.gap_ns + paused_ns)
+        for member in client.members.values():
+            member.is_idle = False
+    client.lingers_ns = 0
+    for gpu, account in zip(client.gpus, client.accounts, strict=True):
+        gpu.ledger.charge(account, paused_ns)
+    return not has_come_back
+
+
+def note(client: Client, now_ns: int) -> None:
+    """Its pause, if it was in one, is over."""
+    if client.gap_ns:
+        client.mean_gap_ns += (now_ns - client.gap_ns - client.mean_gap_ns) * WEIGHT
+        client.gap_ns = 0
+
+
+def note_drain(client: Client, now_ns: int) -> None:
+    """It gave its tokens back, or others do not wait for that any more."""
+    assert client.phase is Phase.DRAINING
+    client.mean_drain_ns += (now_ns - client.revoked_ns - client.mean_drain_ns) * WEIGHT
