@@ -225,7 +225,7 @@ static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMS
 
 /* In a function of its own, for the frame that it needs. */
 #define LAUNCHES(symbol, stream)                                                                             \
-    static CUresult held_##symbol(CUgraphExec hGraphExec, CUstream hStream) {                                \
+    __attribute__((noinline)) static CUresult held_##symbol(CUgraphExec hGraphExec, CUstream hStream) {      \
         LAUNCH(symbol, stream, hGraphExec, hStream);                                                         \
     }                                                                                                        \
     CUresult symbol(CUgraphExec hGraphExec, CUstream hStream) {                                              \
