@@ -56,16 +56,17 @@ async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: C
     await here.at_work(neighbour)
 
 
-async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Card) -> None:
-    """On the device it waits for another thread's launch, which stands at the gate: nobody waits for ever."""
+@pytest.mark.parametrize("sort", ["later", "flag"])
+async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Card, sort: str) -> None:
+    """On the device it waits for a launch that stands at the gate, or for what comes after: nobody waits for ever."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
-    subject = await here.start(one, "later", WORK_S)
-    await here.at_work(subject, neighbour)
-    before, after = await here.during(LOOK_S)
+    before = await here.look()
+    subject = await here.start(one, sort, WORK_S)
     assert await subject.finish() > 0
-    assert after.share(before, neighbour.pid) > 0
+    assert (await here.look()).share(before, neighbour.pid) > 0
+    await here.at_work(neighbour)
 
 
 async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:

@@ -331,6 +331,27 @@ static long later(void) {
     return rounds;
 }
 
+/* A stream that waits on the device for what this thread says once it has launched more than may be queued.
+ */
+static long flag(void) {
+    CUstream stream = stream_new();
+    CUdeviceptr memory = memory_new(), address;
+    volatile uint32_t *said;
+    MUST(cuMemHostAlloc((void **)&said, sizeof *said, CU_MEMHOSTALLOC_DEVICEMAP));
+    MUST(cuMemHostGetDevicePointer(&address, (void *)said, 0));
+    *said = 0;
+    long rounds = 0;
+    while (goes_on()) {
+        MUST(cuStreamWaitValue32(stream, address, (cuuint32_t)++rounds, CU_STREAM_WAIT_VALUE_GEQ));
+        for (int i = 0; i < 6; i++)
+            launch(stream, LONG_US);
+        MUST(cuMemsetD32Async(memory, (uint32_t)rounds, WORDS, stream));
+        *said = (uint32_t)rounds;
+        check(memory, (uint32_t)rounds, stream);
+    }
+    return rounds;
+}
+
 static void reap(pid_t child) {
     int status;
     while (waitpid(child, &status, 0) < 0)
@@ -543,6 +564,7 @@ static const struct {
     {"threads", threads},
     {"pipeline", pipeline},
     {"later", later},
+    {"flag", flag},
     {"forks", forks},
     {"execs", execs},
     {"brief", brief},
