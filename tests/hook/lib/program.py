@@ -4,6 +4,7 @@ import json
 import os
 import select
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,12 +23,14 @@ ANSWER_S = 120
 class Program:
     """One running `asker`; a context manager that ends it."""
 
-    def __init__(self, path: Path, environment: dict[str, str], errors: Path) -> None:
+    def __init__(
+        self, path: Path, environment: dict[str, str], errors: Path, arguments: Sequence[str] = ()
+    ) -> None:
         self._errors = errors
         self._heard = b""  # what the program wrote past the last answer
         with errors.open("wb") as error_file:
             self._process = subprocess.Popen(
-                [path],
+                [path, *arguments],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -134,11 +137,17 @@ class Node:
             environment |= source
         return environment
 
-    def run(self, path: Path, *sources: dict[str, str], preload: str | None = str(LIBRARY)) -> Program:
-        """Start an `asker`."""
+    def run(
+        self,
+        path: Path,
+        *sources: dict[str, str],
+        preload: str | None = str(LIBRARY),
+        arguments: Sequence[str] = (),
+    ) -> Program:
+        """Start an `asker`, or another program of its kind."""
         self._started += 1
         errors = self._root / f"errors-{self._started}"
-        return Program(path, self.environment(*sources, preload=preload), errors)
+        return Program(path, self.environment(*sources, preload=preload), errors, arguments)
 
     def book(self) -> dict[str, Any]:
         """The emulator's own book: what every process really holds."""
