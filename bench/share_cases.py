@@ -19,7 +19,9 @@ PAIRS: Final = ((30, 70), (10, 90), (50, 50))
 TRIPLE: Final = (20, 30, 50)
 
 SECONDS: Final = 10.0
-DEMAND_SECONDS: Final = 5.0
+DEMAND_SECONDS: Final = 4.0
+DEMAND_RUNS: Final = 2
+"""The largest counts: what else the machine does can only lower a demand. Ten whole periods of the longest duty."""
 SETTLE_S: Final = 0.2
 
 CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 2.0
@@ -88,9 +90,12 @@ class Demands:
     async def of(self, work: Work, here: Place) -> float:
         """In percent of the GPU."""
         if work.name not in self.known_pct:
-            run = await here.run([Tenant("native", work)], DEMAND_SECONDS, is_hooked=False)
-            self.known_pct[work.name] = run.tenants[0].track.share_pct(run.begin_ns, run.end_ns)
+            self.known_pct[work.name] = max([await self._once(work, here) for _ in range(DEMAND_RUNS)])
         return self.known_pct[work.name]
+
+    async def _once(self, work: Work, here: Place) -> float:
+        run = await here.run([Tenant("native", work)], DEMAND_SECONDS, is_hooked=False)
+        return run.tenants[0].track.share_pct(run.begin_ns, run.end_ns)
 
 
 async def measure(case: Case, here: Place, demands: Demands) -> Json:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import pytest
+
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
@@ -12,16 +14,20 @@ from plimsoll.names import ContainerName, GpuUuid, PodUid
 HERE: Final = ContainerKey(PodUid("pod"), ContainerName("main"))
 
 
-def test_a_new_container_has_no_whole_quota_ahead() -> None:
-    """Its first run is as short as any after a wait: else each start would exceed the limit by a quota."""
+@pytest.mark.parametrize(("idle_s", "quotas"), [(0, 1.0), (10, 2.0)])
+def test_little_is_saved_ahead_of_a_limit(idle_s: int, quotas: float) -> None:
+    """A first run is as short as any after a wait, and one after a long idleness not much longer: else each start
+    would exceed the limit by a quota, and its first second by more than 3 points."""
     scheduler = Scheduler(ShareSettings())
     (first,) = scheduler.handle(Joined(HERE, Terms((GpuUuid("GPU-a"),), 30, 30), S))
     assert isinstance(first, SetGate)
+    now_ns = (1 + idle_s) * S
     wants = Reported(
-        HERE, ProcessKey(1, 1), S, wants=True, unfinished=False, use=Use(0), gate_word=first.word
+        HERE, ProcessKey(1, 1), now_ns, wants=True, unfinished=False, use=Use(0), gate_word=first.word
     )
     (granted,) = scheduler.handle(wants)
     assert isinstance(granted, SetGate)
     assert granted.word & GATE_STATES == GateState.METERED.value
     assert scheduler.due_ns is not None
-    assert scheduler.due_ns - S <= ShareSettings().quota_least_ms * MS
+    lasts_ns = quotas * ShareSettings().quota_least_ms * MS / (1 - (0.3 if idle_s else 0))
+    assert scheduler.due_ns - now_ns <= round(lasts_ns)

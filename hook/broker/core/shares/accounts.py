@@ -194,7 +194,7 @@ class Credit:
         Args:
             now_ns: now.
             used_ns: for so long; below 0 gives back.
-            most_ns: it never grows past this; one quota.
+            most_ns: it never grows past this; a quota at most.
             enough_ns: once spent, it must grow until it lasts for a run of this length.
         """
         grown_ns = self.limit * (now_ns - self.at_ns)

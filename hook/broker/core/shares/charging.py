@@ -1,10 +1,15 @@
 """What was used becomes entries: in the accounts of all its GPUs, in the credit, in the sums for metrics."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from hook.broker.core.shares.clients import Astray, Client, Gpu, Phase
 from hook.broker.core.shares.settings import MS, ShareSettings
 from hook.broker.core.shares.tokens import holders
+
+SAVED: Final = 2
+"""Least quotas that one with a limit may save up while it idles: enough for a turn of that length whatever the limit,
+and with the defaults 2 points of the second in which they are spent."""
 
 
 class Charging:
@@ -27,7 +32,8 @@ class Charging:
         if client.credit is not None:
             # While it is not known whether it runs, its credit is not known to be full.
             unknown_ns = 0 if client.phase is Phase.IDLE else client.meter.unknown_ns(now_ns)
-            client.credit.settle(now_ns, used_ns, client.quota_ns + unknown_ns, self._enough_ns)
+            most_ns = min(client.quota_ns, SAVED * self._enough_ns)
+            client.credit.settle(now_ns, used_ns, most_ns + unknown_ns, self._enough_ns)
 
     def used_pct(self, client: Client, now_ns: int) -> float:
         """What it used since one to two windows ago, in percent of the time.
