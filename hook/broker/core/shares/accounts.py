@@ -8,6 +8,9 @@ This deviates from KubeShare's sliding window on purpose. A window forgets: with
 with request 10 beside one with 90 gets 18 % of the GPU, as it is below its request again as soon as half of its last
 kernel has slid out. An account does not: what was used too much stays owed, however long it takes.
 
+A turn that its holder hardly used (`yielding.SLACK`) counts as used, as in KubeShare, where holding the token is use:
+else one with short kernels and short pauses would take the turns of those who could use them.
+
 What is not forgotten must be bounded the other way: a container that idles keeps a claim to its request of one window
 and no more; and one on several GPUs, kept from one of them by another, keeps no more than that of the one beyond the
 other.
@@ -97,8 +100,12 @@ class Ledger:
 
     def charge(self, account: Account, used_ns: float) -> None:
         """A container used the GPU for so long; below 0 corrects what it was charged before."""
-        self.divide()
         self.used_ns += used_ns
+        self.hold_against(account, used_ns)
+
+    def hold_against(self, account: Account, used_ns: float) -> None:
+        """As if a container had used the GPU for so long: it kept it from others who could have."""
+        self.divide()
         if not self._active:
             return  # Nobody misses it.
         owed_ns = 0.0

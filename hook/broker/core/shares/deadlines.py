@@ -64,7 +64,7 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
         yield client.lingers_ns
     if client.credit is not None:
         yield _spent_ns(client, client.credit, now_ns)
-    yield client.looked_ns + max(LOOK_NS, client.quota_ns)
+    yield client.looked_ns + (client.quota_ns if client.is_crowded else max(LOOK_NS, client.quota_ns))
     if client.is_crowded:
         yield from (_hand_over_ns(client, gpu, now_ns) for gpu in client.gpus)
     elif client.credit is None:

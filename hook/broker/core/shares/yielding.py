@@ -51,6 +51,11 @@ def is_slack(holder: Client, now_ns: int) -> bool:
     return holder.meter.used_ns - holder.looked_used_ns < SLACK * quota_ns
 
 
+def unused_ns(holder: Client, now_ns: int) -> float:
+    """How much of its latest quota it left unused; of no more, as nobody may have waited before."""
+    return min(holder.quota_ns, now_ns - holder.looked_ns - (holder.meter.used_ns - holder.looked_used_ns))
+
+
 def _is_ahead(waiter: Client, holder: Client, gpu: Gpu, now_ns: int) -> bool:
     if is_slack(holder, now_ns):
         return True

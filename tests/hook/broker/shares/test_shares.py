@@ -273,6 +273,25 @@ def test_who_was_promised_nothing_is_never_stopped_for_ever() -> None:
     assert min(shares[2:]) >= 0.2
 
 
+@pytest.mark.parametrize(("requests", "least_pct"), [((50, 50), 45), ((10, 90), 81), ((1, 99), 89)])
+@pytest.mark.parametrize(("kernel_ns", "gap_ns"), [(20 * US, 400 * US), (50 * US, 300 * US)])
+def test_turns_left_unused_are_not_paid_by_others(
+    requests: tuple[int, int], least_pct: float, kernel_ns: int, gap_ns: int
+) -> None:
+    """Beside one whose kernels are short and whose pauses are too short to give its turn up for, a greedy one still
+    gets nine tenths of its request: a turn counts as used, however little was done in it.
+    """
+    world = World()
+    wasteful, other = world.join("wasteful", requests[0]), world.join("other", requests[1])
+    world.start(wasteful, looping(kernel_ns, gap_ns))
+    world.start(other, greedy(1 * MS))
+    world.run(1.0)
+    shares = world.shares(SPAN_S, wasteful, other)
+    assert shares[0] > 0
+    assert shares[1] >= least_pct
+    assert other.key not in {told.container for told in world.unmet}
+
+
 def is_open(container: Container) -> bool:
     """Whether nothing of it is metered."""
     return container.state is GateState.OPEN
