@@ -90,9 +90,13 @@ class Gate:
         self.set(older.word)
         older.open_for_good()
 
+    def open(self) -> None:
+        """Let everybody through."""
+        self.set((self.word // GATE_STEP * GATE_STEP + GATE_STEP + GATE_OPEN) % WORDS)
+
     def open_for_good(self) -> None:
         """Let everybody through and close."""
-        self.set((self.word // GATE_STEP * GATE_STEP + GATE_STEP + GATE_OPEN) % WORDS)
+        self.open()
         self.close()
 
     def close(self) -> None:

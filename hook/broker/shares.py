@@ -2,13 +2,14 @@
 
 What always holds: every event is handled on the loop, in the order in which it came; a gate shows the scheduler's
 latest word from the moment that it was decided; exactly one timer stands, at the moment that the scheduler named.
-A scheduler that fails is replaced by a new one under which every process reports anew: nobody waits at a gate that
-nobody would open again.
+A scheduler that fails is replaced by a new one under which every process reports anew; where new ones fail again and
+again, all gates open for a while. So nobody waits at a gate that nobody would open.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -39,6 +40,13 @@ from plimsoll.brokerwire import ContainerLines
 BEAT_S: Final = 1.0
 """The library takes a broker for lost after 3 s without a beat."""
 
+FAILURES_MOST: Final = 5
+FAILURES_S: Final = 60.0
+"""More failures than this, in so long, are no accident that a new scheduler is spared."""
+
+REST_S: Final = 60.0
+"""From there until it is tried again; meanwhile nobody is held."""
+
 _NS: Final = 1e-9
 _log: Final = structlog.get_logger()
 
@@ -68,6 +76,8 @@ class Shares:
         self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self._timer: asyncio.TimerHandle | None = None
         self._due_ns: int | None = None
+        self._failed_s: list[float] = []
+        self._resuming: asyncio.TimerHandle | None = None
 
     def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate) -> None:
         """A container was laid out, perhaps again; takes the gate over."""
@@ -77,7 +87,14 @@ class Shares:
         elif older.identity == gate.identity:
             gate.close()
         else:
-            _log.warning("gate_was_replaced", **_named(container), effect="its programs run unheld")
+            _log.warning(
+                "gate_was_replaced",
+                **_named(container),
+                value=gate.identity,
+                was=older.identity,
+                effect="its programs run unheld",
+                remedy="restart them; leave the gate file to the broker",
+            )
             self._gates[container] = gate
             gate.take_over(older)
         terms, before = _terms(lines), self._terms.get(container)
@@ -153,8 +170,9 @@ class Shares:
 
     def close(self) -> None:
         """Hear and do nothing any more. The words stand: the next broker goes on from them."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._resuming):
+            if timer is not None:
+                timer.cancel()
         self._sharers.close()
         for gate in self._gates.values():
             gate.close()
@@ -170,22 +188,58 @@ class Shares:
 
     def _tick(self) -> None:
         self._timer, self._due_ns = None, None
+        self._attempt(self._look, "a tick")
+
+    def _look(self) -> None:
         uses = self._sharers.uses(self._scheduler.watched)
-        self._handle(Ticked(time.monotonic_ns(), uses))
+        self._take(Ticked(time.monotonic_ns(), uses))
 
     def _handle(self, event: ShareEvent) -> None:
-        try:
-            self._carry_out(self._scheduler.handle(event))
-        except Exception:  # noqa: BLE001 - else whoever waits at a gate would wait for ever
-            _log.exception("scheduler_failed", value=repr(event), remedy="none: all shares begin anew")
-            self._begin_anew()
+        self._attempt(partial(self._take, event), event)
+
+    def _take(self, event: ShareEvent) -> None:
+        self._carry_out(self._scheduler.handle(event))
         self._set_timer()
+
+    def _attempt(self, work: Callable[[], None], what: object) -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - else whoever waits at a gate would wait for ever
+            effect, remedy = "all shares begin anew", "none needed if it stays at that; report it as a bug"
+            _log.exception("scheduler_failed", value=repr(what), effect=effect, remedy=remedy)
+            self._mend()
+
+    def _mend(self) -> None:
+        now_s = time.monotonic()
+        self._failed_s = [at_s for at_s in self._failed_s if at_s > now_s - FAILURES_S] + [now_s]
+        if len(self._failed_s) > FAILURES_MOST:
+            self._give_up()
+        else:
+            self._attempt(self._begin_anew, "a new beginning")
 
     def _begin_anew(self) -> None:
         self._scheduler = self._new_scheduler()
         for container, terms in self._terms.items():
             joined = Joined(container, terms, time.monotonic_ns(), self._gates[container].word)
             self._carry_out(self._scheduler.handle(joined))
+        self._set_timer()
+
+    def _give_up(self) -> None:
+        """Let everybody run, and try again later."""
+        self._set_timer_at(None)
+        self._scheduler = self._new_scheduler()  # knows nobody, so it has nothing to say of them
+        for gate in self._gates.values():
+            gate.open()
+        if self._resuming is not None:
+            self._resuming.cancel()
+        resume = partial(self._attempt, self._begin_anew, "another beginning")
+        self._resuming = asyncio.get_running_loop().call_later(REST_S, resume)
+        effect, remedy = (
+            "every gate is open, nobody is held to a share",
+            "report it as a bug; see scheduler_failed",
+        )
+        failures = len(self._failed_s)
+        _log.error("shares_not_held", failures=failures, effect=effect, again_in_s=REST_S, remedy=remedy)
 
     def _carry_out(self, instructions: list[ShareInstruction]) -> None:
         for instruction in instructions:
@@ -198,7 +252,9 @@ class Shares:
                     assert_never(instruction)
 
     def _set_timer(self) -> None:
-        due_ns = self._scheduler.due_ns
+        self._set_timer_at(self._scheduler.due_ns)
+
+    def _set_timer_at(self, due_ns: int | None) -> None:
         if due_ns == self._due_ns:
             return
         if self._timer is not None:

@@ -1,0 +1,104 @@
+"""What becomes of gates when the share scheduler itself fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from hook.broker import shares
+from hook.broker.core.facts import ContainerKey
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import ShareSettings
+from hook.broker.core.shares.turns import Joined, ShareEvent, ShareInstruction
+from hook.broker.gates import Pace, open_gate
+from hook.broker.shares import Shares
+from plimsoll.brokerwire import ContainerLines, Line
+from plimsoll.layout import GATE_OPEN, GATE_SHUT
+from plimsoll.names import PodUid
+from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
+from tests.hook.broker.gateview import GateView
+
+LINES = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=GIB, share_pct=20, limit_pct=40),))
+
+
+class _Failing(Scheduler):
+    """Fails at every container that joins."""
+
+    def handle(self, event: ShareEvent) -> list[ShareInstruction]:
+        if isinstance(event, Joined):
+            raise ZeroDivisionError
+        return super().handle(event)
+
+
+class _Blind(Scheduler):
+    """Fails at every tick, before the event."""
+
+    @property
+    def due_ns(self) -> int:
+        return 1
+
+    @property
+    def watched(self) -> list[object]:  # type: ignore[override]
+        raise ZeroDivisionError
+
+
+class _Made:
+    """Makes schedulers: failing ones until told otherwise."""
+
+    def __init__(self, sort: type[Scheduler]) -> None:
+        self.sort = sort
+
+    def __call__(self) -> Scheduler:
+        return self.sort(ShareSettings())
+
+
+@asynccontextmanager
+async def _joined(made: Callable[[], Scheduler], directory: Path) -> AsyncIterator[GateView]:
+    held = Shares(made, lambda _: directory / "counts", lambda _: None)
+    try:
+        gate = await asyncio.to_thread(open_gate, directory, Pace(2000, 500))
+        held.join(ContainerKey(PodUid("one"), MAIN), LINES, gate)
+        yield await asyncio.to_thread(GateView, directory)
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize("sort", [_Failing, _Blind])
+async def test_a_scheduler_that_fails_for_ever_leaves_the_gates_open(
+    tmp_path: Path, sort: type[Scheduler]
+) -> None:
+    """Wherever it fails, nobody is left waiting: after some attempts all gates open, and the log says so."""
+    with capture_logs() as lines:
+        async with _joined(_Made(sort), tmp_path) as gate:
+
+            async def is_said() -> bool:
+                return any(line["event"] == "shares_not_held" for line in lines)
+
+            await until(is_said, "given up")
+            assert gate.state == GATE_OPEN
+    failed = [line for line in lines if line["event"] == "scheduler_failed"]
+    assert len(failed) == shares.FAILURES_MOST + 1
+    assert all(line["value"] and line["remedy"] for line in failed)
+
+
+async def test_shares_are_held_again_once_the_scheduler_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a rest it is tried anew, and a container with a limit is held to it again."""
+    monkeypatch.setattr(shares, "REST_S", 0.05)
+    made = _Made(_Failing)
+    with capture_logs():
+        async with _joined(made, tmp_path) as gate:
+            assert gate.state == GATE_OPEN
+            await asyncio.sleep(0.1)
+            assert gate.state == GATE_OPEN
+            made.sort = Scheduler
+
+            async def is_shut() -> bool:
+                return gate.state == GATE_SHUT
+
+            monkeypatch.setattr(shares, "FAILURES_S", 0.0)
+            await until(is_shut, "the gate is held")
