@@ -11,6 +11,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -120,7 +121,7 @@ class Sharers:
             OSError: descriptors ran out.
         """
         # In no particular thread: behind the one for files, a first launch might wait for a slow disk.
-        found = await asyncio.to_thread(_find, pid, self._counts_path(container))
+        found = await _in_a_thread(partial(_find, pid, self._counts_path(container)))
         if found is None:
             return Sharer(container, ProcessKey(pid, 0), report.owner, report.slot, lives=False), False
         try:
@@ -183,6 +184,21 @@ class _Found:
         for file in (self.handle, self.counts):
             if file is not None:
                 os.close(file)
+
+
+async def _in_a_thread(find: "Callable[[], _Found | None]") -> "_Found | None":
+    """Find somebody, and keep nothing open of it if nobody wants to know any more."""
+    finding = asyncio.get_running_loop().run_in_executor(None, find)
+    try:
+        return await asyncio.shield(finding)
+    except asyncio.CancelledError:
+        finding.add_done_callback(_let_go)
+        raise
+
+
+def _let_go(finding: "asyncio.Future[_Found | None]") -> None:
+    if not finding.cancelled() and finding.exception() is None and (found := finding.result()):
+        found.close()
 
 
 def _find(pid: int, counts: Path) -> _Found | None:
