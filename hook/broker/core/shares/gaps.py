@@ -61,8 +61,9 @@ def end(client: Client, now_ns: int) -> bool:
         for member in client.members.values():
             member.is_idle = False
     client.lingers_ns = 0
-    for gpu, account in zip(client.gpus, client.accounts, strict=True):
-        gpu.ledger.charge(account, paused_ns)
+    client.looked_used_ns -= paused_ns  # so that it is not held against it once more
+    for account in client.accounts:
+        account.ledger.hold_against(account, paused_ns)
     return not has_come_back
 
 

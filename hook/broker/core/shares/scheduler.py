@@ -36,7 +36,7 @@ from hook.broker.core.shares.turns import (
     Ticked,
     Use,
 )
-from hook.broker.core.shares.yielding import HOLD_NS
+from hook.broker.core.shares.yielding import HOLD_NS, wasted_ns
 from plimsoll.names import GpuUuid
 
 
@@ -290,6 +290,8 @@ class Scheduler:
         for client in concerned:
             self._note_wants(client, now_ns)
             self._charging.pay(client, now_ns, 0)
+        for client in holders(gpus):
+            _look(client, now_ns)
         for client in decide(gpus, now_ns):
             self._charging.pay(
                 client, now_ns, 0
@@ -328,10 +330,16 @@ class Scheduler:
                 client.is_lone or now_ns >= client.crowded_ns + self._settings.relax_s * S
             ):
                 client.is_open, client.span_ns = True, 0
-            if now_ns >= client.looked_ns + client.quota_ns:
-                client.looked_ns, client.looked_used_ns = now_ns, client.meter.used_ns
         elif client.phase is Phase.IDLE and client.is_lone and client.credit is None:
             grant(client, now_ns, is_open=True)
+
+
+def _look(holder: Client, now_ns: int) -> None:
+    """Look, once a quota, whether a holder uses what others wait for."""
+    if holder.phase is Phase.HOLDING and not holder.is_open and now_ns >= holder.looked_ns + holder.quota_ns:
+        for account in holder.accounts:
+            account.ledger.hold_against(account, wasted_ns(holder, now_ns))
+        holder.looked_ns, holder.looked_used_ns = now_ns, holder.meter.used_ns
 
 
 def _on(gpus: Iterable[Gpu]) -> list[Client]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hook.broker.core.facts import ProcessKey
 from hook.broker.core.shares import gaps
 from hook.broker.core.shares.clients import Client, Gpu, Phase
-from hook.broker.core.shares.yielding import is_slack, takes, unused_ns
+from hook.broker.core.shares.yielding import takes
 
 
 def decide(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
@@ -129,19 +129,11 @@ def _step(gpus: Iterable[Gpu], now_ns: int) -> list[Client]:
         if takes(client, now_ns):
             taken = [holder for holder in holders(client.gpus) if holder.phase is Phase.HOLDING]
             for holder in taken:
-                _settle_waste(holder, now_ns)
                 revoke(holder, now_ns)
             if taken:
                 return taken
             reserved.update(client.gpus)
     return []
-
-
-def _settle_waste(holder: Client, now_ns: int) -> None:
-    """A turn that was hardly used was kept from who waited, and counts against its holder."""
-    if is_slack(holder, now_ns):
-        for account in holder.accounts:
-            account.ledger.hold_against(account, unused_ns(holder, now_ns))
 
 
 def _waiting(gpus: Iterable[Gpu]) -> list[Client]:

@@ -13,7 +13,7 @@ FAR: Final = 2
 equals early: within one turn the distance changes by up to twice its length."""
 
 SLACK: Final = 0.5
-"""Of a quota: who uses less than that of its turn, while others wait, is owed no more turns in a row."""
+"""Who leaves more than this part of the time unused that others waited for has it counted as used."""
 
 
 def takes(waiter: Client, now_ns: int) -> bool:
@@ -32,7 +32,7 @@ def takes(waiter: Client, now_ns: int) -> bool:
         if holder.is_open:
             is_time = True
             continue
-        if now_ns < holder.granted_ns + HOLD_NS or not _is_ahead(waiter, holder, gpu, now_ns):
+        if now_ns < holder.granted_ns + HOLD_NS or waiter.lag_ns(gpu) < holder.lag_ns(gpu):
             return False
         is_time |= is_turn_over(holder, now_ns) or _is_urgent(waiter, holder, gpu)
     return is_time
@@ -43,23 +43,16 @@ def is_turn_over(holder: Client, now_ns: int) -> bool:
     return now_ns >= holder.granted_ns + holder.quota_ns
 
 
-def is_slack(holder: Client, now_ns: int) -> bool:
-    """Whether it left most of its latest quota unused."""
-    quota_ns = holder.quota_ns
-    if now_ns < holder.looked_ns + quota_ns:
-        return False
-    return holder.meter.used_ns - holder.looked_used_ns < SLACK * quota_ns
-
-
-def unused_ns(holder: Client, now_ns: int) -> float:
-    """How much of its latest quota it left unused; of no more, as nobody may have waited before."""
-    return min(holder.quota_ns, now_ns - holder.looked_ns - (holder.meter.used_ns - holder.looked_used_ns))
-
-
-def _is_ahead(waiter: Client, holder: Client, gpu: Gpu, now_ns: int) -> bool:
-    if is_slack(holder, now_ns):
-        return True
-    return waiter.lag_ns(gpu) >= holder.lag_ns(gpu)
+def wasted_ns(holder: Client, now_ns: int) -> float:
+    """For how long since it was looked at it kept its tokens from others, unused; 0 if it used most of the time."""
+    unused_ns = now_ns - holder.looked_ns - (holder.meter.used_ns - holder.looked_used_ns)
+    if unused_ns < SLACK * (now_ns - holder.looked_ns):
+        return 0.0
+    others = (
+        other for gpu in holder.gpus for other in gpu.clients if other is not holder and other.is_wanting
+    )
+    waited_ns = now_ns - min((other.wanted_ns for other in others if other.wanted_ns), default=now_ns)
+    return min(unused_ns, waited_ns)
 
 
 def _is_urgent(waiter: Client, holder: Client, gpu: Gpu) -> bool:
