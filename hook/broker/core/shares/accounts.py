@@ -125,6 +125,9 @@ class Ledger:
     def make_up(self, account: Account, others_used_ns: float, gained_ns: float) -> None:
         """It turns out that it had work while others used the GPU for so long: its due grew, and theirs did not.
 
+        This lessens its debt, but gives no claim past that of one that idled: they did as they were let, however long
+        it took, and who says what it pleases of its own work must not stop them for as long.
+
         Args:
             account: whose; it counts as one that has work.
             others_used_ns: in which it was taken to idle.
@@ -132,7 +135,9 @@ class Ledger:
         """
         self.divide()
         past_claim_ns = max(0.0, account.lag_ns - account.claim_ns)
-        due_ns = account.part * others_used_ns - gained_ns - past_claim_ns
+        due_ns = min(
+            account.part * others_used_ns - gained_ns - past_claim_ns, account.claim_ns - account.lag_ns
+        )
         others = [other for other in self.accounts if other is not account]
         for other in others:
             other.lag_ns -= due_ns / len(others)

@@ -164,6 +164,19 @@ def test_one_giant_kernel_is_paid_for() -> None:
     assert charged.overrun_s > 4
 
 
+@pytest.mark.parametrize("request_pct", [70, 90])
+def test_who_ran_beside_a_giant_kernel_is_not_made_to_pay_for_it(request_pct: int) -> None:
+    """Nobody waited for the giant of one that was promised most of the GPU, and the other used what it was given:
+    afterwards both have their requests within seconds.
+    """
+    world = World()
+    a, b = world.join("a", request_pct), world.join("b", 100 - request_pct)
+    world.start(a, late_giant(1000 * MS, 20_000 * MS, 1 * MS))
+    world.start(b, greedy(1 * MS))
+    world.run(23.0)
+    assert world.shares(SPAN_S, a, b) == pytest.approx([request_pct, 100 - request_pct], abs=5)
+
+
 def test_a_kernel_shorter_than_the_grace_is_paid_back() -> None:
     """What one long kernel takes is owed, and both get their requests over time."""
     world = World()
