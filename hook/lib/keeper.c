@@ -284,30 +284,31 @@ typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void 
 typedef int set_size_function(pthread_attr_t *, size_t);
 
 /* Before glibc 2.34 threads are in a library of their own. This one does not link it, so that no program gets
- * it by the preload; the driver does. */
+ * it by the preload; the driver does. Who stands in front of them, as sanitizers do, is asked first. */
 static void *thread_function(const char *name) {
-    void *library = plimsoll.loader.dlopen("libpthread.so.0", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = library ? plimsoll.loader.dlsym(library, name) : NULL;
-    if (!found)
-        found = plimsoll.loader.dlsym(RTLD_DEFAULT, name);
+    void *found = plimsoll.loader.dlsym(RTLD_DEFAULT, name);
+    void *library = found ? NULL : plimsoll.loader.dlopen("libpthread.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    if (library)
+        found = plimsoll.loader.dlsym(library, name);
     (void)plimsoll.loader.dlerror();
     return found;
 }
 
-static bool create(void) {
+/* With a stack of `stack_bytes`, 0 for the usual size. */
+static bool create(size_t stack_bytes) {
     create_function *create_thread;
     set_size_function *set_size;
     pthread_attr_t attributes;
     pthread_t thread;
     void *found = thread_function("pthread_create"),
          *found_size = thread_function("pthread_attr_setstacksize");
-    if (!found || pthread_attr_init(&attributes) != 0)
+    if (!found || !found_size || pthread_attr_init(&attributes) != 0)
         return false;
     memcpy(&create_thread, &found, sizeof(found)); /* ISO C has no cast for this */
     memcpy(&set_size, &found_size, sizeof(found_size));
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    if (found_size)
-        set_size(&attributes, STACK_BYTES);
+    if (stack_bytes > 0)
+        set_size(&attributes, stack_bytes);
     int failure = create_thread(&thread, &attributes, keep, NULL);
     pthread_attr_destroy(&attributes);
     return failure == 0;
@@ -318,7 +319,8 @@ static bool start(void) {
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
-    bool is_started = create();
+    bool is_started =
+        create(STACK_BYTES) || create(0); /* threads' own data may take more than a small one has */
     sigprocmask(SIG_SETMASK, &before, NULL);
     return is_started;
 }

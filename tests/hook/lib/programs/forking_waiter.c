@@ -1,7 +1,7 @@
 /* Launches while its gate is shut; a handler of its own forks it there. Linked against the driver.
  *
- * Says "ready", then at each SIGUSR1 what became of the child that the handler forked, and at last what the launch
- * answered. The child is to come out of the launch, and finds a driver that is not initialised.
+ * Says "ready", then at each SIGUSR1 what became of the child that the handler forked, and at last what the
+ * launch answered. The child is to come out of the launch, and finds a driver that is not initialised.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
