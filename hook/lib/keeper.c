@@ -13,13 +13,14 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "bursts.h"
-#include "captures.h"
 #include "driver.h"
 #include "gate.h"
 #include "launching.h"
+#include "marks.h"
 #include "reports.h"
 #include "say.h"
 
@@ -27,6 +28,8 @@
 
 enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 
+/* The kernel may wake a thread so much later than it asked for; 50 µs as a rule. */
+#define SLACK_NS 1000ul
 #define STACK_BYTES 0x80000
 #define REST_NS 1000000000u /* until the broker is looked after again */
 #define SEEK_NS 100000000u  /* while there is none */
@@ -35,6 +38,7 @@ enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 #define DRAIN_LEAST_NS 50000u
 #define DRAIN_MOST_NS 500000u
 #define EVIDENCE_NS 100000000u
+#define ASK_AGAIN_NS 1000000u /* a capture under way may have ended by then */
 #define ENDING_NS 200000000u
 
 /* What the keeper remembers from one look to the next. */
@@ -118,32 +122,19 @@ static void drain(struct watch *watch) {
 /* --- after an opening -------------------------------------------------------------------------------------
  */
 
-/* Under the lock, released meanwhile: an event behind all that a context was given. No capture of the process
- * must be under way then: the driver would break it. */
+/* Under the lock, released meanwhile. */
 static void cover(struct plimsoll_meter *meter) {
-    uint64_t context = meter->context, life = meter->life;
-    meter->users++;
-    meter->launching++;
-    pthread_mutex_unlock(&SHARES->lock);
-    CUevent event = plimsoll_event_take(meter);
-    bool may_ask = event && plimsoll_begin_look();
-    bool is_recorded =
-        may_ask && CALLED(cuCtxRecordEvent)((CUcontext)(uintptr_t)context, event) == CUDA_SUCCESS; // NOLINT
-    if (may_ask)
-        plimsoll_end_look();
-    pthread_mutex_lock(&SHARES->lock);
-    meter->users--;
-    if (meter->life != life)
-        return;
-    meter->launching--;
-    if (!is_recorded || meter->mark_count == PLIMSOLL_MARKS) {
-        plimsoll_spare(meter, event);
-        return;
-    }
+    unsigned epoch = SHARES->epoch;
     if (!meter->is_under_way)
         plimsoll_burst_begin(meter, plimsoll_now_ns());
-    plimsoll_burst_mark(meter, &(struct plimsoll_mark){.event = event, .stream = PLIMSOLL_WHOLE_CONTEXT});
-    meter->epoch = SHARES->epoch;
+    uint64_t life = meter->life;
+    bool is_covered = plimsoll_mark_context(meter);
+    if (meter->life != life)
+        return;
+    if (is_covered)
+        meter->epoch = epoch;
+    else
+        plimsoll_burst_settle(meter, plimsoll_now_ns());
 }
 
 /* False: some context has work of which nothing is known. */
@@ -152,7 +143,7 @@ static bool cover_all(void) {
     pthread_mutex_lock(&SHARES->lock);
     for (int i = 0; i < PLIMSOLL_METERS; i++) {
         struct plimsoll_meter *meter = &SHARES->meters[i];
-        if (meter->context && !meter->is_broken && meter->epoch != SHARES->epoch && HAS(cuCtxRecordEvent))
+        if (meter->context && !meter->is_broken && meter->epoch != SHARES->epoch)
             cover(meter);
         is_known &= !meter->context || meter->is_broken || meter->epoch == SHARES->epoch;
     }
@@ -164,13 +155,14 @@ static bool cover_all(void) {
  * nothing for so long is taken for idle. */
 static void learn_queued(struct watch *watch) {
     bool is_known = false;
-    if (enter_driver()) {
+    while (is_still(watch) && enter_driver()) {
         is_known = cover_all();
         leave_driver();
+        if (is_known || plimsoll_now_ns() - watch->word_ns > EVIDENCE_NS ||
+            __atomic_load_n(&SHARES->waiting, __ATOMIC_ACQUIRE) > 0)
+            return;
+        nap(ASK_AGAIN_NS);
     }
-    while (!is_known && is_still(watch) && plimsoll_now_ns() - watch->word_ns < EVIDENCE_NS &&
-           __atomic_load_n(&SHARES->waiting, __ATOMIC_ACQUIRE) == 0)
-        nap(1000000);
 }
 
 /* --- metered ----------------------------------------------------------------------------------------------
@@ -253,6 +245,8 @@ static void *keep(void *unused) {
     (void)unused;
     struct watch watch = {.word = PLIMSOLL_GATE_OPEN, .sought_ns = plimsoll_now_ns()};
     plimsoll_depth = 1; /* its calls of the driver are its own */
+    prctl(PR_SET_NAME, "plimsoll");
+    prctl(PR_SET_TIMERSLACK, SLACK_NS);
     while (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST)) {
         uint32_t word = plimsoll_gate_word();
         if (word != watch.word)

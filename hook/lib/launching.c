@@ -12,15 +12,12 @@
 #include "captures.h"
 #include "gate.h"
 #include "keeper.h"
+#include "marks.h"
 
 #define SHARES (&plimsoll.shares)
 
 /* Work that no event of ours follows yet is only estimated; this much of it may be. */
 #define UNMARKED_NS 150000
-/* What the driver hands to the GPU it hands over at the end of the call; of a call that takes longer than
- * this nobody knows (it may load code first, or wait for the work itself), and what is over counts as work.
- */
-#define CALL_NS 2000
 /* The next launch may be queued when so much of a long one is left: so the GPU does not fall idle in between.
  */
 #define AHEAD_PARTS 8
@@ -54,77 +51,6 @@ void plimsoll_gate_note(uint32_t word) {
     if (was_open && (word & PLIMSOLL_GATE_STATES) != PLIMSOLL_GATE_OPEN)
         SHARES->epoch++;
     SHARES->seen_word = word;
-}
-
-/* --- an event behind what was launched --------------------------------------------------------------------
- */
-
-/* After these the context is as good as gone. */
-static bool is_final(CUresult result) {
-    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-           (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_FAILED);
-}
-
-static uint64_t handed_over_ns(uint64_t entered_ns, uint64_t left_ns) {
-    return left_ns - entered_ns < CALL_NS ? left_ns : entered_ns + CALL_NS;
-}
-
-/* Records an event of ours behind what the stream was given. Under the lock, which is released meanwhile.
- * NULL where the driver takes none there, or where the context ended. */
-static CUevent record(struct plimsoll_meter *meter, CUstream stream, uint64_t *at_ns) {
-    uint64_t life = meter->life;
-    meter->users++;
-    pthread_mutex_unlock(&SHARES->lock);
-    CUevent event = plimsoll_event_take(meter);
-    uint64_t before_ns = plimsoll_now_ns();
-    CUresult result = event ? CALLED(cuEventRecord)(event, stream) : CUDA_ERROR_OUT_OF_MEMORY;
-    *at_ns = handed_over_ns(before_ns, plimsoll_now_ns());
-    pthread_mutex_lock(&SHARES->lock);
-    meter->users--;
-    if (meter->life != life)
-        return NULL;
-    if (result == CUDA_SUCCESS)
-        return event;
-    plimsoll_spare(meter, event);
-    meter->is_broken |= is_final(result);
-    return NULL;
-}
-
-/* When what was launched so far should be done; 0 while nothing is known. */
-static uint64_t expected_ns(const struct plimsoll_meter *meter) {
-    uint64_t due_ns = plimsoll_burst_due_ns(meter), least_ns = meter->entered_ns + meter->average_ns;
-    return meter->average_ns == 0 ? 0 : due_ns > least_ns ? due_ns : least_ns;
-}
-
-/* Gives a stream's launches back that no event follows after all. */
-static void put_back(struct plimsoll_meter *meter, uint64_t key, unsigned launches) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, key);
-    if (!tail && launches > 0 && meter->tail_count < PLIMSOLL_TAILS) {
-        tail = &meter->tails[meter->tail_count++];
-        *tail = (struct plimsoll_tail){.stream = key};
-    }
-    if (tail)
-        tail->launches += launches;
-    else
-        meter->outstanding -= launches;
-}
-
-/* Under the lock, which is released meanwhile. */
-static void mark(struct plimsoll_meter *meter, CUstream stream) {
-    uint64_t key = plimsoll_stream_key(stream), life = meter->life;
-    struct plimsoll_mark made = {.stream = key, .due_ns = expected_ns(meter)};
-    made.launches = plimsoll_tail_take(meter, key);
-    meter->launching++;
-    made.event = record(meter, stream, &made.recorded_ns);
-    if (meter->life != life)
-        return;
-    meter->launching--;
-    if (made.event && meter->mark_count < PLIMSOLL_MARKS) {
-        plimsoll_burst_mark(meter, &made);
-        return;
-    }
-    plimsoll_spare(meter, made.event);
-    put_back(meter, key, made.launches);
 }
 
 /* --- waiting for room -------------------------------------------------------------------------------------
@@ -213,10 +139,10 @@ static void begin_burst(struct plimsoll_meter *meter, CUstream stream) {
     meter->epoch = SHARES->epoch;
     plimsoll_burst_begin(meter, plimsoll_now_ns());
     if (!is_known) {
-        mark(meter, stream);
+        plimsoll_mark(meter, stream, 0);
         return;
     }
-    CUevent event = record(meter, stream, &at_ns);
+    CUevent event = plimsoll_record(meter, stream, &at_ns);
     if (meter->life == life) {
         meter->start = event;
         meter->start_ns = at_ns;
@@ -239,7 +165,7 @@ static bool count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
         begin_burst(meter, launch->stream);
     else if (meter->epoch != SHARES->epoch) {
         meter->epoch = SHARES->epoch;
-        mark(meter, launch->stream);
+        plimsoll_mark(meter, launch->stream, 0);
     }
     return true;
 }
@@ -276,7 +202,7 @@ static void cover(uint64_t context, CUstream stream, uint32_t word) {
         meter->epoch = SHARES->epoch;
         if (!meter->is_under_way)
             plimsoll_burst_begin(meter, plimsoll_now_ns());
-        mark(meter, stream);
+        plimsoll_mark(meter, stream, 0);
     }
     pthread_mutex_unlock(&SHARES->lock);
 }
@@ -310,40 +236,51 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 /* --- the second half --------------------------------------------------------------------------------------
  */
 
-/* Under the lock. Launches that come faster than they are done are followed by an event now and then, others
- * one by one: the GPU may fall idle behind any of those. */
-static bool is_mark_due(struct plimsoll_meter *meter, const struct plimsoll_launch *launch) {
-    uint64_t key = plimsoll_stream_key(launch->stream);
-    uint64_t gap_ns = launch->entered_ns - meter->entered_ns;
-    bool is_dense = meter->average_ns > 0 && gap_ns < meter->average_ns;
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, key);
+/* Counts a launch as its stream's latest that no event follows; false where too many streams have such. */
+static bool add_to_tail(struct plimsoll_meter *meter, uint64_t stream) {
+    struct plimsoll_tail *tail = plimsoll_tail_of(meter, stream);
     if (!tail && meter->tail_count < PLIMSOLL_TAILS) {
         tail = &meter->tails[meter->tail_count++];
-        *tail = (struct plimsoll_tail){.stream = key};
+        *tail = (struct plimsoll_tail){.stream = stream};
     }
     if (tail)
         tail->launches++;
-    return !tail || !is_dense || plimsoll_tail_launches(meter) * meter->average_ns >= UNMARKED_NS;
+    return tail != NULL;
+}
+
+/* Launches that come faster than they are done are followed by an event now and then, others one by one: the
+ * GPU may fall idle behind any of those. */
+static bool is_mark_due(const struct plimsoll_meter *meter, uint64_t entered_ns) {
+    uint64_t gap_ns = entered_ns > meter->entered_ns ? entered_ns - meter->entered_ns : 0;
+    return meter->average_ns == 0 || gap_ns >= meter->average_ns ||
+           plimsoll_tail_launches(meter) * meter->average_ns >= UNMARKED_NS;
+}
+
+/* Under the lock. */
+static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_launch *launch,
+                         uint64_t left_ns) {
+    bool has_room = meter->mark_count < PLIMSOLL_MARKS;
+    bool is_in_tail = add_to_tail(meter, plimsoll_stream_key(launch->stream));
+    bool is_due = !is_in_tail || is_mark_due(meter, launch->entered_ns);
+    meter->entered_ns = left_ns;
+    meter->outstanding += is_in_tail || has_room;
+    if (is_due && has_room)
+        plimsoll_mark(meter, launch->stream, !is_in_tail);
 }
 
 static void count_out(struct plimsoll_launch *launch, CUresult result, uint64_t left_ns) {
     struct plimsoll_meter *meter = launch->meter;
     if (meter->life != launch->life)
         return;
-    if (result != CUDA_SUCCESS) {
-        meter->launching--;
-        plimsoll_burst_settle(meter, left_ns);
-        return;
-    }
     if (launch->is_first && meter->start)
-        plimsoll_burst_begin_later(meter, handed_over_ns(launch->entered_ns, left_ns));
-    meter->outstanding++;
-    bool is_due = is_mark_due(meter, launch) && meter->mark_count < PLIMSOLL_MARKS;
-    meter->entered_ns = left_ns;
-    if (is_due)
-        mark(meter, launch->stream);
-    if (meter->life == launch->life)
-        meter->launching--;
+        plimsoll_burst_begin_later(meter, plimsoll_handed_over_ns(launch->entered_ns, left_ns));
+    if (result == CUDA_SUCCESS)
+        count_launch(meter, launch, left_ns);
+    if (meter->life != launch->life)
+        return;
+    meter->launching--;
+    if (result != CUDA_SUCCESS)
+        plimsoll_burst_settle(meter, left_ns);
 }
 
 CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) {
@@ -366,13 +303,20 @@ static bool is_metered(void) {
     return plimsoll_depth == 0 && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0;
 }
 
+/* Under the lock. */
+static struct plimsoll_meter *with_tail(uint64_t context) {
+    struct plimsoll_meter *meter = context ? plimsoll_meter_of(context) : NULL;
+    bool has_tail = meter && meter->is_under_way && !meter->is_broken && meter->tail_count > 0 &&
+                    meter->mark_count < PLIMSOLL_MARKS;
+    return has_tail ? meter : NULL;
+}
+
 static void mark_tail(CUstream stream) {
     uint64_t context = context_of(stream);
     pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = context ? plimsoll_meter_of(context) : NULL;
-    if (meter && meter->is_under_way && !meter->is_broken && meter->mark_count < PLIMSOLL_MARKS &&
-        plimsoll_tail_of(meter, plimsoll_stream_key(stream)))
-        mark(meter, stream);
+    struct plimsoll_meter *meter = with_tail(context);
+    if (meter && plimsoll_tail_of(meter, plimsoll_stream_key(stream)))
+        plimsoll_mark(meter, stream, 0);
     pthread_mutex_unlock(&SHARES->lock);
 }
 
@@ -391,10 +335,22 @@ void plimsoll_before_sync(CUstream stream) {
     errno = saved;
 }
 
-/* Of the program's own streams some may be gone; the default ones never are. */
+/* Of the program's own streams some may be gone; the context is not, nor are the default ones. */
 void plimsoll_before_sync_context(void) {
+    if (!is_metered())
+        return;
     plimsoll_before_sync(NULL);
     plimsoll_before_sync(CU_STREAM_PER_THREAD);
+    int saved = errno;
+    plimsoll_depth++;
+    uint64_t context = context_of(NULL);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = with_tail(context);
+    if (meter)
+        (void)plimsoll_mark_context(meter);
+    pthread_mutex_unlock(&SHARES->lock);
+    plimsoll_depth--;
+    errno = saved;
 }
 
 void plimsoll_after_sync(void) {
