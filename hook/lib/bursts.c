@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "driver.h"
+#include "marks.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -26,7 +27,8 @@ static void publish(void) {
 
 void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns) {
     meter->is_under_way = true;
-    meter->begun_ns = meter->ended_ns = begun_ns;
+    meter->begun_ns = meter->begun_latest_ns = meter->ended_ns = begun_ns;
+    meter->launched = 0;
     if (__atomic_fetch_add(&SHARES->under_way, 1, __ATOMIC_RELAXED) > 0)
         return;
     SHARES->busy_since_ns = begun_ns;
@@ -34,7 +36,8 @@ void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns) {
     publish();
 }
 
-void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns) {
+void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns, uint64_t latest_ns) {
+    meter->begun_latest_ns = latest_ns;
     bool is_first = SHARES->busy_since_ns == meter->begun_ns;
     meter->begun_ns = meter->ended_ns = begun_ns;
     if (!is_first || SHARES->under_way != 1)
@@ -43,7 +46,20 @@ void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns)
     publish();
 }
 
+/* A thread may lose its processor within the first launch, before or after the GPU was given it: then the
+ * average says when that was. */
+static void refine_begin(struct plimsoll_meter *meter) {
+    uint64_t took_ns = meter->launched * meter->average_ns;
+    uint64_t begun_ns = meter->ended_ns > took_ns ? meter->ended_ns - took_ns : 0;
+    begun_ns = begun_ns < meter->begun_latest_ns ? begun_ns : meter->begun_latest_ns;
+    if (begun_ns <= meter->begun_ns || meter->average_ns == 0)
+        return;
+    if (SHARES->busy_since_ns == meter->begun_ns && SHARES->under_way == 1)
+        SHARES->busy_since_ns = begun_ns;
+}
+
 static void end(struct plimsoll_meter *meter) {
+    refine_begin(meter);
     meter->is_under_way = false;
     meter->outstanding = meter->tail_count = 0;
     plimsoll_spare(meter, meter->start);
@@ -237,7 +253,16 @@ static void end_look(struct plimsoll_meter *meter, const struct look *look) {
     meter->ended_ns = later_of(meter->ended_ns, look->ended_ns);
 }
 
-void plimsoll_burst_look(struct plimsoll_meter *meter) {
+/* Under the lock. What no event follows is followed by one as soon as it should be done, or where the program
+ * itself waited for it. */
+static bool is_tail_due(const struct plimsoll_meter *meter, bool is_end_likely) {
+    return meter->context && meter->is_under_way && !meter->is_broken && meter->launching == 0 &&
+           meter->mark_count == 0 && meter->tail_count > 0 &&
+           (is_end_likely || plimsoll_now_ns() >= plimsoll_burst_due_ns(meter));
+}
+
+/* True: there is an event more to be looked at. */
+static bool look_once(struct plimsoll_meter *meter, bool is_end_likely) {
     struct look look = {.count = 0};
     pthread_mutex_lock(&SHARES->lock);
     bool is_begun = begin_look(meter, &look);
@@ -247,13 +272,21 @@ void plimsoll_burst_look(struct plimsoll_meter *meter) {
     pthread_mutex_lock(&SHARES->lock);
     if (is_begun)
         end_look(meter, &look);
-    plimsoll_burst_settle(meter, plimsoll_now_ns());
+    bool is_marked = is_tail_due(meter, is_end_likely) && plimsoll_mark_context(meter);
+    if (!is_marked)
+        plimsoll_burst_settle(meter, plimsoll_now_ns());
     pthread_mutex_unlock(&SHARES->lock);
+    return is_marked;
 }
 
-bool plimsoll_bursts_look(void) {
+void plimsoll_burst_look(struct plimsoll_meter *meter, bool is_end_likely) {
+    if (look_once(meter, is_end_likely))
+        (void)look_once(meter, is_end_likely);
+}
+
+bool plimsoll_bursts_look(bool is_end_likely) {
     for (int i = 0; i < PLIMSOLL_METERS; i++)
-        plimsoll_burst_look(&SHARES->meters[i]);
+        plimsoll_burst_look(&SHARES->meters[i], is_end_likely);
     pthread_mutex_lock(&SHARES->lock);
     bool is_unfinished = SHARES->under_way > 0;
     pthread_mutex_unlock(&SHARES->lock);

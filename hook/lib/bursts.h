@@ -11,11 +11,12 @@ uint64_t plimsoll_now_ns(void);
 /* A context has work from `begun_ns` on; a stretch of the process's begins with the first such context. */
 void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns);
 
-/* Corrects the beginning of a burst that is under way, to a later moment. */
-void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns);
+/* Corrects the beginning of a burst that is under way, to a later moment, which may be as late as
+ * `latest_ns`. */
+void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns, uint64_t latest_ns);
 
-/* Ends the burst if nothing of the context is unfinished any more. What no event follows counts as done when
- * it should be, by the average. */
+/* Ends the burst if nothing of the context is unfinished any more. What no event follows, since the driver
+ * records none, counts as done when it should be, by the average. */
 void plimsoll_burst_settle(struct plimsoll_meter *meter, uint64_t now_ns);
 
 /* Ends it in any case, now. */
@@ -30,10 +31,11 @@ uint64_t plimsoll_burst_due_ns(const struct plimsoll_meter *meter);
 /* --- with the lock released ------------------------------------------------------------------------------
  */
 
-/* Asks the driver which of the context's marks are done, and settles. */
-void plimsoll_burst_look(struct plimsoll_meter *meter);
+/* Asks the driver which of the context's marks are done, and settles. `is_end_likely`: the program waited for
+ * something, or launches nothing more. */
+void plimsoll_burst_look(struct plimsoll_meter *meter, bool is_end_likely);
 
 /* The same for all contexts. Returns whether anything is still unfinished. */
-bool plimsoll_bursts_look(void);
+bool plimsoll_bursts_look(bool is_end_likely);
 
 #endif

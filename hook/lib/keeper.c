@@ -69,10 +69,10 @@ static void leave_driver(void) {
     __atomic_store_n(&SHARES->is_keeper_inside, 0, __ATOMIC_SEQ_CST);
 }
 
-static bool look(void) {
+static bool look(bool is_end_likely) {
     bool is_unfinished = true;
     if (enter_driver()) {
-        is_unfinished = plimsoll_bursts_look();
+        is_unfinished = plimsoll_bursts_look(is_end_likely);
         leave_driver();
     }
     return is_unfinished;
@@ -108,7 +108,7 @@ static void tell(struct watch *watch) {
 
 /* Looks often at first; what is long overdue may take for ever. */
 static void drain(struct watch *watch) {
-    for (uint64_t least_ns = DRAIN_LEAST_NS; is_still(watch) && look(); least_ns += least_ns / 32) {
+    for (uint64_t least_ns = DRAIN_LEAST_NS; is_still(watch) && look(true); least_ns += least_ns / 32) {
         uint64_t step_ns = left_ns() / 4;
         step_ns = step_ns < least_ns ? least_ns : step_ns;
         nap(step_ns > DRAIN_MOST_NS ? DRAIN_MOST_NS : step_ns);
@@ -187,7 +187,7 @@ static void give_up_early(struct watch *watch) {
 /* Seldom while nothing happens, as the launching threads meter by themselves. */
 static uint64_t watch_metered(struct watch *watch) {
     bool is_contended = (watch->word & PLIMSOLL_GATE_CONTENDED) != 0;
-    if (look() || is_contended)
+    if (look(false) || is_contended)
         watch->nap_ns = is_contended ? LOOK_NS / 2 : LOOK_NS;
     else if (watch->nap_ns < IDLE_LOOK_NS)
         watch->nap_ns *= 2;
@@ -236,7 +236,7 @@ static uint64_t watch_gate(struct watch *watch) {
     if ((watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_METERED)
         return watch_metered(watch);
     bool is_open = (watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
-    if (is_open && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0 && look())
+    if (is_open && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0 && look(false))
         return LOOK_NS;
     return watch->is_owed || plimsoll_gate_is_lost() ? SEEK_NS : REST_NS;
 }

@@ -110,14 +110,14 @@ static bool wait_for_room(struct plimsoll_meter *meter, uint32_t word) {
     struct room room = ask_for_room(meter);
     if (room.is_there)
         return true;
-    plimsoll_burst_look(meter);
+    plimsoll_burst_look(meter, false);
     leave_meter(meter);
     room = ask_for_room(meter);
     if (room.is_there)
         return true;
     plimsoll_gate_sleep(word, room.nap_ns);
     leave_meter(meter);
-    plimsoll_burst_look(meter);
+    plimsoll_burst_look(meter, false);
     return false;
 }
 
@@ -180,9 +180,9 @@ static bool enter_metered(struct plimsoll_launch *launch, uint64_t context, uint
     if (!is_metered)
         return true;
     if (is_idle && is_beside)
-        plimsoll_bursts_look();
+        plimsoll_bursts_look(false);
     else if (is_idle)
-        plimsoll_burst_look(meter);
+        plimsoll_burst_look(meter, false);
     if (!wait_for_room(meter, word))
         return false;
     pthread_mutex_lock(&SHARES->lock);
@@ -263,6 +263,7 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     bool is_in_tail = add_to_tail(meter, plimsoll_stream_key(launch->stream));
     bool is_due = !is_in_tail || is_mark_due(meter, launch->entered_ns);
     meter->entered_ns = left_ns;
+    meter->launched++;
     meter->outstanding += is_in_tail || has_room;
     if (is_due && has_room)
         plimsoll_mark(meter, launch->stream, !is_in_tail);
@@ -273,7 +274,7 @@ static void count_out(struct plimsoll_launch *launch, CUresult result, uint64_t 
     if (meter->life != launch->life)
         return;
     if (launch->is_first && meter->start)
-        plimsoll_burst_begin_later(meter, plimsoll_handed_over_ns(launch->entered_ns, left_ns));
+        plimsoll_burst_begin_later(meter, plimsoll_handed_over_ns(launch->entered_ns, left_ns), left_ns);
     if (result == CUDA_SUCCESS)
         count_launch(meter, launch, left_ns);
     if (meter->life != launch->life)
@@ -358,7 +359,7 @@ void plimsoll_after_sync(void) {
         return;
     int saved = errno;
     plimsoll_depth++;
-    plimsoll_bursts_look();
+    plimsoll_bursts_look(true);
     plimsoll_depth--;
     errno = saved;
 }

@@ -53,14 +53,12 @@ static CUresult ask(uint64_t context, CUevent event) {
     return result;
 }
 
-static CUevent record_context(struct plimsoll_meter *meter, uint64_t *at_ns) {
+static CUevent record_context(struct plimsoll_meter *meter) {
     uint64_t context = meter->context, life = meter->life;
     meter->users++;
     pthread_mutex_unlock(&SHARES->lock);
     CUevent event = plimsoll_event_take(meter);
-    uint64_t before_ns = plimsoll_now_ns();
     CUresult result = ask(context, event);
-    *at_ns = plimsoll_handed_over_ns(before_ns, plimsoll_now_ns());
     pthread_mutex_lock(&SHARES->lock);
     return recorded(meter, life, event, result);
 }
@@ -100,6 +98,7 @@ void plimsoll_mark(struct plimsoll_meter *meter, CUstream stream, unsigned launc
     made.launches = plimsoll_tail_take(meter, key) + launches;
     meter->launching++;
     made.event = plimsoll_record(meter, stream, &made.recorded_ns);
+    made.recorded_ns = plimsoll_now_ns(); /* at the latest */
     if (meter->life != life)
         return;
     meter->launching--;
@@ -119,7 +118,8 @@ bool plimsoll_mark_context(struct plimsoll_meter *meter) {
     made.launches = plimsoll_tail_launches(meter);
     meter->tail_count = 0;
     meter->launching++;
-    made.event = record_context(meter, &made.recorded_ns);
+    made.event = record_context(meter);
+    made.recorded_ns = plimsoll_now_ns();
     if (meter->life != life)
         return true;
     meter->launching--;

@@ -48,18 +48,20 @@ struct plimsoll_meter {
     uint64_t context; /* 0: this meter is free */
     uint64_t life;    /* another one for each context that it serves */
     unsigned users;
-    unsigned launching;   /* launches between their two halves */
-    bool is_looked_at;    /* some thread is asking the driver about the marks */
-    bool is_broken;       /* the driver refused an event: launches pass unmetered */
-    bool is_under_way;    /* a burst is */
-    CUevent start;        /* recorded at start_ns; NULL where this burst has none */
-    uint64_t start_ns;    /* CLOCK_MONOTONIC, as all times here */
-    uint64_t begun_ns;    /* the burst's first launch */
-    uint64_t ended_ns;    /* the latest end of work that is known in this burst; at least begun_ns */
-    uint64_t entered_ns;  /* the latest launch */
-    uint64_t average_ns;  /* what a launch takes; 0 while unknown */
-    unsigned outstanding; /* launches that are not known to be done */
-    unsigned epoch;       /* up to which opening of the gate its work is known: plimsoll.shares.epoch */
+    unsigned launching;       /* launches between their two halves */
+    bool is_looked_at;        /* some thread is asking the driver about the marks */
+    bool is_broken;           /* the driver refused an event: launches pass unmetered */
+    bool is_under_way;        /* a burst is */
+    CUevent start;            /* recorded at start_ns; NULL where this burst has none */
+    uint64_t start_ns;        /* CLOCK_MONOTONIC, as all times here */
+    uint64_t begun_ns;        /* the burst's first launch */
+    uint64_t begun_latest_ns; /* as late as that work may have begun */
+    uint64_t launched;        /* in this burst */
+    uint64_t ended_ns;        /* the latest end of work that is known in this burst; at least begun_ns */
+    uint64_t entered_ns;      /* the latest launch */
+    uint64_t average_ns;      /* what a launch takes; 0 while unknown */
+    unsigned outstanding;     /* launches that are not known to be done */
+    unsigned epoch;           /* up to which opening of the gate its work is known: plimsoll.shares.epoch */
     unsigned mark_count, tail_count, spare_count;
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
     struct plimsoll_tail tails[PLIMSOLL_TAILS];

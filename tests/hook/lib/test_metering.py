@@ -70,6 +70,22 @@ def test_work_that_nobody_waits_for_is_metered(launcher: Launcher) -> None:
     assert abs(metered - booked) < ONE_POINT * SECOND
 
 
+def test_a_long_launch_behind_short_ones_is_metered(launcher: Launcher) -> None:
+    """What follows dense short launches, in other streams, is metered by what it takes and not by what they took."""
+    launcher.do("streams = [make('cuStreamCreate', 1) for _ in range(3)]")
+    metered_from, booked_from = _both_ns(launcher)
+    launcher.do(f"""
+        for _ in range(100):
+            for number in range(9):
+                launch({20 * US}, streams[number % 3])
+            launch({3 * MS}, streams[0])
+            time.sleep(0.008)
+    """)
+    metered, booked = _both_ns(launcher)
+    assert booked - booked_from > 300 * MS
+    assert abs((metered - metered_from) - (booked - booked_from)) < 3 * ONE_POINT * SECOND
+
+
 @pytest.mark.parametrize("kernel_ns", [20 * US, MS])
 def test_little_is_queued_ahead(launcher: Launcher, gate: Keeper, ear: Listener, kernel_ns: int) -> None:
     """After the gate is shut a greedy program's queue lasts as long as the run-ahead says, and then nothing runs."""
