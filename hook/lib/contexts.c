@@ -334,6 +334,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     bool is_known =
         context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
     plimsoll_depth++;
+    plimsoll_bursts_forget((uintptr_t)context);
     CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);

@@ -25,6 +25,7 @@
 struct pulse {
     uint32_t beat;
     uint64_t since_ns;
+    uint64_t looked_ns;
 };
 
 void plimsoll_gate_follow(const struct plimsoll_gate *gate) {
@@ -45,14 +46,12 @@ static uint32_t beat(void) {
     return __atomic_load_n(&plimsoll.gate->beat, __ATOMIC_RELAXED);
 }
 
-bool plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
+void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
     int saved = errno;
     struct timespec limit = {.tv_sec = (time_t)(longest_ns / 1000000000),
                              .tv_nsec = (long)(longest_ns % 1000000000)};
-    bool is_over =
-        syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAIT, seen, &limit, NULL, 0) != 0 && errno == ETIMEDOUT;
+    syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAIT, seen, &limit, NULL, 0);
     errno = saved;
-    return !is_over;
 }
 
 bool plimsoll_gate_is_lost(void) {
@@ -66,12 +65,18 @@ static void lose(const char *why) {
         plimsoll_fail("the broker of this node %s: compute shares are not enforced until it is back", why);
 }
 
+/* By the clock, as a program's signals may end every sleep before its time. */
 static void check_broker(struct pulse *pulse) {
     uint64_t now_ns = plimsoll_now_ns();
-    if (beat() != pulse->beat)
-        *pulse = (struct pulse){beat(), now_ns};
+    if (now_ns - pulse->looked_ns < LOOK_NS)
+        return;
+    pulse->looked_ns = now_ns;
+    if (beat() != pulse->beat) {
+        pulse->beat = beat();
+        pulse->since_ns = now_ns;
+    }
     if (!plimsoll_report_stands())
-        lose("hung up");
+        lose("is not there");
     else if (now_ns - pulse->since_ns > BEAT_NS)
         lose("gives no sign of life");
 }
@@ -86,15 +91,15 @@ static void want(uint32_t word) {
  * nothing to wait for. */
 bool plimsoll_gate_wait(uint32_t word) {
     pid_t waiter = getpid();
-    struct pulse pulse = {beat(), plimsoll_now_ns()};
+    uint64_t now_ns = plimsoll_now_ns();
+    struct pulse pulse = {beat(), now_ns, now_ns};
     __atomic_fetch_add(&SHARES->waiting, 1, __ATOMIC_SEQ_CST);
     want(word);
     while (plimsoll_gate_word() == word && !plimsoll_gate_is_lost()) {
-        bool is_woken = plimsoll_gate_sleep(word, LOOK_NS);
+        plimsoll_gate_sleep(word, LOOK_NS);
         if (getpid() != waiter)
             return false;
-        if (!is_woken)
-            check_broker(&pulse);
+        check_broker(&pulse);
     }
     __atomic_fetch_sub(&SHARES->waiting, 1, __ATOMIC_SEQ_CST);
     return true;
@@ -117,7 +122,7 @@ static void begin_anew(void) {
 bool plimsoll_gate_seek(uint32_t word) {
     if (!plimsoll_gate_is_lost()) {
         if (!plimsoll_report_stands())
-            lose("hung up");
+            lose("is not there");
         return false;
     }
     if (!has_stirred())

@@ -14,8 +14,8 @@ bool plimsoll_has_gate(void);
 
 uint32_t plimsoll_gate_word(void);
 
-/* Sleeps until the word is no longer `seen`, at most so long. False when the time was over. */
-bool plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
+/* Sleeps until the word is no longer `seen`, at most so long; a signal ends it too. Leaves errno alone. */
+void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
 
 /* Waits while the gate is shut under this word and the broker lives; tells the broker that a launch waits.
  * False in the child of a fork that a signal's handler made meanwhile. */

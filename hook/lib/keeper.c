@@ -50,7 +50,7 @@ struct watch {
     uint64_t nap_ns;       /* between looks while nothing happens */
     uint64_t told_idle_ns; /* the idle stretch that was reported, by its beginning */
     bool is_told;          /* and that it was, under this word */
-    bool is_owed;          /* a report that found no broker */
+    uint64_t told_ns;      /* when it last told what no broker had taken */
 };
 
 /* --- the driver's part ------------------------------------------------------------------------------------
@@ -102,8 +102,12 @@ static bool is_still(const struct watch *watch) {
 }
 
 /* What no broker took is told again. */
-static void tell(struct watch *watch) {
-    watch->is_owed = !plimsoll_report(watch->word);
+static void tell_owed(struct watch *watch) {
+    uint64_t now_ns = plimsoll_now_ns();
+    if (!plimsoll_report_is_owed() || now_ns - watch->told_ns < SEEK_NS)
+        return;
+    watch->told_ns = now_ns;
+    plimsoll_report(watch->word);
 }
 
 /* Looks often at first; what is long overdue may take for ever. */
@@ -112,11 +116,12 @@ static void drain(struct watch *watch) {
         uint64_t step_ns = left_ns() / 4;
         step_ns = step_ns < least_ns ? least_ns : step_ns;
         nap(step_ns > DRAIN_MOST_NS ? DRAIN_MOST_NS : step_ns);
+        tell_owed(watch);
     }
     if (!is_still(watch))
         return;
     __atomic_store_n(&SHARES->drained_word, watch->word, __ATOMIC_RELEASE);
-    tell(watch);
+    plimsoll_report(watch->word);
 }
 
 /* --- after an opening -------------------------------------------------------------------------------------
@@ -181,7 +186,7 @@ static void give_up_early(struct watch *watch) {
         return;
     watch->is_told = true;
     watch->told_idle_ns = idle_ns;
-    tell(watch);
+    plimsoll_report(watch->word);
 }
 
 /* Seldom while nothing happens, as the launching threads meter by themselves. */
@@ -202,7 +207,7 @@ static uint64_t watch_metered(struct watch *watch) {
 static void take_word(struct watch *watch, uint32_t word) {
     watch->word = word;
     watch->word_ns = plimsoll_now_ns();
-    watch->is_told = watch->is_owed = false;
+    watch->is_told = false;
     watch->nap_ns = LOOK_NS;
     if (plimsoll_gate_is_lost())
         (void)plimsoll_gate_seek(word); /* before the epoch is read: it may begin another */
@@ -238,7 +243,7 @@ static uint64_t watch_gate(struct watch *watch) {
     bool is_open = (watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
     if (is_open && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0 && look(false))
         return LOOK_NS;
-    return watch->is_owed || plimsoll_gate_is_lost() ? SEEK_NS : REST_NS;
+    return plimsoll_report_is_owed() || plimsoll_gate_is_lost() ? SEEK_NS : REST_NS;
 }
 
 static void *keep(void *unused) {
@@ -252,8 +257,7 @@ static void *keep(void *unused) {
         if (word != watch.word)
             take_word(&watch, word);
         look_after_broker(&watch);
-        if (watch.is_owed)
-            tell(&watch);
+        tell_owed(&watch);
         plimsoll_gate_sleep(watch.word, watch_gate(&watch));
     }
     return NULL;

@@ -225,6 +225,8 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
     if (plimsoll_depth++ == 0 && !plimsoll_is_gate_open() && !plimsoll_is_capturing(stream))
         context = context_of(stream);
     if (context) {
+        launch->is_held = true;
+        launch->cancelling = plimsoll_hold_thread();
         plimsoll_keeper_need();
         while (!obey(launch, context))
             ;
@@ -293,6 +295,8 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
         pthread_mutex_unlock(&SHARES->lock);
         errno = saved;
     }
+    if (launch->is_held)
+        plimsoll_release_thread(launch->cancelling);
     plimsoll_depth--;
     return result;
 }
@@ -327,12 +331,13 @@ void plimsoll_before_sync(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
     if (!is_metered() || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
         return;
-    int saved = errno;
+    int saved = errno, cancelling = plimsoll_hold_thread();
     plimsoll_depth++;
     mark_tail(stream);
     plimsoll_depth--;
     if (is_legacy)
         plimsoll_end_look();
+    plimsoll_release_thread(cancelling);
     errno = saved;
 }
 
@@ -357,9 +362,10 @@ void plimsoll_before_sync_context(void) {
 void plimsoll_after_sync(void) {
     if (!is_metered())
         return;
-    int saved = errno;
+    int saved = errno, cancelling = plimsoll_hold_thread();
     plimsoll_depth++;
     plimsoll_bursts_look(true);
     plimsoll_depth--;
+    plimsoll_release_thread(cancelling);
     errno = saved;
 }

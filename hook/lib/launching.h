@@ -17,6 +17,8 @@ struct plimsoll_launch {
     uint64_t life;       /* of that meter */
     uint64_t entered_ns; /* CLOCK_MONOTONIC just before the driver's call */
     bool is_first;       /* a burst begins with it */
+    int cancelling;      /* the thread's state of cancellation, while `is_held` */
+    bool is_held;        /* this thread cannot be cancelled: it is counted in the meter, or waits */
 };
 
 /* Whether a launch needs nothing: one load. */

@@ -13,6 +13,18 @@
 
 #define SHARES (&plimsoll.shares)
 
+/* A glibc before 2.34 says nothing where the program has no threads. */
+int plimsoll_hold_thread(void) {
+    int before = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void plimsoll_release_thread(int before) {
+    int ignored;
+    pthread_setcancelstate(before, &ignored);
+}
+
 uint64_t plimsoll_stream_key(CUstream stream) {
     if (stream == CU_STREAM_PER_THREAD)
         return (uintptr_t)&plimsoll_depth;
@@ -101,12 +113,15 @@ CUevent plimsoll_event_take(struct plimsoll_meter *meter) {
 /* The copy's events are nobody's any more. Not every end that is announced comes (a primary context is
  * released many times), so they are given back and not left to the driver. */
 static void destroy_events(const struct plimsoll_meter *of) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
     for (unsigned i = 0; i < of->spare_count; i++)
         CALLED(cuEventDestroy_v2)(of->spares[i]);
     for (unsigned i = 0; i < of->mark_count; i++)
         CALLED(cuEventDestroy_v2)(of->marks[i].event);
     if (of->start)
         CALLED(cuEventDestroy_v2)(of->start);
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 static struct plimsoll_meter *find(uint64_t context) {
@@ -131,6 +146,7 @@ void plimsoll_bursts_forget(uint64_t context) {
     struct plimsoll_meter ended = {0};
     if (!plimsoll_has_gate() || context == 0)
         return;
+    int cancelling = plimsoll_hold_thread();
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
     if (meter) {
@@ -149,6 +165,7 @@ void plimsoll_bursts_forget(uint64_t context) {
     plimsoll_depth++;
     destroy_events(&ended);
     plimsoll_depth--;
+    plimsoll_release_thread(cancelling);
 }
 
 /* What the parent had under way, and its helper, are not the child's. */

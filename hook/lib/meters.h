@@ -89,10 +89,17 @@ struct plimsoll_shares {
     pthread_mutex_t report_lock; /* over one report: the order of reports is that of what they say */
     int connection;              /* report_lock; -1 for none */
     uint64_t connection_id[2];   /* report_lock; device and inode */
+    bool is_report_owed;         /* atomic; the latest report found no broker */
     int keeper;                  /* atomic; enum plimsoll_keeper */
     int is_keeper_inside;        /* atomic; the keeper's thread is within the driver */
     int is_ending;               /* atomic; the process exits: the keeper stays out of the driver */
 };
+
+/* Around whatever takes a lock here or counts this thread in: a thread that is cancelled in between, in a
+ * call of the kernel or of the driver, would take it along. Returns what plimsoll_release_thread gives back.
+ */
+int plimsoll_hold_thread(void);
+void plimsoll_release_thread(int before);
 
 /* Makes a context known, as soon as it is made; does nothing where it is, or where there is no gate. */
 void plimsoll_meters_add(uint64_t context);

@@ -77,7 +77,9 @@ static bool send_now(uint32_t word) {
         forget();
         connect_anew();
     }
-    return SHARES->connection >= 0 && plimsoll_send_on(SHARES->connection, &message);
+    bool is_sent = SHARES->connection >= 0 && plimsoll_send_on(SHARES->connection, &message);
+    __atomic_store_n(&SHARES->is_report_owed, !is_sent, __ATOMIC_RELEASE);
+    return is_sent;
 }
 
 bool plimsoll_report(uint32_t word) {
@@ -90,10 +92,15 @@ bool plimsoll_report(uint32_t word) {
     return is_sent;
 }
 
+bool plimsoll_report_is_owed(void) {
+    return __atomic_load_n(&SHARES->is_report_owed, __ATOMIC_ACQUIRE);
+}
+
 bool plimsoll_report_stands(void) {
     int saved = errno;
     pthread_mutex_lock(&SHARES->report_lock);
-    bool is_standing = SHARES->connection < 0 || (is_ours() && !has_hung_up());
+    bool is_standing =
+        !plimsoll_report_is_owed() && (SHARES->connection < 0 || (is_ours() && !has_hung_up()));
     if (!is_standing)
         is_standing = send_now(__atomic_load_n(plimsoll.gate_word, __ATOMIC_ACQUIRE));
     pthread_mutex_unlock(&SHARES->report_lock);

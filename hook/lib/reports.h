@@ -9,8 +9,11 @@
  * takes it. Never blocks for long, leaves errno alone. */
 bool plimsoll_report(uint32_t word);
 
-/* Whether a report can be sent: over the connection that stands, else over a new one that has just been made
- * and brought one. True where none was ever needed. */
+/* Whether the latest report found no broker. */
+bool plimsoll_report_is_owed(void);
+
+/* Whether what was reported is known, over the connection that stands, or over a new one that has just been
+ * made and brought it anew. True where none was ever needed. */
 bool plimsoll_report_stands(void);
 
 /* In the child of a fork: the connection is the parent's. */
