@@ -12,7 +12,7 @@ A turn that its holder hardly used (`yielding.SLACK`) counts as used, as in Kube
 else one with short kernels and short pauses would take the turns of those who could use them.
 
 What is not forgotten must be bounded the other way: a container that idles keeps a claim to its request of one window
-and no more; and one on several GPUs, kept from one of them by another, keeps no more than that of the one beyond the
+and no more, and one without a process of which anything was ever heard has none; and one on several GPUs, kept from one of them by another, keeps no more than that of the one beyond the
 other.
 """
 
@@ -39,6 +39,7 @@ class Account:
         claim_ns: how much lag it may keep while it does not use what it could.
         lag_ns: how far it is behind its due; below 0 what it had too much.
         is_demanding: it has work for the GPU.
+        is_present: it has a process that was heard of: what was never there has nothing to claim.
         plain: its rate if this GPU were its only one.
         siblings: the same container's accounts on all its GPUs, this one included.
         part: of what is used now, so much becomes its due.
@@ -50,6 +51,7 @@ class Account:
     ledger: "Ledger"
     lag_ns: float = 0.0
     is_demanding: bool = False
+    is_present: bool = False
     plain: float = 0.0
     part: float = 0.0
     siblings: "tuple[Account, ...]" = ()
@@ -58,7 +60,7 @@ class Account:
     def is_active(self) -> bool:
         """Whether its due grows: not of one that idles, or cannot come here, and has its claim already."""
         if not self.is_demanding:
-            return self.lag_ns < self.claim_ns
+            return self.is_present and self.lag_ns < self.claim_ns
         if len(self.siblings) < 2:
             return True
         return self.lag_ns < min(account.lag_ns for account in self.siblings) + self.claim_ns
@@ -67,6 +69,12 @@ class Account:
         """It has work, or none any more."""
         if is_demanding != self.is_demanding:
             self.is_demanding = is_demanding
+            self.ledger.is_stale = True
+
+    def set_presence(self, *, is_present: bool) -> None:
+        """It has processes, or none any more."""
+        if is_present != self.is_present:
+            self.is_present = is_present
             self.ledger.is_stale = True
 
 

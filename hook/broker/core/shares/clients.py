@@ -178,6 +178,8 @@ class Client:
     def heard(self) -> None:
         """Something changed of its processes."""
         self.wants = any(member.wants for member in self.members.values())
+        for account in self.accounts:
+            account.set_presence(is_present=bool(self.members))
         self.update_demand()
 
     def quieten(self) -> None:

@@ -52,6 +52,7 @@ def ledger(*requests: float) -> Ledger:
     for request in requests:
         account = Account(request, 1.0, request * 250 * MS, made, is_demanding=True)
         account.siblings = (account,)
+        account.set_presence(is_present=True)
         made.add(account)
     return made
 
@@ -75,6 +76,16 @@ def test_an_idle_one_keeps_its_claim_and_no_more() -> None:
         made.charge(busy, 100 * MS)
     assert idle.lag_ns == pytest.approx(50 * MS)
     assert busy.lag_ns == pytest.approx(-50 * MS)
+
+
+def test_one_that_was_never_there_has_no_claim() -> None:
+    """A container without a process is owed nothing for the time in which others ran."""
+    made = ledger(0.2, 0.5)
+    absent, busy = made.accounts
+    absent.set_demand(is_demanding=False)
+    absent.set_presence(is_present=False)
+    made.charge(busy, 100 * MS)
+    assert absent.lag_ns == busy.lag_ns == 0
 
 
 def test_who_leaves_shares_out_what_it_owes() -> None:

@@ -68,13 +68,17 @@ def window_share_pct(kernel_ns: int, request: float, window_ns: int) -> float:
     return 100 * len(turns) * kernel_ns / end_ns
 
 
-@pytest.mark.parametrize("program", [greedy, looping])
-@pytest.mark.parametrize("kernel_ns", KERNELS_NS)
-@pytest.mark.parametrize("limit", [30, 40, 50, 60])
-def test_a_limit_holds_for_one_alone(limit: int, kernel_ns: int, program: type) -> None:
+def _wants(program: type, kernel_ns: int, limit: int) -> bool:
+    """Whether it would use more than this: two thirds of the tightest loop are not the GPU's."""
+    return program is greedy or kernel_ns > 20 * US or limit <= 40
+
+
+@pytest.mark.parametrize(
+    ("program", "kernel_ns", "limit"),
+    [case for case in product((greedy, looping), KERNELS_NS, (30, 40, 50, 60)) if _wants(*case)],
+)
+def test_a_limit_holds_for_one_alone(program: type, kernel_ns: int, limit: int) -> None:
     """It gets its limit within a point over 10 s, and each second within 3, or within one kernel."""
-    if program is looping and kernel_ns == 20 * US and limit > 40:
-        pytest.skip("it does not want so much: two thirds of a loop so tight are not the GPU's")
     world = World()
     container = world.join("a", 20, limit)
     world.start(container, program(kernel_ns))
