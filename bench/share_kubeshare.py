@@ -2,7 +2,7 @@
 
 Figure 6: jobs A (request 0.3, limit 0.6), B (0.4, 0.6), C (0.3, 0.5) arrive one after another; C leaves first. Our
 time axis is compressed 40 times: their 200 s are our 5 s. Who arrives may claim its request of one window at once,
-here 75 or 100 ms, which is nothing of 200 s and 2 points of 5 s: so each phase is judged without its first second,
+here 30 or 40 ms, which is nothing of 200 s and half a point of 5 s: so each phase is judged without its first second,
 and shown whole beside.
 Figure 7: throughput against the token's quota. There one job alone took the token anew each quota; alone, ours never
 asks, so two greedy tenants of request 50 hand it to each other, and their work together stands against that of the
@@ -35,7 +35,7 @@ SCRIPT: Final = (
 )
 SCRIPT_S: Final = 20.0
 STRETCH_NS: Final = 250 * MS
-"""Of one point in the plot; the scheduler's window."""
+"""Of one point in the plot."""
 COLOURS: Final = {"A": "#1b6ca8", "B": "#c0392b", "C": "#2e8b57"}
 SETTLING_S: Final = 1.0
 FULL_PCT: Final = 98.0

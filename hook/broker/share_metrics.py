@@ -48,7 +48,9 @@ def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
 
 def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
     used = GaugeMetricFamily(
-        "plimsoll_hook_share_used_ratio", "Compute time used over the window, of one GPU.", labels=CONTAINER
+        "plimsoll_hook_share_used_ratio",
+        "Compute time used in the latest second or two, of one GPU.",
+        labels=CONTAINER,
     )
     requested = GaugeMetricFamily(
         "plimsoll_hook_share_requested_ratio", "Compute time guaranteed, of one GPU.", labels=CONTAINER

@@ -100,7 +100,7 @@ def test_a_wait_counts_while_it_lasts_and_however_it_ends() -> None:
     assert (node.of(B).waits, node.of(B).grants) == (before.waits, before.grants)
 
 
-def test_use_goes_out_of_the_window_though_nothing_happens() -> None:
+def test_use_is_forgotten_though_nothing_happens() -> None:
     """Where all programs ended there is no event any more; who asks much later finds that nothing is used."""
     node = working()
     assert node.of(A).used_pct > 0

@@ -12,8 +12,8 @@ A turn that its holder hardly used (`yielding.SLACK`) counts as used, as in Kube
 else one with short kernels and short pauses would take the turns of those who could use them.
 
 What is not forgotten must be bounded the other way: a container that idles keeps a claim to its request of one window
-and no more, and one without a process of which anything was ever heard has none; and one on several GPUs, kept from one of them by another, keeps no more than that of the one beyond the
-other.
+and no more, and one without a process of which anything was ever heard has none; one on several GPUs, kept from one
+of them by another, keeps no more than that of the one beyond the other.
 """
 
 from dataclasses import dataclass, field

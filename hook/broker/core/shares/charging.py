@@ -4,12 +4,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from hook.broker.core.shares.clients import Astray, Client, Gpu, Phase
-from hook.broker.core.shares.settings import MS, ShareSettings
+from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.tokens import holders
 
 SAVED: Final = 2
 """Least quotas that one with a limit may save up while it idles: enough for a turn of that length whatever the limit,
 and with the defaults 2 points of the second in which they are spent."""
+
+LOOK_BACK_NS: Final = S
+"""The figure of use is of so long at least: some twenty turns of two, and still of now."""
 
 
 class Charging:
@@ -17,7 +20,6 @@ class Charging:
 
     def __init__(self, settings: ShareSettings) -> None:
         self._enough_ns = settings.quota_least_ms * MS
-        self._window_ns = settings.window_ms * MS
 
     def settle(self, gpus: Iterable[Gpu], now_ns: int, *heard: Client) -> None:
         """Charge what was used up to now: to who holds these GPUs, and to others that were heard of."""
@@ -35,14 +37,15 @@ class Charging:
             most_ns = min(client.quota_ns, SAVED * self._enough_ns)
             client.credit.settle(now_ns, used_ns, most_ns + unknown_ns, self._enough_ns)
 
-    def used_pct(self, client: Client, now_ns: int) -> float:
-        """What it used since one to two windows ago, in percent of the time.
+    @staticmethod
+    def used_pct(client: Client, now_ns: int) -> float:
+        """What it used since one to two seconds ago, in percent of the time.
 
         While it drains nobody may look for a while; else whoever used nothing since then has used nothing.
         """
-        if client.phase is not Phase.DRAINING and now_ns - client.tally.counted_ns >= 2 * self._window_ns:
+        if client.phase is not Phase.DRAINING and now_ns - client.tally.counted_ns >= 2 * LOOK_BACK_NS:
             return 0.0
-        since_ns, used_ns = client.window[0]
+        since_ns, used_ns = client.past[0]
         if now_ns <= since_ns:
             return 0.0
         return 100 * max(0, client.meter.used_ns - used_ns) / (now_ns - since_ns)
@@ -82,8 +85,8 @@ class Charging:
         overrun_ns = 0 if client.phase is Phase.HOLDING else used_ns
         client.tally.count(client.meter.used_ns, overrun_ns, now_ns)
         _measure_gap(client)
-        if now_ns - client.window[1][0] >= self._window_ns:
-            client.window = (client.window[1], (now_ns, client.meter.used_ns))
+        if now_ns - client.past[1][0] >= LOOK_BACK_NS:
+            client.past = (client.past[1], (now_ns, client.meter.used_ns))
 
 
 def _measure_gap(client: Client) -> None:

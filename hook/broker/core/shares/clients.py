@@ -127,7 +127,7 @@ class Client:
         span_held_ns: how long it has held since.
         gap_from_ns: when the work of the last holder ended, until it is seen when that of this one began.
         gap_busy: what its processes had used when it came to hold.
-        window: two moments and what it had used then, about a window apart.
+        past: two moments and what it had used then, about a second apart.
         gap_ns: since when it has paused, if it said so; 0 for not.
         mean_gap_ns: how long it lately paused.
         lingers_ns: until when it keeps its tokens although it pauses; 0 for not.
@@ -166,7 +166,7 @@ class Client:
     span_held_ns: int = 0
     gap_from_ns: int = 0
     gap_busy: dict[ProcessKey, int] = field(default_factory=dict)
-    window: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    past: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     gap_ns: int = 0
     mean_gap_ns: float = 0.0
     lingers_ns: int = 0

@@ -218,7 +218,7 @@ class Scheduler:
         meter.mark(event.now_ns)
         client = Client(event.container, event.terms, gpus, accounts, meter, None, event.word)
         client.is_adopted = event.word != 0
-        client.window = ((event.now_ns, 0), (event.now_ns, 0))
+        client.past = ((event.now_ns, 0), (event.now_ns, 0))
         for gpu, account in zip(gpus, accounts, strict=True):
             account.siblings = accounts
             gpu.ledger.add(account)

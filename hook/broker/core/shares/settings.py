@@ -19,7 +19,8 @@ class ShareSettings:
         quota_least_ms: the quota adapts itself so that handing over costs 1 % of the time; never below this, as a
             token of one kernel's length would empty every pipeline.
         quota_most_ms: never above this, as it is also how long others wait. Equal to the least: it is fixed.
-        window_ms: how much of its request a container that idled may still claim, as a time: request × window.
+        window_ms: how much of its request a container that idled may still claim, as a time: request × window. Some
+            three quotas: what is claimed by one is a pause of the others.
         grace_ms: how long a container may take to end its work after it lost its token; then others go on. Longer
             than most kernels, shorter than people wait.
         relax_s: after so long with nobody else wanting its GPUs a container without a limit is not metered any more.
@@ -32,7 +33,7 @@ class ShareSettings:
     quota_ms: float = 30.0
     quota_least_ms: float = 10.0
     quota_most_ms: float = 160.0
-    window_ms: float = 250.0
+    window_ms: float = 100.0
     grace_ms: float = 1000.0
     relax_s: float = 10.0
     run_ahead_us: int = 2000

@@ -157,7 +157,7 @@ class ShareUse:
 
     Attributes:
         state: its gate's; of a time when it was open nothing is known.
-        used_pct: over the latest window, in percent of one GPU.
+        used_pct: over the latest second or two, in percent of one GPU.
         busy_s, waited_s, drain_s, overrun_s: since it joined: time with unfinished work; time in which a launch
             waited at the gate; time from the revocation of its token to the end of its work; use without the token.
         waits, grants: how often, likewise; a wait that is not over is not counted.

@@ -1,5 +1,6 @@
 """What containers get of a simulated GPU: requests, limits, the rest, turns, debts, and what mishaps cost."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Final
 
@@ -9,7 +10,7 @@ from hook.broker.core.shares.settings import MS, US, ShareSettings
 from hook.broker.core.shares.turns import GateState
 from plimsoll.layout import GATE_CONTENDED, GATE_STEP
 from plimsoll.names import GpuUuid
-from tests.hook.broker.shares.programs import greedy, late_giant, looping, part_time, serving
+from tests.hook.broker.shares.programs import Program, greedy, late_giant, looping, part_time, serving
 from tests.hook.broker.shares.world import Container, World
 
 KERNELS_NS: Final = (20 * US, 1 * MS, 20 * MS, 200 * MS)
@@ -68,7 +69,7 @@ def window_share_pct(kernel_ns: int, request: float, window_ns: int) -> float:
     return 100 * len(turns) * kernel_ns / end_ns
 
 
-def _wants(program: type, kernel_ns: int, limit: int) -> bool:
+def _wants(program: Callable[[int], Program], kernel_ns: int, limit: int) -> bool:
     """Whether it would use more than this: two thirds of the tightest loop are not the GPU's."""
     return program is greedy or kernel_ns > 20 * US or limit <= 40
 
@@ -77,7 +78,7 @@ def _wants(program: type, kernel_ns: int, limit: int) -> bool:
     ("program", "kernel_ns", "limit"),
     [case for case in product((greedy, looping), KERNELS_NS, (30, 40, 50, 60)) if _wants(*case)],
 )
-def test_a_limit_holds_for_one_alone(program: type, kernel_ns: int, limit: int) -> None:
+def test_a_limit_holds_for_one_alone(program: Callable[[int], Program], kernel_ns: int, limit: int) -> None:
     """It gets its limit within a point over 10 s, and each second within 3, or within one kernel."""
     world = World()
     container = world.join("a", 20, limit)
