@@ -304,6 +304,23 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
 /* --- waiting for what was launched ------------------------------------------------------------------------
  */
 
+/* What a thread of the program does for us, unnoticed. */
+struct errand {
+    int saved_errno;
+    int cancelling;
+};
+
+static struct errand begin_errand(void) {
+    plimsoll_depth++;
+    return (struct errand){.saved_errno = errno, .cancelling = plimsoll_hold_thread()};
+}
+
+static void end_errand(const struct errand *errand) {
+    plimsoll_release_thread(errand->cancelling);
+    plimsoll_depth--;
+    errno = errand->saved_errno;
+}
+
 static bool is_metered(void) {
     return plimsoll_depth == 0 && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0;
 }
@@ -331,14 +348,11 @@ void plimsoll_before_sync(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
     if (!is_metered() || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
         return;
-    int saved = errno, cancelling = plimsoll_hold_thread();
-    plimsoll_depth++;
+    struct errand errand = begin_errand();
     mark_tail(stream);
-    plimsoll_depth--;
     if (is_legacy)
         plimsoll_end_look();
-    plimsoll_release_thread(cancelling);
-    errno = saved;
+    end_errand(&errand);
 }
 
 /* Of the program's own streams some may be gone; the context is not, nor are the default ones. */
@@ -347,25 +361,20 @@ void plimsoll_before_sync_context(void) {
         return;
     plimsoll_before_sync(NULL);
     plimsoll_before_sync(CU_STREAM_PER_THREAD);
-    int saved = errno;
-    plimsoll_depth++;
+    struct errand errand = begin_errand();
     uint64_t context = context_of(NULL);
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = with_tail(context);
     if (meter)
         (void)plimsoll_mark_context(meter);
     pthread_mutex_unlock(&SHARES->lock);
-    plimsoll_depth--;
-    errno = saved;
+    end_errand(&errand);
 }
 
 void plimsoll_after_sync(void) {
     if (!is_metered())
         return;
-    int saved = errno, cancelling = plimsoll_hold_thread();
-    plimsoll_depth++;
+    struct errand errand = begin_errand();
     plimsoll_bursts_look(true);
-    plimsoll_depth--;
-    plimsoll_release_thread(cancelling);
-    errno = saved;
+    end_errand(&errand);
 }
