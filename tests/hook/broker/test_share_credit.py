@@ -7,7 +7,7 @@ import pytest
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
-from hook.broker.core.shares.turns import GateState, Joined, Reported, SetGate, Terms, Use
+from hook.broker.core.shares.turns import GateState, Joined, Reported, SetGate, Terms, Ticked, Use
 from plimsoll.layout import GATE_STATES
 from plimsoll.names import ContainerName, GpuUuid, PodUid
 
@@ -31,3 +31,20 @@ def test_little_is_saved_ahead_of_a_limit(idle_s: int, quotas: float) -> None:
     assert scheduler.due_ns is not None
     lasts_ns = quotas * ShareSettings().quota_least_ms * MS / (1 - (0.3 if idle_s else 0))
     assert scheduler.due_ns - now_ns <= round(lasts_ns)
+
+
+def test_who_cannot_be_read_is_not_looked_at_all_the_time() -> None:
+    """A process whose slot shows nothing, as its container may arrange, costs the broker some looks a second."""
+    scheduler = Scheduler(ShareSettings())
+    (first,) = scheduler.handle(Joined(HERE, Terms((GpuUuid("GPU-a"),), 30, 50), S))
+    assert isinstance(first, SetGate)
+    wants = Reported(
+        HERE, ProcessKey(1, 1), S, wants=True, unfinished=False, use=Use(0), gate_word=first.word
+    )
+    scheduler.handle(wants)
+    now_ns, looks = S, 0
+    while now_ns < 11 * S:
+        assert scheduler.due_ns is not None
+        now_ns, looks = max(now_ns + 1, scheduler.due_ns), looks + 1
+        scheduler.handle(Ticked(now_ns, {}))
+    assert looks < 500

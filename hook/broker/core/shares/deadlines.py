@@ -74,9 +74,13 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
 
 
 def _spent_ns(client: Client, credit: Credit, now_ns: int) -> float:
-    """The soonest that its credit can be spent: it may have run since it was last asked, for all that is known."""
+    """The soonest that its credit can be spent: it may have run since it was last asked, for all that is known.
+
+    Where nothing was to be learned for long, as a slot cannot be read, it is not asked again all the time.
+    """
     unknown_ns = client.meter.unknown_ns(now_ns)
-    return now_ns + max(credit.lasts_ns(unknown_ns), STEP_NS if unknown_ns else 0)
+    least_ns = LOOK_NS if unknown_ns > LOOK_NS else STEP_NS if unknown_ns else 0
+    return now_ns + max(credit.lasts_ns(unknown_ns), least_ns)
 
 
 def _hand_over_ns(holder: Client, gpu: Gpu, now_ns: int) -> float:
