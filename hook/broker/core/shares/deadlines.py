@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from hook.broker.core.shares.accounts import Account, Credit
+from hook.broker.core.shares.accounts import Credit
 from hook.broker.core.shares.clients import Client, Gpu, Phase
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.yielding import HOLD_NS
@@ -66,7 +66,7 @@ def _holding(client: Client, settings: ShareSettings, now_ns: int) -> Iterator[f
         yield _spent_ns(client, client.credit, now_ns)
     yield client.looked_ns + (client.quota_ns if client.is_crowded else max(LOOK_NS, client.quota_ns))
     if client.is_crowded:
-        yield from (_hand_over_ns(client, gpu, now_ns) for gpu in client.gpus)
+        yield from (_hand_over_ns(gpu, now_ns) for gpu in client.gpus)
     elif client.credit is None:
         yield client.crowded_ns + settings.relax_s * S
     if client.span_ns:
@@ -83,23 +83,35 @@ def _spent_ns(client: Client, credit: Credit, now_ns: int) -> float:
     return now_ns + max(credit.lasts_ns(unknown_ns), least_ns)
 
 
-def _hand_over_ns(holder: Client, gpu: Gpu, now_ns: int) -> float:
+def _hand_over_ns(gpu: Gpu, now_ns: int) -> float:
     """When somebody may take the token, if all goes on as now."""
     waiting = [other for other in gpu.clients if other.is_waiting and other.may_run]
-    if not waiting:
-        return math.inf
-    own = holder.account(gpu)
-    first = max((other.account(gpu) for other in waiting), key=_lag_ns)
-    even_ns = now_ns + (own.lag_ns - first.lag_ns) / max(1 - own.part + first.part, LEAST_PACE)
-    moment_ns = max(even_ns, holder.granted_ns + holder.quota_ns)
-    if any(other.has_returned and other.lag_ns(gpu) > 0 for other in waiting):
-        moment_ns = min(moment_ns, now_ns + own.lag_ns / max(1 - own.part, LEAST_PACE))
-    moment_ns = max(moment_ns, holder.granted_ns + HOLD_NS)
+    rivals = [other for other in waiting if len(other.gpus) > 1]
+    # Of those who wait for this GPU alone, who is farthest behind comes first, or who may come before its turn.
+    singles = [other for other in waiting if len(other.gpus) == 1]
+    returned = [other for other in singles if other.has_returned]
+    rivals += [max(some, key=lambda other: other.lag_ns(gpu)) for some in (singles, returned) if some]
+    moment_ns = min((_take_ns(rival, now_ns) for rival in rivals), default=math.inf)
     return moment_ns if moment_ns > now_ns else now_ns + STEP_NS
 
 
-def _lag_ns(account: Account) -> float:
-    return account.lag_ns
+def _take_ns(rival: Client, now_ns: int) -> float:
+    """When it may take the tokens of all its GPUs, as `yielding.takes` has it."""
+    ahead_ns, turn_ns = float(now_ns), math.inf
+    for gpu in rival.gpus:
+        holder = gpu.holder
+        if holder is None or holder.phase is not Phase.HOLDING or holder.is_open:
+            turn_ns = now_ns
+            continue
+        own, its = holder.account(gpu), rival.account(gpu)
+        if own.lag_ns > its.lag_ns:
+            even_ns = (own.lag_ns - its.lag_ns) / max(1 - own.part + its.part, LEAST_PACE)
+            ahead_ns = max(ahead_ns, now_ns + even_ns)
+        ahead_ns = max(ahead_ns, holder.granted_ns + HOLD_NS)
+        turn_ns = min(turn_ns, holder.granted_ns + holder.quota_ns)
+        if rival.has_returned and its.lag_ns > 0:
+            turn_ns = min(turn_ns, now_ns + own.lag_ns / max(1 - own.part, LEAST_PACE))
+    return max(ahead_ns, turn_ns)
 
 
 def _draining(client: Client, settings: ShareSettings) -> Iterator[float]:

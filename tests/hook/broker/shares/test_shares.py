@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from hook.broker.core.shares.settings import MS, US, ShareSettings
-from hook.broker.core.shares.turns import GateState
+from hook.broker.core.shares.turns import GateState, Ticked
 from plimsoll.layout import GATE_CONTENDED, GATE_STEP
 from plimsoll.names import GpuUuid
 from tests.hook.broker.shares.programs import Program, greedy, late_giant, looping, part_time, serving
@@ -225,6 +225,21 @@ def test_two_containers_on_several_gpus_never_wait_for_each_other() -> None:
         world.start(container, greedy(3 * MS))
     world.run(2.0)
     assert world.shares(SPAN_S, *gangs, *singles) == pytest.approx([30, 30, 70, 40, 70], abs=ACCURACY_PCT)
+
+
+def test_who_waits_for_two_gpus_is_not_looked_after_all_the_time() -> None:
+    """Its turn has come on one and not on the other: until it has, the broker looks some times in a quota."""
+    world = World()
+    world.join("gang", 0, gpus=("GPU-a", "GPU-b"))
+    big, small = world.join("big", 100, gpus=("GPU-a",)), world.join("small", 0, gpus=("GPU-b",))
+    world.join("other", 0, gpus=("GPU-a",))
+    for container in world.containers.values():
+        world.start(container, greedy(1 * MS))
+    world.run(2.0)
+    before = len(world.handled)
+    assert min(world.shares(2.0, big, small)) >= 90
+    ticks = sum(isinstance(event, Ticked) for event, _ in world.handled[before:])
+    assert ticks < 600
 
 
 def test_nobody_waits_for_a_gpu_that_is_kept_for_one_who_lost_another() -> None:
