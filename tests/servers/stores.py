@@ -13,23 +13,36 @@ import redis.asyncio as redis
 
 from plimsoll.embedded import EmbeddedServer, nats_server, valkey_server
 
+KEPT = "KEPT"
+"""A stream that stays in the shared NATS, without a message, on a subject that nobody uses.
+
+Some time after the last stream is deleted, nats-server 2.15 removes the folder of all streams (the goroutine in
+`stream.stop`); a stream made in that moment is refused with 10049, "error creating store for stream".
+"""
+
 
 @pytest.fixture(scope="session")
 async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
     """The NATS server of the whole run; tests take `nats`."""
     async with nats_server(tmp_path_factory.mktemp("nats")) as server:
+        client = await nats_client.connect(server.url)
+        try:
+            await client.jetstream().add_stream(name=KEPT, subjects=["kept"])
+        finally:
+            await client.close()
         yield server
 
 
 @pytest.fixture
 async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
-    """A NATS server with JetStream that holds no stream. Not to be killed."""
+    """A NATS server with JetStream that holds no stream but the one `KEPT`. Not to be killed."""
     client = await nats_client.connect(session_nats.url)
     try:
         context = client.jetstream()
         for stream in await context.streams_info():
             assert stream.config.name is not None
-            await context.delete_stream(stream.config.name)
+            if stream.config.name != KEPT:
+                await context.delete_stream(stream.config.name)
     finally:
         await client.close()
     return session_nats

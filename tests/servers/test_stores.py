@@ -51,7 +51,7 @@ async def test_acknowledged_messages_survive_kill_9(own_nats: EmbeddedServer) ->
 
 
 @pytest.mark.parametrize("_", [1, 2])
-async def test_shared_nats_has_no_streams_at_the_start_of_a_test(nats: EmbeddedServer, _: int) -> None:
+async def test_shared_nats_has_nothing_of_other_tests(nats: EmbeddedServer, _: int) -> None:
     """A stream made in one test is not seen by the next."""
     await publish(nats, b"mine")
     assert await stored_messages(nats) == [b"mine"]
