@@ -1,4 +1,4 @@
-"""What containers get of a simulated GPU: requests, limits, the rest, turns, debts, and what mishaps cost."""
+"""What containers get of a simulated GPU: requests, limits, the rest, turns, and what mishaps cost."""
 
 from collections.abc import Callable
 from itertools import product
@@ -7,27 +7,18 @@ from typing import Final
 import pytest
 
 from hook.broker.core.shares.settings import MS, US, ShareSettings
-from hook.broker.core.shares.turns import GateState, Ticked
+from hook.broker.core.shares.turns import GateState
 from plimsoll.layout import GATE_CONTENDED, GATE_STEP
 from plimsoll.names import GpuUuid
-from tests.hook.broker.shares.programs import Program, greedy, late_giant, looping, part_time, serving
+from tests.hook.broker.shares.programs import Program, greedy, looping, part_time, serving
+from tests.hook.broker.shares.tenants import ACCURACY_PCT, SPAN_S, tenants
 from tests.hook.broker.shares.world import Container, World
 
 KERNELS_NS: Final = (20 * US, 1 * MS, 20 * MS, 200 * MS)
-SPAN_S: Final = 10.0
-ACCURACY_PCT: Final = 2.0
 PAIRS: Final = [((30, 70), k) for k in product(KERNELS_NS, repeat=2)]
 PAIRS_10: Final = [((10, 90), k) for k in product(KERNELS_NS, repeat=2)]
 PAIRS_50: Final = [((50, 50), k) for k in product(KERNELS_NS, repeat=2)]
 THREES: Final = [((20, 30, 50), k) for k in product(KERNELS_NS, repeat=3)]
-
-
-def tenants(world: World, requests: tuple[int, ...], kernels_ns: tuple[int, ...]) -> list[Container]:
-    """Greedy ones on one GPU."""
-    containers = [world.join(f"c{n}", request) for n, request in enumerate(requests)]
-    for container, kernel_ns in zip(containers, kernels_ns, strict=True):
-        world.start(container, greedy(kernel_ns))
-    return containers
 
 
 @pytest.mark.parametrize(("requests", "kernels_ns"), [*PAIRS, *PAIRS_10, *PAIRS_50, *THREES])
@@ -150,110 +141,6 @@ def test_terms_change_while_it_runs() -> None:
     assert world.shares(5.0, a, b) == pytest.approx([20, 80], abs=2)
     world.join("c0", 20, 100)
     assert world.shares(5.0, a, b) == pytest.approx([45, 55], abs=8)
-
-
-def test_one_giant_kernel_is_paid_for() -> None:
-    """A kernel of 5 s that no grace waits for is charged in full: in the end both had the same, less one claim."""
-    world = World()
-    a, b = world.join("a", 50), world.join("b", 50)
-    world.start(a, late_giant(1000 * MS, 5000 * MS, 1 * MS))
-    world.start(b, greedy(1 * MS))
-    world.run(1.0)
-    idled_ns = world.used_ns(b)
-    world.run(15.0)
-    apart_ns = world.used_ns(a) - (world.used_ns(b) - idled_ns)
-    assert abs(apart_ns - world.settings.window_ms * MS) <= 100 * MS
-    charged = world.scheduler.uses(a.key, world.now_ns)
-    assert charged is not None
-    assert charged.busy_s == pytest.approx(world.used_ns(a) / 1e9, abs=0.1)
-    assert charged.overrun_s > 4
-
-
-@pytest.mark.parametrize("request_pct", [70, 90])
-def test_who_ran_beside_a_giant_kernel_is_not_made_to_pay_for_it(request_pct: int) -> None:
-    """Nobody waited for the giant of one that was promised most of the GPU, and the other used what it was given:
-    afterwards both have their requests within seconds.
-    """
-    world = World()
-    a, b = world.join("a", request_pct), world.join("b", 100 - request_pct)
-    world.start(a, late_giant(1000 * MS, 20_000 * MS, 1 * MS))
-    world.start(b, greedy(1 * MS))
-    world.run(23.0)
-    assert world.shares(SPAN_S, a, b) == pytest.approx([request_pct, 100 - request_pct], abs=5)
-
-
-def test_a_kernel_shorter_than_the_grace_is_paid_back() -> None:
-    """What one long kernel takes is owed, and both get their requests over time."""
-    world = World()
-    a, b = tenants(world, (50, 50), (800 * MS, 1 * MS))
-    world.run(2.0)
-    assert world.shares(16.0, a, b) == pytest.approx([50, 50], abs=5)
-
-
-@pytest.mark.parametrize(
-    ("requests", "shares"),
-    [
-        ((50, 50, 50), (50, 50, 50)),
-        ((30, 70, 70), (30, 70, 70)),
-        ((20, 80, 20), (20, 80, 80)),
-        ((20, 20, 20), (50, 50, 50)),
-    ],
-)
-def test_a_container_on_two_gpus_gets_its_part_of_both(
-    requests: tuple[int, ...], shares: tuple[float, ...]
-) -> None:
-    """Beside a single one on each, it has both tokens at once, and its part of the fuller GPU."""
-    world = World()
-    gang = world.join("gang", requests[0], gpus=("GPU-a", "GPU-b"))
-    a = world.join("a", requests[1], gpus=("GPU-a",))
-    b = world.join("b", requests[2], gpus=("GPU-b",))
-    for container in (gang, a, b):
-        world.start(container, greedy(2 * MS))
-    world.run(2.0)
-    assert world.shares(SPAN_S, gang, a, b) == pytest.approx(shares, abs=ACCURACY_PCT)
-
-
-def test_two_containers_on_several_gpus_never_wait_for_each_other() -> None:
-    """Two on overlapping pairs of GPUs and a single one on each all get their requests."""
-    world = World()
-    gangs = [world.join("g", 30, gpus=("GPU-a", "GPU-b")), world.join("h", 30, gpus=("GPU-b", "GPU-c"))]
-    singles = [
-        world.join(gpu, request, gpus=(gpu,))
-        for gpu, request in (("GPU-a", 70), ("GPU-b", 40), ("GPU-c", 70))
-    ]
-    for container in (*gangs, *singles):
-        world.start(container, greedy(3 * MS))
-    world.run(2.0)
-    assert world.shares(SPAN_S, *gangs, *singles) == pytest.approx([30, 30, 70, 40, 70], abs=ACCURACY_PCT)
-
-
-def test_who_waits_for_two_gpus_is_not_looked_after_all_the_time() -> None:
-    """Its turn has come on one and not on the other: until it has, the broker looks some times in a quota."""
-    world = World()
-    world.join("gang", 0, gpus=("GPU-a", "GPU-b"))
-    big, small = world.join("big", 100, gpus=("GPU-a",)), world.join("small", 0, gpus=("GPU-b",))
-    world.join("other", 0, gpus=("GPU-a",))
-    for container in world.containers.values():
-        world.start(container, greedy(1 * MS))
-    world.run(2.0)
-    before = len(world.handled)
-    assert min(world.shares(2.0, big, small)) >= 90
-    ticks = sum(isinstance(event, Ticked) for event, _ in world.handled[before:])
-    assert ticks < 600
-
-
-def test_nobody_waits_for_a_gpu_that_is_kept_for_one_who_lost_another() -> None:
-    """What was free for one of two GPUs goes to others as soon as its other GPU goes to somebody else."""
-    world = World()
-    last = world.join("last", 100, gpus=("GPU-b",))
-    gang = world.join("gang", 0, gpus=("GPU-a", "GPU-b"))
-    brief = world.join("brief", 0, gpus=("GPU-b",))
-    single = world.join("single", 52, gpus=("GPU-a",))
-    world.start(last, greedy(1 * MS))
-    world.start(gang, looping(1 * MS))
-    world.start(brief, part_time(20 * MS, 20 * MS, 200 * MS))
-    world.start(single, greedy(3 * MS))
-    assert world.shares(2.0, single)[0] >= 80
 
 
 def test_the_first_hand_over_waits_for_what_was_queued_unmetered() -> None:
@@ -409,17 +296,6 @@ def test_the_quota_follows_what_a_hand_over_costs() -> None:
     tenants(fixed, (50, 50), (1 * MS, 1 * MS))
     fixed.run(2.0)
     assert fixed.scheduler._gpus[GpuUuid("GPU-a")].quota.quota_ns == 40 * MS
-
-
-def test_a_request_that_could_not_be_met_is_told_of() -> None:
-    """Beside giant kernels, a container that gets too little in a span is named; whoever pays for its own is not."""
-    world = World(ShareSettings(unmet_s=1.0, grace_ms=3000.0))
-    _, b = tenants(world, (20, 80), (2500 * MS, 1 * MS))
-    world.run(8.0)
-    assert world.unmet
-    assert {told.container for told in world.unmet} == {b.key}
-    assert all(told.used_pct < 80 for told in world.unmet)
-    assert len(world.unmet) <= 8
 
 
 def test_everybody_greedy_and_served_is_told_of_nothing() -> None:
