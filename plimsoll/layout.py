@@ -168,12 +168,9 @@ class Slot(ctypes.LittleEndianStructure):
         # What the owner becomes next claims another slot. Set by the broker, taken back by who claims the slot.
         ("is_vacating", ctypes.c_uint64),
         # Nanoseconds in which this process had unfinished work on any of its GPUs while its gate was not open; ended
-        # stretches only. It may be a little less after a stretch was measured than it seemed while it lasted.
+        # bursts only. It may be a little less after a burst was measured than it seemed while it lasted.
         ("busy_ns", ctypes.c_uint64),
-        (
-            "busy_since_ns",
-            ctypes.c_uint64,
-        ),  # CLOCK_MONOTONIC at the start of the stretch under way; 0 for none
+        ("busy_since_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the burst under way; 0 for none
         ("reserved", ctypes.c_uint64 * 9),
     )
 
@@ -241,7 +238,7 @@ class Message(ctypes.LittleEndianStructure):
         ("gate_word", ctypes.c_uint32),  # the word that the sender last obeyed
         ("busy_ns", ctypes.c_uint64),  # as in its slot
         ("busy_since_ns", ctypes.c_uint64),  # likewise
-        ("idle_since_ns", ctypes.c_uint64),  # when the latest stretch of unfinished work ended; 0 for never
+        ("idle_since_ns", ctypes.c_uint64),  # when the latest burst ended; 0 for never
         ("reserved", ctypes.c_uint64 * 8),
     )
 

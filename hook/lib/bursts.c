@@ -15,7 +15,7 @@ uint64_t plimsoll_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* --- the process's stretches: the union of its contexts' bursts ------------------------------------------
+/* --- the process's bursts: the union of its contexts' ----------------------------------------------------
  */
 
 /* Since before sum: who reads between the two sees less than there was, for a moment, and never more. */

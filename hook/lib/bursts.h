@@ -8,7 +8,7 @@ uint64_t plimsoll_now_ns(void);
 
 /* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
 
-/* A context has work from `begun_ns` on; a stretch of the process's begins with the first such context. */
+/* A context has work from `begun_ns` on; a burst of the process's begins with the first such context. */
 void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns);
 
 /* Corrects the beginning of a burst that is under way, to a later moment, which may be as late as

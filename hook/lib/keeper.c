@@ -48,7 +48,7 @@ struct watch {
     unsigned epoch;        /* up to which opening of the gate all is known */
     uint64_t sought_ns;    /* when the broker was last looked after */
     uint64_t nap_ns;       /* between looks while nothing happens */
-    uint64_t told_idle_ns; /* the idle stretch that was reported, by its beginning */
+    uint64_t told_idle_ns; /* the end of the burst after which idling was reported */
     bool is_told;          /* and that it was, under this word */
     uint64_t told_ns;      /* when it last told what no broker had taken */
 };
@@ -173,7 +173,7 @@ static void learn_queued(struct watch *watch) {
 /* --- metered ----------------------------------------------------------------------------------------------
  */
 
-/* Idle for long enough while others wait: said once for each stretch. */
+/* Idle for long enough while others wait: said once after each burst. */
 static void give_up_early(struct watch *watch) {
     pthread_mutex_lock(&SHARES->lock);
     uint64_t idle_ns = SHARES->idle_since_ns;

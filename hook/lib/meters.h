@@ -79,7 +79,7 @@ struct plimsoll_shares {
     uint64_t busy_ns;            /* lock; as in the slot */
     uint64_t busy_since_ns;      /* lock; likewise */
     uint64_t latest_end_ns;      /* lock; of the bursts that ended while others went on */
-    uint64_t idle_since_ns;      /* lock; the end of the latest stretch */
+    uint64_t idle_since_ns;      /* lock; the end of the latest burst */
     int waiting;                 /* atomic; threads at the gate */
     uint32_t wanted_word;        /* atomic; the word under which a wait was last reported */
     uint32_t drained_word;       /* atomic; the latest under which nothing was left unfinished */

@@ -78,7 +78,7 @@ def working() -> Node:
 
 
 def test_use_that_seemed_longer_is_no_step_back() -> None:
-    """A stretch that ended before it was looked at is charged as it was; the counter only stands still meanwhile."""
+    """A burst that ended before it was looked at is charged as it was; the counter only stands still meanwhile."""
     node = working()
     assert (node.of(A).state, node.of(A).busy_s) == (GateState.METERED, 0.02)
     node.tick({A: Use(15 * MS)})

@@ -154,12 +154,12 @@ class Launcher(Script):
 
     @property
     def busy_ns(self) -> int:
-        """The same as the library has it, ended stretches only."""
+        """The same as the library has it, ended bursts only."""
         return int(self._container.counts().slots[self._container.slot_of(self.pid)].busy_ns)
 
     @property
     def busy_since_ns(self) -> int:
-        """The beginning of the stretch under way; 0 for none."""
+        """The beginning of the burst under way; 0 for none."""
         return int(self._container.counts().slots[self._container.slot_of(self.pid)].busy_since_ns)
 
 

@@ -90,7 +90,7 @@ class Charging:
 
 
 def _measure_gap(client: Client) -> None:
-    """From the last holder's end to the begin of this one's first stretch, if that is still seen."""
+    """From the last holder's end to the begin of this one's first burst, if that is still seen."""
     if not client.gap_from_ns:
         return
     begun = [client.meter.first_since_ns(process, busy_ns) for process, busy_ns in client.gap_busy.items()]

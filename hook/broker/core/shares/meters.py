@@ -1,11 +1,11 @@
 """How long a container used its GPUs, from what its processes say of themselves.
 
-A process says how long all its ended stretches of work were, and since when one is under way. The one under way is
-taken to go on until it is told otherwise; then what was taken too much is given back. So the sum is right in the end,
-and nearly right at every moment.
+A process says how long all its ended bursts were, and since when one is under way. The one under way is taken to go
+on until it is told otherwise; then what was taken too much is given back. So the sum is right in the end, and nearly
+right at every moment.
 
 Slots are written by the programs themselves. What they say is believed only as far as it can be: a container never
-used more than the time that passed, and ended stretches never become shorter.
+used more than the time that passed, and ended bursts never become shorter.
 """
 
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from hook.broker.core.shares.turns import Use
 
 
 @dataclass(eq=False, slots=True)
-class Stretches:
+class Bursts:
     """What one process said.
 
     Attributes:
-        busy_ns: its ended stretches.
+        busy_ns: its ended bursts.
         since_ns: when the one under way began; 0 for none.
-        taken_ns: what was taken to be its use, stretch under way included.
-        frozen_since_ns: the stretch that began then is not believed to go on; 0 for none.
+        taken_ns: what was taken to be its use, the burst under way included.
+        frozen_since_ns: the burst that began then is not believed to go on; 0 for none.
     """
 
     busy_ns: int = 0
@@ -37,7 +37,7 @@ class Stretches:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is not known how long the stretch under way went on."""
+        """Whether it is not known how long the burst under way went on."""
         return self.since_ns != 0 and self.since_ns == self.frozen_since_ns
 
     def total_ns(self, now_ns: int) -> int:
@@ -61,11 +61,11 @@ class Meter:
     _mark_ns: int = 0
     _used_at_mark_ns: int = 0
     _beside_ns: int = 0
-    _stretches: dict[ProcessKey, Stretches] = field(default_factory=dict)
+    _bursts: dict[ProcessKey, Bursts] = field(default_factory=dict)
 
     def mark(self, now_ns: int) -> None:
-        """All processes were asked now. What they used is known up to now, but for a stretch that is frozen."""
-        if not any(stretches.is_frozen for stretches in self._stretches.values()):
+        """All processes were asked now. What they used is known up to now, but for a burst that is frozen."""
+        if not any(bursts.is_frozen for bursts in self._bursts.values()):
             self._mark_ns = now_ns
             self._used_at_mark_ns = self.used_ns
 
@@ -75,37 +75,37 @@ class Meter:
 
     def read(self, process: ProcessKey, use: Use) -> None:
         """A process said this; `settle` takes it into account."""
-        self._stretches.setdefault(process, Stretches()).read(use)
+        self._bursts.setdefault(process, Bursts()).read(use)
 
     def begin(self, process: ProcessKey, use: Use, now_ns: int) -> None:
         """A process is known from now on; what it used before is somebody else's business."""
-        stretches = Stretches()
-        stretches.read(use)
-        stretches.taken_ns = stretches.total_ns(now_ns)
-        self._stretches[process] = stretches
+        bursts = Bursts()
+        bursts.read(use)
+        bursts.taken_ns = bursts.total_ns(now_ns)
+        self._bursts[process] = bursts
 
     def is_busy(self, process: ProcessKey) -> bool:
-        """Whether a stretch of it is under way, as it last said."""
-        return self._stretches[process].since_ns != 0
+        """Whether a burst of it is under way, as it last said."""
+        return self._bursts[process].since_ns != 0
 
     def freeze(self, process: ProcessKey) -> None:
-        """Its stretch under way is not believed to go on any more; what it says of it in the end counts."""
-        self._stretches[process].frozen_since_ns = self._stretches[process].since_ns
+        """Its burst under way is not believed to go on any more; what it says of it in the end counts."""
+        self._bursts[process].frozen_since_ns = self._bursts[process].since_ns
 
     def forget(self, process: ProcessKey) -> None:
         """It is dead: what it used remains."""
-        self._stretches.pop(process, None)
+        self._bursts.pop(process, None)
 
     def settle(self, now_ns: int) -> int:
         """What was used since this was last asked; below 0 where too much was taken."""
         said_ns = 0
-        for stretches in self._stretches.values():
-            total_ns = stretches.total_ns(now_ns)
-            said_ns += total_ns - stretches.taken_ns
-            stretches.taken_ns = total_ns
+        for bursts in self._bursts.values():
+            total_ns = bursts.total_ns(now_ns)
+            said_ns += total_ns - bursts.taken_ns
+            bursts.taken_ns = total_ns
         used_ns = self._count(said_ns, self._used_at_mark_ns + now_ns - self._mark_ns - self.used_ns)
         self.used_ns += used_ns
-        if not any(stretches.since_ns for stretches in self._stretches.values()):
+        if not any(bursts.since_ns for bursts in self._bursts.values()):
             self._beside_ns = 0
         return used_ns
 
@@ -120,10 +120,10 @@ class Meter:
         return used_ns
 
     def first_since_ns(self, process: ProcessKey, busy_ns: int) -> int:
-        """When its stretch under way began, if none ended since it had used `busy_ns` and it lives; else 0."""
-        stretches = self._stretches.get(process)
-        return stretches.since_ns if stretches and stretches.busy_ns == busy_ns else 0
+        """When its burst under way began, if none ended since it had used `busy_ns` and it lives; else 0."""
+        bursts = self._bursts.get(process)
+        return bursts.since_ns if bursts and bursts.busy_ns == busy_ns else 0
 
     def busy_ns(self, process: ProcessKey) -> int:
-        """Its ended stretches."""
-        return self._stretches[process].busy_ns
+        """Its ended bursts."""
+        return self._bursts[process].busy_ns

@@ -58,8 +58,8 @@ class Use:
     """What one process says of the time it used; as in its slot, so nothing in it is believed beyond what can be.
 
     Attributes:
-        busy_ns: with unfinished work, while its gate was not open, up to the end of the latest stretch.
-        busy_since_ns: when the stretch under way began; 0 for none.
+        busy_ns: with unfinished work, while its gate was not open, up to the end of the latest burst.
+        busy_since_ns: when the burst under way began; 0 for none.
     """
 
     busy_ns: int
@@ -74,7 +74,7 @@ class Reported:
         wants: a launch of it waits at the gate.
         unfinished: it has work that is not done.
         gate_word: what it last obeyed: an older word than the one that stands says nothing of that one.
-        idle_since_ns: when its latest stretch ended; 0 for never.
+        idle_since_ns: when its latest burst ended; 0 for never.
     """
 
     container: ContainerKey

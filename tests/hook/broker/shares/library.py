@@ -202,7 +202,7 @@ class Process:
         self._tell()
 
     def _close(self) -> None:
-        """The stretch under way ended; how long it was is known exactly."""
+        """The burst under way ended; how long it was is known exactly."""
         if self.use.busy_since_ns:
             self.use = Use(self.use.busy_ns + self._ended_ns - self.use.busy_since_ns)
 
@@ -226,7 +226,7 @@ class Process:
         if left_ns > 0:
             self._look_after(left_ns)
         elif self._told_idle != (self.word, self._ended_ns):
-            # Once for each stretch of work that ended.
+            # Once after each burst.
             self._close()
             self._told_idle = (self.word, self._ended_ns)
             self._send()

@@ -115,7 +115,7 @@ def test_a_credit_is_bounded_above_and_not_below() -> None:
     assert not credit.is_spent
 
 
-def test_a_stretch_under_way_counts_and_is_corrected() -> None:
+def test_a_burst_under_way_counts_and_is_corrected() -> None:
     """What was taken too much while nobody knew is given back."""
     meter = Meter()
     meter.mark(0)
@@ -127,7 +127,7 @@ def test_a_stretch_under_way_counts_and_is_corrected() -> None:
 
 
 def test_nobody_is_believed_beyond_what_can_be() -> None:
-    """No more than the time that passed, and ended stretches never shrink."""
+    """No more than the time that passed, and ended bursts never shrink."""
     meter = Meter()
     meter.mark(0)
     meter.read(P, Use(10**15))
@@ -148,7 +148,7 @@ def test_processes_at_work_at_once_count_once() -> None:
     assert meter.used_ns == 1000 * MS
 
 
-def test_a_frozen_stretch_counts_when_it_is_known() -> None:
+def test_a_frozen_burst_counts_when_it_is_known() -> None:
     """Nothing is taken for it meanwhile; all of it in the end."""
     meter = Meter()
     meter.mark(0)
