@@ -29,7 +29,8 @@ from tests.hook.broker.conftest import DEADLINE_S, MAIN, Broker
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
 
-SOURCE: Final = Path(__file__).parent / "programs" / "restless.c"
+PROGRAMS: Final = Path(__file__).parent / "programs"
+SOURCES: Final = [PROGRAMS / f"restless{part}.c" for part in ("", "_streams", "_processes")]
 QUOTA_MS: Final = "5"
 STRETCH_S: Final = 2.0
 LINE_BYTES: Final = 4096 * MIB
@@ -243,5 +244,5 @@ async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Ca
 def compiled(folder: Path) -> Path:
     """The programs."""
     program = folder / "restless"
-    compile_c([SOURCE], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    compile_c(SOURCES, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     return program

@@ -18,7 +18,7 @@ SORTS = (
     "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
     "pipeline", "forks", "execs", "contexts", "closes", "alarmed", "deaf",
 )  # fmt: skip
-"""As in `restless.c`."""
+"""As in `restless_streams.c` and `restless_processes.c`."""
 
 WORK_S = 4.0
 LOOK_S = 2.0
