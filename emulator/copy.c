@@ -43,6 +43,16 @@ struct work copy_line(uint64_t target, uint64_t source, size_t bytes) {
                          .data = {{target, source, bytes, 1, 1, 0, 0, 0, 0}}};
 }
 
+CUDA_MEMCPY3D copy_line_box(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
+    return (CUDA_MEMCPY3D){.WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1,
+                           .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = source,
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = target};
+}
+
 /* One side of a copy: where its first byte lies, and its rows and slices. */
 struct side {
     uint64_t address, pitch, slice;

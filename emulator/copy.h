@@ -6,6 +6,8 @@
 
 /* A linear copy. Device addresses must lie in memory that the driver knows. */
 struct work copy_line(uint64_t target, uint64_t source, size_t bytes);
+/* The same copy as the API describes it, for who asks later what it was. */
+CUDA_MEMCPY3D copy_line_box(CUdeviceptr target, CUdeviceptr source, size_t bytes);
 /* A copy as the API describes it: INVALID_VALUE where it is not sound. */
 CUresult copy_box(const CUDA_MEMCPY3D *box, struct work *work);
 /* A fill of `height` rows of `width` elements: INVALID_VALUE where it is not sound. */

@@ -24,16 +24,6 @@ static bool valid_attributes(const CUmemcpyAttributes *attributes, const size_t 
     return true;
 }
 
-static CUDA_MEMCPY3D line(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
-    return (CUDA_MEMCPY3D){.WidthInBytes = bytes,
-                           .Height = 1,
-                           .Depth = 1,
-                           .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .srcDevice = source,
-                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .dstDevice = target};
-}
-
 /* How many bytes one element of an operation has: its arrays say. 0 = they differ, or there is none. */
 static size_t element_bytes(const CUDA_MEMCPY3D_BATCH_OP *operation) {
     const CUmemcpy3DOperand *operands[] = {&operation->src, &operation->dst};
@@ -92,7 +82,7 @@ struct lines {
 
 static bool line_of_batch(const void *batch, size_t i, CUDA_MEMCPY3D *box) {
     const struct lines *lines = batch;
-    *box = line(lines->targets[i], lines->sources[i], lines->sizes[i]);
+    *box = copy_line_box(lines->targets[i], lines->sources[i], lines->sizes[i]);
     return true;
 }
 

@@ -59,5 +59,9 @@ bool graph_depend(CUgraphNode node, const CUgraphNode *dependencies, size_t coun
 CUgraphNode graph_find_copy(CUgraph copy, CUgraphNode origin);
 /* The same in an executable graph. */
 CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node);
+/* Parameters as nodes keep them, from the forms of older and newer calls. */
+CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *from);
+CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v3(const CUDA_KERNEL_NODE_PARAMS_v3 *from);
+CUDA_MEMSET_NODE_PARAMS graph_fill_of_v2(const CUDA_MEMSET_NODE_PARAMS_v2 *from);
 
 #endif

@@ -81,24 +81,11 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
     return driver_leave(add(node, graph, dependencies, count, result, &work));
 }
 
-static CUDA_KERNEL_NODE_PARAMS widened(const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = params->func,
-                                     .gridDimX = params->gridDimX,
-                                     .gridDimY = params->gridDimY,
-                                     .gridDimZ = params->gridDimZ,
-                                     .blockDimX = params->blockDimX,
-                                     .blockDimY = params->blockDimY,
-                                     .blockDimZ = params->blockDimZ,
-                                     .sharedMemBytes = params->sharedMemBytes,
-                                     .kernelParams = params->kernelParams,
-                                     .extra = params->extra};
-}
-
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = widened(params);
+    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
     return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &wide);
 }
 

@@ -1,5 +1,5 @@
 /* cuGraphAddNode: one call for every type of node, leading to that type's own. */
-#include "driver.h"
+#include "graph.h"
 
 static CUresult add_allocation(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                size_t count, CUgraphNodeParams *params) {
@@ -11,46 +11,22 @@ static CUresult add_allocation(CUgraphNode *node, CUgraph graph, const CUgraphNo
     return result;
 }
 
-static CUresult add_kernel(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                           const CUDA_KERNEL_NODE_PARAMS_v3 *from) {
-    CUDA_KERNEL_NODE_PARAMS params = {.func = from->func,
-                                      .gridDimX = from->gridDimX,
-                                      .gridDimY = from->gridDimY,
-                                      .gridDimZ = from->gridDimZ,
-                                      .blockDimX = from->blockDimX,
-                                      .blockDimY = from->blockDimY,
-                                      .blockDimZ = from->blockDimZ,
-                                      .sharedMemBytes = from->sharedMemBytes,
-                                      .kernelParams = from->kernelParams,
-                                      .extra = from->extra,
-                                      .kern = from->kern,
-                                      .ctx = from->ctx};
-    return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &params);
-}
-
-static CUresult add_fill(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                         const CUDA_MEMSET_NODE_PARAMS_v2 *from) {
-    CUDA_MEMSET_NODE_PARAMS params = {.dst = from->dst,
-                                      .pitch = from->pitch,
-                                      .value = from->value,
-                                      .elementSize = from->elementSize,
-                                      .width = from->width,
-                                      .height = from->height};
-    return cuGraphAddMemsetNode(node, graph, dependencies, count, &params, from->ctx);
-}
-
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         CUgraphNodeParams *params) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     switch (params->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-        return add_kernel(node, graph, dependencies, count, &params->kernel);
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+        CUDA_KERNEL_NODE_PARAMS kernel = graph_kernel_of_v3(&params->kernel);
+        return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &kernel);
+    }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cuGraphAddMemcpyNode(node, graph, dependencies, count, &params->memcpy.copyParams,
                                     params->memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-        return add_fill(node, graph, dependencies, count, &params->memset);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        CUDA_MEMSET_NODE_PARAMS fill = graph_fill_of_v2(&params->memset);
+        return cuGraphAddMemsetNode(node, graph, dependencies, count, &fill, params->memset.ctx);
+    }
     case CU_GRAPH_NODE_TYPE_HOST: {
         CUDA_HOST_NODE_PARAMS host = {.fn = params->host.fn, .userData = params->host.userData};
         return cuGraphAddHostNode(node, graph, dependencies, count, &host);

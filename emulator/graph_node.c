@@ -172,23 +172,10 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
     return entered ? entered : driver_leave(set_host(graph_node_in(exec, node), params));
 }
 
-static CUDA_KERNEL_NODE_PARAMS widened(const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = params->func,
-                                     .gridDimX = params->gridDimX,
-                                     .gridDimY = params->gridDimY,
-                                     .gridDimZ = params->gridDimZ,
-                                     .blockDimX = params->blockDimX,
-                                     .blockDimY = params->blockDimY,
-                                     .blockDimZ = params->blockDimZ,
-                                     .sharedMemBytes = params->sharedMemBytes,
-                                     .kernelParams = params->kernelParams,
-                                     .extra = params->extra};
-}
-
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = widened(params);
+    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
     return cuGraphKernelNodeSetParams_v2(node, &wide);
 }
 
@@ -196,7 +183,7 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = widened(params);
+    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
     return cuGraphExecKernelNodeSetParams_v2(exec, node, &wide);
 }
 

@@ -4,30 +4,6 @@
 #include "event.h"
 #include "graph_memory.h"
 
-static CUDA_KERNEL_NODE_PARAMS_v2 kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *from) {
-    return (CUDA_KERNEL_NODE_PARAMS_v2){.func = from->func,
-                                        .gridDimX = from->gridDimX,
-                                        .gridDimY = from->gridDimY,
-                                        .gridDimZ = from->gridDimZ,
-                                        .blockDimX = from->blockDimX,
-                                        .blockDimY = from->blockDimY,
-                                        .blockDimZ = from->blockDimZ,
-                                        .sharedMemBytes = from->sharedMemBytes,
-                                        .kernelParams = from->kernelParams,
-                                        .extra = from->extra,
-                                        .kern = from->kern,
-                                        .ctx = from->ctx};
-}
-
-static CUDA_MEMSET_NODE_PARAMS fill_of(const CUDA_MEMSET_NODE_PARAMS_v2 *from) {
-    return (CUDA_MEMSET_NODE_PARAMS){.dst = from->dst,
-                                     .pitch = from->pitch,
-                                     .value = from->value,
-                                     .elementSize = from->elementSize,
-                                     .width = from->width,
-                                     .height = from->height};
-}
-
 /* `exec` NULL = the node of the graph itself. */
 static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUevent event, CUgraphNodeType type) {
     CUresult entered = driver_enter();
@@ -99,13 +75,13 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
         return CUDA_ERROR_INVALID_VALUE;
     switch (params->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-        CUDA_KERNEL_NODE_PARAMS_v2 kernel = kernel_of(&params->kernel);
+        CUDA_KERNEL_NODE_PARAMS kernel = graph_kernel_of_v3(&params->kernel);
         return cuGraphKernelNodeSetParams_v2(node, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cuGraphMemcpyNodeSetParams(node, &params->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        CUDA_MEMSET_NODE_PARAMS fill = fill_of(&params->memset);
+        CUDA_MEMSET_NODE_PARAMS fill = graph_fill_of_v2(&params->memset);
         return cuGraphMemsetNodeSetParams(node, &fill);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
@@ -126,13 +102,13 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
         return CUDA_ERROR_INVALID_VALUE;
     switch (params->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-        CUDA_KERNEL_NODE_PARAMS_v2 kernel = kernel_of(&params->kernel);
+        CUDA_KERNEL_NODE_PARAMS kernel = graph_kernel_of_v3(&params->kernel);
         return cuGraphExecKernelNodeSetParams_v2(exec, node, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return cuGraphExecMemcpyNodeSetParams(exec, node, &params->memcpy.copyParams, params->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        CUDA_MEMSET_NODE_PARAMS fill = fill_of(&params->memset);
+        CUDA_MEMSET_NODE_PARAMS fill = graph_fill_of_v2(&params->memset);
         return cuGraphExecMemsetNodeSetParams(exec, node, &fill, params->memset.ctx);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
