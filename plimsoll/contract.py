@@ -57,7 +57,7 @@ class ContainerDemand:
         gpus: on how many distinct GPUs, 1 or more.
         memory_bytes: declared per GPU; None for a best-effort container.
         share_pct: compute time guaranteed per GPU, 0–100.
-        limit_pct: elastic ceiling per GPU, 1–100, never below `share_pct`.
+        limit_pct: elastic ceiling per GPU, 1–100, never below `share_pct`; 100 for whole GPUs.
         whole: the GPUs are this container's alone.
     """
 
@@ -136,6 +136,10 @@ def parse_pod(pod: Pod) -> PodDemand:
             "stands on a pod that asks for no GPU",
             f"request {GPU_COUNT}",
         )
+    if limit_pct < 100 and demands and all(demand.whole for demand in demands):
+        problem = "limits nothing: who owns its GPUs whole is never held up"
+        remedy = f"leave it out, or declare {GPU_MEMORY} or {GPU_SHARE}"
+        raise InputError(_annotation(SHARE_LIMIT), annotations[SHARE_LIMIT], problem, remedy)
     return PodDemand(
         containers=demands,
         gpu_id=GpuUuid(text) if (text := _text(annotations, GPU_ID)) else None,
@@ -206,13 +210,14 @@ def _container_demand(container: Container, limit_pct: int, *, best_effort: bool
     count = gpus or 1
     share_pct = _per_gpu(container, GPU_SHARE, share or 0, count)
     _check_share(container, share or 0, share_pct, count, limit_pct)
+    whole = not memory and not share and not best_effort
     return ContainerDemand(
         container=ContainerName(container.name),
         gpus=count,
         memory_bytes=_per_gpu(container, GPU_MEMORY, memory, count) if memory else None,
         share_pct=share_pct,
-        limit_pct=limit_pct,
-        whole=not memory and not share and not best_effort,
+        limit_pct=100 if whole else limit_pct,
+        whole=whole,
     )
 
 
@@ -274,6 +279,10 @@ def _refuse_unknown(annotations: Mapping[str, str]) -> None:
 
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:
+    if name in RESOURCES:
+        return "give it in the container's resources.limits"
+    if name in _ASKED:
+        return "give it in metadata.annotations"
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
 

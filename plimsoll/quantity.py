@@ -14,6 +14,8 @@ KIB: Final = 1024
 MIB: Final = 1024**2
 GIB: Final = 1024**3
 
+_SIZE: Final = "write a number such as 512Mi, 4Gi or 2"
+"""The remedy where sizes are asked."""
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
@@ -22,19 +24,20 @@ _FORM: Final = re.compile(
 )
 
 
-def parse_exact(text: str | float, field: str) -> Fraction:
+def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
     """The exact value of a quantity.
 
     Args:
         text: the quantity as written; YAML may already have made a number of it.
         field: where it stood, for the error message.
+        remedy: what to write instead of what is no quantity.
 
     Raises:
         InputError: it is no quantity.
     """
     matched = _FORM.fullmatch(str(text).strip())
     if matched is None:
-        raise InputError(field, text, "is not a quantity", "write a number such as 512Mi, 4Gi or 2")
+        raise InputError(field, text, "is not a quantity", remedy)
     number, suffix, exponent = matched.groups()
     if exponent is not None:
         return _scaled(number, 10, int(exponent))
@@ -54,7 +57,7 @@ def parse_whole(text: str | float, field: str, unit: str) -> int:
     Raises:
         InputError: it is no quantity, negative, or not whole.
     """
-    value = parse_exact(text, field)
+    value = parse_exact(text, field, _SIZE if unit == "bytes" else f"write a number alone, in {unit}")
     if value < 0:
         raise InputError(field, text, "is negative", f"give 0 or more {unit}")
     if value.denominator != 1:

@@ -60,6 +60,13 @@ def test_a_count_alone_asks_for_whole_gpus() -> None:
     assert only(parse_pod(pod(main={"gpu": 2}))).whole
 
 
+def test_a_limit_is_for_those_who_share() -> None:
+    """Beside a container that shares its GPU, one that owns its GPUs has no limit."""
+    asked = {"owner": {"gpu": 1}, "sharer": {"gpu-share": 20}}
+    owner, sharer = parse_pod(pod({"gpu-share-limit": "50"}, **asked)).containers  # type: ignore[arg-type]
+    assert (owner.whole, owner.limit_pct, sharer.limit_pct) == (True, 100, 50)
+
+
 def test_a_share_without_memory_is_best_effort() -> None:
     """It declares no memory, so it is placed by measured headroom."""
     demand = only(parse_pod(pod(main={"gpu-share": 30})))
@@ -110,6 +117,10 @@ def test_wishes_are_read() -> None:
         ({}, {"gpu-mem": "1Gi"}, "gpu-mem", "did you mean plimsoll.dev/gpu-memory?"),
         ({"gpu-share-limit": "0"}, {"gpu": 1}, "gpu-share-limit", "give 1 to 100"),
         ({"gpu-share-limit": "20"}, {"gpu-share": 30}, "gpu-share", "lower it to 20"),
+        ({}, {"gpu-share": "30%"}, "gpu-share", "write a number alone, in percent"),
+        ({}, {"gpu": 1, "gpu-share-limit": 60}, "gpu-share-limit", "give it in metadata.annotations"),
+        ({"gpu-share": "30"}, {"gpu": 1}, "gpu-share", "give it in the container's resources.limits"),
+        ({"gpu-share-limit": "60"}, {"gpu": 1}, "gpu-share-limit", "leave it out, or declare"),
         ({"best-effort": "yes"}, {"gpu": 1}, "best-effort", 'write "true" or "false"'),
         ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, "gpu-memory", "leave out"),
         ({"gpumodel": "L4"}, {"gpu": 1}, "gpumodel", "did you mean plimsoll.dev/gpu-model?"),
