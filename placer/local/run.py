@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import re
 import signal
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from placer.local.private_broker import START_S, end_if_unused, ensure_broker, l
 from placer.local.process import Enforcement, marks_of
 from placer.local.runner import registration
 from placer.local.survivors import processes_of
-from plimsoll.brokerclient import BrokerClient
+from plimsoll.brokerclient import BrokerAwayError, BrokerClient
 from plimsoll.brokerwire import RUN_NAMESPACE, Description
 from plimsoll.contract import (
     BEST_EFFORT,
@@ -50,6 +51,9 @@ _POD_FIELD: Final = re.compile(r"(?:spec\.containers\[main\]\.resources|metadata
 MEMORY_VARIABLE: Final = "PLIMSOLL_GPU_MEMORY"
 DEFAULT_BYTES: Final = GIB
 """Per GPU, where no size is given: ConVGPU's default (Kang et al., CLUSTER 2017, §III.B)."""
+
+LEAVE_S: Final = 5.0
+"""How long a broker may take to hear of a command's end: one that is restarted is back by then."""
 
 
 class NoRoomError(PlimsollError):
@@ -113,11 +117,22 @@ async def run_command(options: RunOptions) -> int:
             try:
                 return await signals.follow(process)
             finally:
-                async with locked(root):
-                    await broker.unregister(uid)
-                    await end_if_unused(broker, root, uid)
+                await _leave(broker, root, uid)
     finally:
         await broker.close()
+
+
+async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
+    """Take our registration back; a broker that is gone does not keep the command's exit code from whoever waits."""
+    async with locked(root):
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await broker.unregister(pod)
+        except (TimeoutError, BrokerAwayError):
+            effect = "the next command that is run there clears it away"
+            sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
+        else:
+            await end_if_unused(broker, root, pod)
 
 
 async def _placed_and_started(
@@ -213,7 +228,8 @@ async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
     decided = plan(Request(PodUid(pod.metadata.uid), demand), [node_view(state)], ledger, policy)
     if isinstance(decided, Refusal):
         reasons = "; ".join(reason for given in decided.reasons.values() for reason in given)
-        raise NoRoomError(f"no GPU of this machine will do: {reasons}; ask for less, or wait for room")
+        remedy = "ask for less, or wait for room: `plimsoll status` shows who has it"
+        raise NoRoomError(f"no GPU of this machine will do: {reasons}; {remedy}")
     return decided
 
 

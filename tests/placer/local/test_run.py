@@ -32,13 +32,9 @@ class Machine:
     async def start(
         self, *arguments: str, module: str = "placer.local", **environment: str
     ) -> asyncio.subprocess.Process:
-        """Start `plimsoll run`, or another program of the machine's, with these arguments."""
+        """Start `plimsoll run`, or another module (its first words likewise), with these arguments."""
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            "--broker-root",
-            str(self.root),
+            *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
             env={
                 **os.environ,
@@ -47,6 +43,7 @@ class Machine:
                 "LD_LIBRARY_PATH": str(BUILD / "emulator"),
                 "PYTHONPATH": str(REPOSITORY),
             },
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -58,6 +55,10 @@ class Machine:
     async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
         """The same of `plimsoll resize -n plimsoll-run`."""
         return await self._finish(await self.start(*arguments, module="placer.local.resize_run"))
+
+    async def plimsoll(self, command: str, *arguments: str) -> tuple[int | None, str, str]:
+        """The same of another command, as it is typed."""
+        return await self._finish(await self.start(*arguments, module=f"plimsoll {command}"))
 
     async def _finish(self, process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
         async with asyncio.timeout(PATIENCE_S):
@@ -154,7 +155,16 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
             2,
             "--gpu-share-limit: '0' is no percentage of a GPU; give 1 to 100",
         ),
-        (["--gpu-share", "a third", "--", "true"], 2, "--gpu-share: 'a third' is not a quantity"),
+        (
+            ["--gpu-share", "30%", "--", "true"],
+            2,
+            "--gpu-share: '30%' is not a quantity; write a number alone, in percent",
+        ),
+        (
+            ["--gpu", "1", "--gpu-share-limit", "50", "--", "true"],
+            2,
+            "leave it out, or declare --gpu-memory or --gpu-share",
+        ),
         (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
         (["--gpu-memory", "1Gi", "--policy", "best", "--", "true"], 2, "'best' is no placement policy"),
     ],
@@ -203,6 +213,18 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
     await first.communicate()
     assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
     await eventually(machine.has_no_broker, expected=True)
+
+
+async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> None:
+    """The command's code is ours within seconds all the same, and the next command clears away what is left."""
+    process = await machine.start("--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; read _; exit 7")
+    assert process.stdout is not None
+    await process.stdout.readline()
+    os.kill(int(await asyncio.to_thread((machine.root / "private-broker.pid").read_text)), signal.SIGKILL)
+    async with asyncio.timeout(PATIENCE_S):
+        _, errors = await process.communicate(b"\n")
+    assert (process.returncode, "could be told of the end" in errors.decode()) == (7, True), errors
+    assert (await machine.run("--gpu-memory", "20Gi", "--", "true"))[0] == 0
 
 
 def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
