@@ -87,7 +87,7 @@ class BrokerClient:
         Raises:
             BrokerAwayError: it did not within the client's timeout.
         """
-        async with self._within_timeout("be there"), self._turn:
+        async with self._within_timeout("take a connection"), self._turn:
             await self._connected()
 
     async def close(self) -> None:

@@ -138,14 +138,34 @@ class ProcessUse(Struct, frozen=True, kw_only=True):
     denied_count: int
 
 
+class ShareUsed(Struct, frozen=True, kw_only=True):
+    """How a container that shares its GPUs fares with their compute time.
+
+    Attributes:
+        gate: `open`, `metered` or `shut`.
+        used_pct: of each GPU, over the latest second or two; None behind an open gate, where nothing is metered.
+        waited_s: since it was laid out, or since a later start of its broker: time in which a launch waited at the
+            gate, for others' turns or for its own limit.
+    """
+
+    gate: str
+    used_pct: float | None
+    waited_s: float
+
+
 class ContainerUse(Struct, frozen=True, kw_only=True):
-    """A registered container with its processes."""
+    """A registered container with its processes.
+
+    Attributes:
+        share: None where it owns its GPUs whole, or is not laid out yet.
+    """
 
     pod: PodUid
     namespace: str
     pod_name: str
     container: ContainerLines
     processes: tuple[ProcessUse, ...]
+    share: ShareUsed | None = None
 
 
 class Description(Struct, frozen=True, kw_only=True, tag="description"):

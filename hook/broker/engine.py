@@ -132,7 +132,8 @@ class Engine:
 
     async def describe(self) -> Description:
         """What is registered and held at this moment."""
-        return self._node.describe(await self._in_files_thread(self._file_work.all_slots))
+        slots = await self._in_files_thread(self._file_work.all_slots)
+        return self._node.describe(slots, self._shares.uses)
 
     def announcements_after(self, seq: int) -> list[Announcement]:
         """Journaled and not yet acknowledged, past `seq`."""

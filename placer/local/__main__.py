@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from placer.local.root import default_root
 from placer.local.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
+from plimsoll.brokerroot import default_root
 from plimsoll.errors import InputError, PlimsollError
 
 NO_ROOM: Final = 75

@@ -17,8 +17,8 @@ from placer.local.adopt import adopted
 from placer.local.machine import read_machine
 from placer.local.private_broker import locked
 from placer.local.resize import resize
-from placer.local.root import default_root
 from plimsoll.brokerclient import BrokerClient
+from plimsoll.brokerroot import default_root
 from plimsoll.brokerwire import RUN_NAMESPACE, ContainerUse, Description
 from plimsoll.errors import InputError, PlimsollError
 from plimsoll.names import PodUid

@@ -3,17 +3,23 @@
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
+from typer.models import OptionInfo
 
+from plimsoll.brokerroot import default_root
 from plimsoll.brokerwire import RUN_NAMESPACE
 from plimsoll.errors import PlimsollError
 from plimsoll.names import ContainerName
 from plimsoll.rpc import DEFAULT_NAMESPACE, Resize
 
 REFUSED: Final = 2
+BROKER_ROOT: Final[OptionInfo] = typer.Option(
+    help="The broker's directory, where `plimsoll run` was given one."
+)
 
 app = typer.Typer(
     help="Share GPUs safely: places pods where GPU memory and compute really are free, and holds them to it.",
@@ -53,6 +59,25 @@ def run() -> None:
 
 
 @app.command()
+def status(
+    broker_root: Annotated[Path | None, BROKER_ROOT] = None,
+) -> None:
+    """Show who shares this machine's GPUs, what each has of memory and compute time, and why it waits.
+
+    Asks this machine's broker: that of `plimsoll run`, or, as root on a node of
+    a cluster, the node's. Takes a second, over which use and waiting are told.
+    """
+    from plimsoll.cli.status import status as status_of  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        lines = asyncio.run(status_of(broker_root or default_root()))
+    except PlimsollError as error:
+        _fail(str(error))
+    for line in lines:
+        Console().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
 def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     pod: Annotated[str, typer.Argument(help="The pod, or, with -n plimsoll-run, a command's name or uid.")],
     gpu_memory: Annotated[
@@ -65,12 +90,15 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     gpu_share_limit: Annotated[
         str | None, typer.Option(help="Compute time at most, in percent of each GPU: 80.")
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help=f"{RUN_NAMESPACE} for commands of `plimsoll run`.")
+    ] = DEFAULT_NAMESPACE,
     container: Annotated[str | None, typer.Option(help="Needed where several have a GPU.")] = None,
     nats_url: Annotated[str, typer.Option(envvar="PLIMSOLL_NATS_URL")] = "nats://127.0.0.1:4222",
     timeout_s: Annotated[
         float, typer.Option(min=0.1, max=3600, help="For placer and broker together.")
     ] = 30.0,
+    broker_root: Annotated[Path | None, BROKER_ROOT] = None,
 ) -> None:
     """Change a running container's memory line, share or share limit, or several of them together.
 
@@ -87,6 +115,7 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     if not given:
         _fail(f"nothing is to be changed; give at least one of {', '.join(asked)}", REFUSED)
     if namespace == RUN_NAMESPACE:
+        given |= {"--broker-root": str(broker_root)} if broker_root else {}
         words = [pod, *(f"{option}={value}" for option, value in given.items())]
         os.execv(sys.executable, [sys.executable, "-m", "placer.local.resize_run", *words])  # noqa: S606 - as above
     from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast

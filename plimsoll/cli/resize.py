@@ -18,7 +18,7 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from plimsoll.brokerwire import Line
+from plimsoll.brokerwire import RUN_NAMESPACE, Line
 from plimsoll.errors import InputError, PlimsollError
 from plimsoll.events import Limit, decode_event
 from plimsoll.names import GpuUuid
@@ -99,7 +99,10 @@ async def _connected(url: str) -> Client:
                 url.split(","), allow_reconnect=False, error_cb=silent, name="plimsoll-resize"
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
-        remedy = "give its address by --nats-url or PLIMSOLL_NATS_URL"
+        remedy = (
+            "give its address by --nats-url or PLIMSOLL_NATS_URL, "
+            f"or, for a command of `plimsoll run`, -n {RUN_NAMESPACE}"
+        )
         raise NotConfirmedError(f"NATS at {shown_url(url)} does not answer ({error!r}); {remedy}") from error
 
 

@@ -1,17 +1,23 @@
 """What is registered and held, as the control socket tells it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hook.broker.core.facts import ContainerKey, SlotUse
 from hook.broker.core.lives import Lives
+from hook.broker.core.shares.turns import GateState, ShareUse
 from hook.broker.core.turns import Record
-from plimsoll.brokerwire import ContainerUse, Description, ProcessUse
+from plimsoll.brokerwire import ContainerUse, Description, ProcessUse, ShareUsed
+
+ShareOf = Callable[[ContainerKey], ShareUse | None]
 
 
 def describe(
-    records: Iterable[Record], lives: Lives, slots: Mapping[ContainerKey, tuple[SlotUse, ...]]
+    records: Iterable[Record],
+    lives: Lives,
+    slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
+    share_of: ShareOf,
 ) -> Description:
-    """Everything registered, with what its announced processes hold by these slots."""
+    """Everything registered, with what its announced processes hold by these slots, and what time it has."""
     uses = []
     for record in records:
         for lines in record.pod.containers:
@@ -22,9 +28,18 @@ def describe(
                 pod_name=record.pod.name,
                 container=lines,
                 processes=_processes(lives, key, len(lines.lines), slots.get(key, ())),
+                share=_share(share_of(key)),
             )
             uses.append(use)
     return Description(containers=tuple(uses))
+
+
+def _share(use: ShareUse | None) -> ShareUsed | None:
+    """None also for one that is not laid out yet."""
+    if use is None or use.terms.whole:
+        return None
+    used_pct = None if use.state is GateState.OPEN else use.used_pct
+    return ShareUsed(gate=use.state.name.lower(), used_pct=used_pct, waited_s=use.waited_s)
 
 
 def _processes(

@@ -10,7 +10,7 @@ from typing import assert_never
 from hook.broker.core.admission import check_shares
 from hook.broker.core.checks import check, check_change
 from hook.broker.core.datagram import Kind
-from hook.broker.core.describing import describe
+from hook.broker.core.describing import ShareOf, describe
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
@@ -214,9 +214,9 @@ class Node:
         """How many announcements wait to be acknowledged."""
         return len(self._journal)
 
-    def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]]) -> Description:
-        """Everything registered, with what its announced processes hold by these slots."""
-        return describe(self._records.values(), self._lives, slots)
+    def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
+        """Everything registered, with what its announced processes hold by these slots, and what time it has."""
+        return describe(self._records.values(), self._lives, slots, share_of)
 
     def _register(self, request: Register, now_s: float) -> list[Instruction]:
         check(request)

@@ -1,0 +1,150 @@
+"""`plimsoll status`: who shares this machine's GPUs, and what keeps each from more of their time.
+
+What always holds: asking changes nothing and needs no GPU driver, only the broker; what nobody knows, as what is used
+behind an open gate, is shown as unknown and not as 0.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from plimsoll.brokerclient import BrokerClient
+from plimsoll.brokerwire import CONTROL_NAME, ContainerUse, Description, Line
+from plimsoll.errors import PlimsollError
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.quantity import format_bytes
+
+CONNECT_S: Final = 5.0
+"""How long the broker may take to answer: it is there, or there is nothing to tell."""
+
+LOOK_S: Final = 1.0
+"""Between two looks, from which it is told how long launches waited meanwhile: as long as the use is counted over."""
+
+NEAR_PCT: Final = 3.0
+"""A share counts as reached from so close: over a second it goes up and down by that much."""
+
+HELD_UP_PCT: Final = 2.0
+"""Who waits less does not feel it."""
+
+PIDS_SHOWN: Final = 3
+UNKNOWN: Final = "–"
+HEADINGS: Final = ("pod", "container", "pids", "memory", "request", "limit", "used", "waited", "")
+
+Waited = Mapping[tuple[PodUid, ContainerName], float]
+
+
+class NoBrokerError(PlimsollError):
+    """There is no broker, so nobody shares anything."""
+
+
+async def status(root: Path) -> list[str]:
+    """Lines for people, a paragraph for each GPU; takes a second.
+
+    Args:
+        root: the broker's directory.
+
+    Raises:
+        NoBrokerError: there is none.
+        BrokerAwayError: it does not answer.
+    """
+    if not await asyncio.to_thread((root / CONTROL_NAME).exists):
+        remedy = "nothing runs under `plimsoll run` there; --broker-root names another"
+        raise NoBrokerError(f"no broker is at {root}: {remedy}")
+    async with BrokerClient(root, timeout_s=CONNECT_S) as broker:
+        before, began_s = await broker.describe(), time.monotonic()
+        await asyncio.sleep(LOOK_S)
+        after, ended_s = await broker.describe(), time.monotonic()
+    return list(shown(before, after, ended_s - began_s))
+
+
+def shown(before: Description, after: Description, span_s: float) -> Iterator[str]:
+    """What two looks, so long after each other, tell."""
+    gpus: dict[GpuUuid, list[tuple[ContainerUse, int]]] = defaultdict(list)
+    for use in after.containers:
+        for place, line in enumerate(use.container.lines):
+            gpus[line.gpu].append((use, place))
+    if not gpus:
+        yield "nobody has a GPU of this machine"
+    waited_s = {_key(use): use.share.waited_s for use in before.containers if use.share is not None}
+    for gpu, uses in sorted(gpus.items()):
+        yield _promised(gpu, [(use, use.container.lines[place]) for use, place in uses])
+        yield from _aligned([HEADINGS, *(_row(use, place, waited_s, span_s) for use, place in uses)])
+
+
+def _promised(gpu: GpuUuid, uses: Sequence[tuple[ContainerUse, Line]]) -> str:
+    if any(use.container.whole for use, _ in uses):
+        return f"{gpu}: promised whole"
+    share_pct = sum(line.share_pct for _, line in uses)
+    size = format_bytes(sum(line.line_bytes for _, line in uses))
+    return f"{gpu}: promised are {share_pct} % of its time, {size} of its memory"
+
+
+def _row(use: ContainerUse, place: int, before_s: Waited, span_s: float) -> tuple[str, ...]:
+    line, waited_pct = use.container.lines[place], _waited_pct(use, before_s, span_s)
+    used_pct = use.share.used_pct if use.share is not None else None
+    held_bytes = sum(process.used_bytes[place] for process in use.processes)
+    return (
+        f"{use.namespace}/{use.pod_name}",
+        use.container.name,
+        _pids(use),
+        f"{format_bytes(held_bytes)} of {format_bytes(line.line_bytes)}",
+        *(("whole", UNKNOWN) if use.container.whole else (f"{line.share_pct} %", f"{line.limit_pct} %")),
+        _percent(used_pct),
+        _percent(waited_pct),
+        _why(use, waited_pct),
+    )
+
+
+def _waited_pct(use: ContainerUse, before_s: Waited, span_s: float) -> float | None:
+    """None for who is new, or whose broker is; both began to count anew."""
+    if use.share is None or use.share.used_pct is None or _key(use) not in before_s:
+        return None
+    waited_s = use.share.waited_s - before_s[_key(use)]
+    return None if waited_s < 0 else min(100.0, 100 * waited_s / span_s)
+
+
+def _why(use: ContainerUse, waited_pct: float | None) -> str:
+    if use.container.whole:
+        return "owns this GPU"
+    if not use.processes:
+        return "no program of it uses a GPU yet"
+    if use.share is None or use.share.used_pct is None:
+        return "runs freely: its gate is open, nothing is metered"
+    if waited_pct is None:
+        return ""
+    if waited_pct >= HELD_UP_PCT:
+        return "waits: " + _why_it_waits(use.container.lines[0], use.share.used_pct)
+    return "is not held up" if use.share.used_pct >= HELD_UP_PCT else "wants no time now"
+
+
+def _why_it_waits(line: Line, used_pct: float) -> str:
+    """Every GPU of a container has the same share and limit."""
+    if line.limit_pct < 100 and used_pct >= line.limit_pct - NEAR_PCT:
+        return "is at its limit"
+    if used_pct < line.share_pct - NEAR_PCT:
+        return "has less than its request"
+    return "others have their turns; " + ("has its request" if line.share_pct else "requested nothing")
+
+
+def _key(use: ContainerUse) -> tuple[PodUid, ContainerName]:
+    return use.pod, use.container.name
+
+
+def _pids(use: ContainerUse) -> str:
+    pids = [str(process.pid) for process in use.processes]
+    more = ["…"] if len(pids) > PIDS_SHOWN else []
+    return ",".join(pids[:PIDS_SHOWN] + more) or UNKNOWN
+
+
+def _percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f} %"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield ("  " + "  ".join(cells)).rstrip()

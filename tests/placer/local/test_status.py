@@ -1,0 +1,78 @@
+"""`plimsoll status` and `plimsoll resize` as they are typed, beside real programs under a real broker."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.placer.arrivals import eventually
+from tests.placer.local.test_run import Machine
+from tests.placer.local.world import BUSY, gpu_of
+
+GREEDY = ("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """An emulated machine of this test's own."""
+    return Machine(tmp_path)
+
+
+async def started(machine: Machine, name: str, *arguments: str) -> asyncio.subprocess.Process:
+    """A command of this name, once its program runs."""
+    process = await machine.start("--name", name, *arguments)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    return process
+
+
+async def why(machine: Machine, name: str) -> str:
+    """What is told of a command, after the columns."""
+    code, output, errors = await machine.plimsoll("status")
+    assert (code, errors) == (0, "")
+    [row] = [line for line in output.splitlines() if f"plimsoll-run/{name} " in line]
+    return row.rpartition("%  ")[2].rpartition("–  ")[2].strip()
+
+
+async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machine) -> None:
+    """Free while alone; beside another it waits for turns, and at its limit for that, alone again or not."""
+    first = await started(machine, "first", "--gpu-memory", "1Gi", "--gpu-share", "30", *GREEDY)
+
+    async def first_waits() -> str:
+        return await why(machine, "first")
+
+    await eventually(first_waits, expected="runs freely: its gate is open, nothing is metered")
+    second = await started(machine, "second", "--gpu-memory", "2Gi", *GREEDY)
+    await eventually(first_waits, expected="waits: others have their turns; has its request")
+    code, output, errors = await machine.plimsoll("status")
+    assert f"{gpu_of('here')}: promised are 30 % of its time, 3Gi of its memory" in output, errors
+    assert " 256Mi of 2Gi " in output
+    code, _, errors = await machine.plimsoll("resize", "-n", "plimsoll-run", "first", "--gpu-share-limit=31")
+    assert (code, errors) == (0, "")
+    await eventually(first_waits, expected="waits: is at its limit")
+    second.terminate()
+    await second.communicate()
+    await eventually(first_waits, expected="waits: is at its limit")
+    first.terminate()
+    await first.communicate()
+
+
+async def test_where_nothing_runs_there_is_nothing_to_tell(machine: Machine) -> None:
+    """No broker is started for it, none is waited for, and the message says what that means."""
+    code, output, errors = await machine.plimsoll("status")
+    assert (code, output) == (1, "")
+    assert f"no broker is at {machine.root}: nothing runs under `plimsoll run` there" in errors
+
+
+async def test_a_broker_that_died_is_said_not_to_answer(machine: Machine) -> None:
+    """Its socket is still there, so it is asked, for a bounded time."""
+    process = await started(machine, "first", "--gpu-memory", "1Gi", *GREEDY)
+    pid = int(await asyncio.to_thread((machine.root / "private-broker.pid").read_text))
+    os.kill(pid, signal.SIGKILL)
+    code, output, errors = await machine.plimsoll("status")
+    assert (code, output) == (1, "")
+    assert "did not take a connection in 5.0 s; start it" in errors
+    process.terminate()
+    await process.communicate()

@@ -1,0 +1,102 @@
+"""What `plimsoll status` makes of two looks at a broker."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from plimsoll.brokerwire import ContainerLines, ContainerUse, Description, Line, ProcessUse, ShareUsed
+from plimsoll.cli.status import shown
+from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.quantity import GIB
+
+A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
+
+
+@dataclass(frozen=True, slots=True)
+class Had:
+    """What a container was promised and had; `used_pct` of None for an open gate."""
+
+    request_pct: int = 0
+    limit_pct: int = 100
+    used_pct: float | None = 0.0
+    waited_s: float = 0.0
+
+
+def use(name: str, had: Had | None, *gpus: GpuUuid, pids: tuple[int, ...] = (7,)) -> ContainerUse:
+    """A container that holds 1 of 2 GiB on each of its GPUs; whole ones without `had`."""
+    terms = had or Had()
+    lines = tuple(
+        Line(gpu=gpu, line_bytes=2 * GIB, share_pct=terms.request_pct, limit_pct=terms.limit_pct)
+        for gpu in gpus or (A,)
+    )
+    gate = "open" if terms.used_pct is None else "shut"
+    share = ShareUsed(gate=gate, used_pct=terms.used_pct, waited_s=terms.waited_s)
+    processes = tuple(ProcessUse(pid=pid, used_bytes=(GIB,) * len(lines), denied_count=0) for pid in pids)
+    return ContainerUse(
+        pod=PodUid(name),
+        namespace="team",
+        pod_name=name,
+        container=ContainerLines(name=ContainerName("main"), lines=lines, whole=had is None),
+        processes=processes,
+        share=None if had is None else share,
+    )
+
+
+def looked(*uses: ContainerUse, before: tuple[ContainerUse, ...] | None = None) -> list[str]:
+    """The lines after two looks, half a second apart; who was there before had waited 10 s by then."""
+    earlier = before if before is not None else tuple(map(_earlier, uses))
+    return list(shown(Description(containers=earlier), Description(containers=uses), 0.5))
+
+
+def _earlier(one: ContainerUse) -> ContainerUse:
+    return one if one.share is None else replace(one, share=replace(one.share, waited_s=10.0))
+
+
+def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
+    """One of several GPUs stands under each of them."""
+    job = use("job", Had(30, 80, used_pct=79.6, waited_s=10.1), A, B)
+    assert looked(job, use("server", Had(20, used_pct=20, waited_s=10), B)) == [
+        "GPU-A: promised are 30 % of its time, 2Gi of its memory",
+        "  pod       container  pids  memory      request  limit  used  waited",
+        "  team/job  main       7     1Gi of 2Gi  30 %     80 %   80 %  20 %    waits: is at its limit",
+        "GPU-B: promised are 50 % of its time, 4Gi of its memory",
+        "  pod          container  pids  memory      request  limit  used  waited",
+        "  team/job     main       7     1Gi of 2Gi  30 %     80 %   80 %  20 %    waits: is at its limit",
+        "  team/server  main       7     1Gi of 2Gi  20 %     100 %  20 %  0 %     is not held up",
+    ]
+
+
+def test_why_a_container_has_no_more_is_said() -> None:
+    """What holds it up, if anything does, from most to least particular."""
+    waits = 10.2
+    for one, why in (
+        (use("a", None), "owns this GPU"),
+        (use("a", Had(30, used_pct=None)), "runs freely: its gate is open, nothing is metered"),
+        (use("a", Had(30), pids=()), "no program of it uses a GPU yet"),
+        (use("a", Had(30, used_pct=0, waited_s=10)), "wants no time now"),
+        (use("a", Had(30, used_pct=60, waited_s=10.001)), "is not held up"),
+        (use("a", Had(30, 50, used_pct=48, waited_s=waits)), "waits: is at its limit"),
+        (use("a", Had(30, 50, used_pct=20, waited_s=waits)), "waits: has less than its request"),
+        (use("a", Had(0, used_pct=20, waited_s=waits)), "waits: others have their turns; requested nothing"),
+        (use("a", Had(90, used_pct=99, waited_s=waits)), "waits: others have their turns; has its request"),
+    ):
+        assert looked(one)[-1].endswith(f"  {why}")
+
+
+def test_who_is_new_or_has_a_new_broker_has_no_known_wait() -> None:
+    """A count that began anew in between tells nothing of the time between."""
+    now = use("a", Had(30, used_pct=20, waited_s=0.3))
+    for before in ((), (use("a", Had(30, waited_s=90)),)):
+        assert looked(now, before=before)[-1].endswith("  30 %     100 %  20 %  –")
+
+
+def test_whole_gpus_and_many_processes_are_shown_short() -> None:
+    """A whole GPU has no percentages, and of many processes the first are named."""
+    told = looked(use("a", None, pids=(1, 2, 3, 4)))
+    assert told[0] == "GPU-A: promised whole"
+    assert told[2] == "  team/a  main       1,2,3,…  4Gi of 2Gi  whole    –      –     –       owns this GPU"
+
+
+def test_an_idle_machine_is_said_to_be_one() -> None:
+    """Nothing registered is an answer too."""
+    assert looked() == ["nobody has a GPU of this machine"]
