@@ -144,25 +144,27 @@ class HookSockets:
 
         A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
         may lie in a connection that is not even accepted. A connection that a child holds open is waited for
-        only as long as there is something in it. Other containers' crowds are not waited for.
+        only as long as there is something in it. Other containers' crowds are not waited for, and neither is a
+        container that is removed meanwhile.
         """
-        listeners = [self._listeners[place][0] for place in places if place in self._listeners]
+        own = tuple(places)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 # Twice: what the loop has taken from the kernel reaches its task in the loop's next round.
                 quiet_count = 0
                 while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(pid, listeners) else 0
+                    quiet_count = quiet_count + 1 if self._is_quiet(pid, own) else 0
 
-    def _is_quiet(self, pid: int, listeners: list[socket.socket]) -> bool:
+    def _is_quiet(self, pid: int, places: Iterable[ContainerKey]) -> bool:
         """Whether nobody is still to be accepted, and nothing that this process sent is still to be read."""
         speakers = self._speakers.get(pid, set())
         if any(speaker.is_being_heard for speaker in speakers):
             return False
         poll = select.poll()
-        for listener in listeners:
-            poll.register(listener, select.POLLIN)
+        for place in places:
+            if place in self._listeners:
+                poll.register(self._listeners[place][0], select.POLLIN)
         for speaker in speakers:
             poll.register(speaker.connection, select.POLLIN)
         return not poll.poll(0)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,32 +26,68 @@ async def _nobody_listens(*_: object) -> Any:  # noqa: ANN401 - in the place of 
     raise AssertionError
 
 
-async def test_a_neighbours_crowd_does_not_delay_a_burial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who is still to be accepted is waited for in the dead process's own container, and nowhere else."""
+OWN, OTHER = (ContainerKey(POD, ContainerName(name)) for name in ("own", "other"))
+
+
+@pytest.fixture(name="listeners")
+def _listeners(tmp_path: Path) -> Iterator[dict[ContainerKey, socket.socket]]:
+    """A socket of each container."""
+    with contextlib.ExitStack() as stack:
+        listeners = {}
+        for container in (OWN, OTHER):
+            folder = tmp_path / container.container
+            folder.mkdir()
+            listeners[container] = stack.enter_context(bind_hook_socket(folder))
+        yield listeners
+
+
+@pytest.fixture(name="sockets")
+async def _sockets(
+    tmp_path: Path, listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HookSockets]:
+    """Both containers' sockets, at which nobody is accepted for the length of a test."""
     monkeypatch.setattr(hook_sockets, "LAST_WORDS_S", 10 * DEADLINE_S)
-    own, other = (ContainerKey(POD, ContainerName(name)) for name in ("own", "other"))
     held: list[Coroutine[Any, Any, None]] = []
 
     def hold(task: Coroutine[Any, Any, None], _: str) -> asyncio.Task[None]:
-        held.append(task)  # nobody is accepted, for the length of this test
+        held.append(task)
         return asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
     shares = Shares(partial(Scheduler, ShareSettings()), lambda _: tmp_path, lambda _: None)
     sockets = HookSockets(hold, _nobody_listens, lambda _: (), _nobody_listens, 8, shares)
-    with contextlib.ExitStack() as stack:
-        for container in (own, other):
-            folder = tmp_path / container.container
-            folder.mkdir()
-            listener = await asyncio.to_thread(bind_hook_socket, folder)
-            sockets.listen(container, stack.enter_context(listener))
-        caller = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        caller.connect(str(tmp_path / "other" / SOCKET_NAME))
-        async with asyncio.timeout(DEADLINE_S):
-            await sockets.last_words(os.getpid(), [own])
-        words = asyncio.create_task(sockets.last_words(os.getpid(), [other]))
-        assert not (await asyncio.wait([words], timeout=0.1))[0]
-        words.cancel()
+    for container, listener in listeners.items():
+        sockets.listen(container, listener)
+    yield sockets
     for task in held:
         task.close()
+
+
+@pytest.fixture(name="caller")
+def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: ARG001 - they listen
+    """Somebody who is still to be accepted by the other container's socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+        caller.connect(str(tmp_path / "other" / SOCKET_NAME))
+        yield
+
+
+@pytest.mark.usefixtures("caller")
+async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
+    """Who is still to be accepted is waited for in the dead process's own container, and nowhere else."""
+    async with asyncio.timeout(DEADLINE_S):
+        await sockets.last_words(os.getpid(), [OWN])
+    words = asyncio.create_task(sockets.last_words(os.getpid(), [OTHER]))
+    assert not (await asyncio.wait([words], timeout=0.1))[0]
+    words.cancel()
+
+
+@pytest.mark.usefixtures("caller")
+async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
+    sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
+) -> None:
+    """A pod that is removed while its dead process's last words are waited for ends the waiting, not the broker."""
+    words = asyncio.create_task(sockets.last_words(os.getpid(), [OWN, OTHER]))
+    assert not (await asyncio.wait([words], timeout=0.1))[0]
+    sockets.close(OTHER)
+    listeners[OTHER].close()
+    async with asyncio.timeout(DEADLINE_S):
+        await words
