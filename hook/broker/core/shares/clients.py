@@ -109,6 +109,9 @@ class Client:
         accounts: one on each of its GPUs, in their order.
         credit: None where its limit is 100.
         word: what its gate says.
+        is_adopted: its processes may have been at work before it joined, under an earlier broker.
+        was_held: an earlier broker had left its gate other than open, so others share its GPUs, though they may not
+            have joined yet; until it was open once.
         wants: launches of it wait. Of a straggler too: its work may wait, on the device, for what they launch.
         is_open: it holds, and is not metered.
         granted_ns: when it came to hold.
@@ -145,6 +148,7 @@ class Client:
     credit: Credit | None
     word: int
     is_adopted: bool = False
+    was_held: bool = False
     phase: Phase = Phase.IDLE
     members: dict[ProcessKey, Member] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)

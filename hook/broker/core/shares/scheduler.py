@@ -218,6 +218,7 @@ class Scheduler:
         meter.mark(event.now_ns)
         client = Client(event.container, event.terms, gpus, accounts, meter, None, event.word)
         client.is_adopted = event.word != 0
+        client.was_held = gates.state_of(event.word) is not GateState.OPEN
         client.past = ((event.now_ns, 0), (event.now_ns, 0))
         for gpu, account in zip(gpus, accounts, strict=True):
             account.siblings = accounts
@@ -327,10 +328,11 @@ class Scheduler:
             if client.is_crowded:
                 client.crowded_ns = now_ns
             elif client.credit is None and (
-                client.is_lone or now_ns >= client.crowded_ns + self._settings.relax_s * S
+                (client.is_lone and not client.was_held)
+                or now_ns >= client.crowded_ns + self._settings.relax_s * S
             ):
-                client.is_open, client.span_ns = True, 0
-        elif client.phase is Phase.IDLE and client.is_lone and client.credit is None:
+                client.is_open, client.was_held, client.span_ns = True, False, 0
+        elif client.phase is Phase.IDLE and client.is_lone and client.credit is None and not client.was_held:
             grant(client, now_ns, is_open=True)
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from hook.broker.core.shares.settings import MS, US, ShareSettings
-from hook.broker.core.shares.turns import GateState
-from plimsoll.layout import GATE_CONTENDED, GATE_STEP
+from hook.broker.core.shares.turns import GateState, SetGate
+from plimsoll.layout import GATE_CONTENDED, GATE_STATES, GATE_STEP
 from plimsoll.names import GpuUuid
 from tests.hook.broker.shares.programs import Program, greedy, looping, part_time, serving
 from tests.hook.broker.shares.tenants import ACCURACY_PCT, SPAN_S, tenants
@@ -269,6 +269,25 @@ def test_a_new_broker_takes_running_programs_over() -> None:
     charged = world.scheduler.uses(a.key, world.now_ns)
     assert charged is not None
     assert charged.busy_s < 3
+
+
+def test_a_new_broker_opens_no_gate_that_was_not_open() -> None:
+    """It hears of one container before the other: what the first could queue unmetered, others would wait for."""
+    world = World(ShareSettings(relax_s=2.0))
+    containers = tenants(world, (50, 50), (20 * MS, 20 * MS))
+    world.run(1.0)
+    before = len(world.handled)
+    world.restart_broker()
+    world.run(5.0)
+    words = [step.word for _, steps in world.handled[before:] for step in steps if isinstance(step, SetGate)]
+    assert words
+    assert GateState.OPEN not in {GateState(word & GATE_STATES) for word in words}
+    world.leave(containers[1])
+    world.restart_broker()
+    world.run(1.0)
+    assert not is_open(containers[0])
+    world.run(2.0)
+    assert is_open(containers[0])
 
 
 def test_a_holder_is_told_whether_others_wait() -> None:
