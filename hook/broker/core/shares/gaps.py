@@ -25,10 +25,13 @@ LEAST_NS: Final = 1 * MS
 WEIGHT: Final = 1 / 4
 """Of the latest pause, or drain, in the average."""
 
+COUNTED_NS: Final = 100 * MS
+"""Of one pause in the average: more tells nothing of the next ones, least of all after a broker that stood still."""
+
 
 def begin(client: Client, idle_ns: int, now_ns: int) -> bool:
     """A holder says that it has had nothing to do since `idle_ns`; whether it keeps its tokens for a while."""
-    client.gap_ns = idle_ns or now_ns
+    client.gap_ns = min(idle_ns or now_ns, now_ns)
     most_ns = min((_patience_ns(client, gpu) for gpu in client.gpus), default=0.0)
     until_ns = round(client.gap_ns + most_ns)
     if client.mean_gap_ns >= most_ns or until_ns <= now_ns:
@@ -54,7 +57,8 @@ def end(client: Client, now_ns: int) -> bool:
     has_come_back = client.meter.used_ns != client.lingers_used_ns
     if not has_come_back and now_ns < client.lingers_ns:
         return False
-    paused_ns = now_ns - client.gap_ns
+    # It was to be ended then, whenever the broker comes to it.
+    paused_ns = min(now_ns, client.lingers_ns) - client.gap_ns
     if has_come_back:
         paused_ns = max(0, paused_ns - (client.meter.used_ns - client.lingers_used_ns))
         note(client, client.gap_ns + paused_ns)
@@ -70,7 +74,8 @@ def end(client: Client, now_ns: int) -> bool:
 def note(client: Client, now_ns: int) -> None:
     """Its pause, if it was in one, is over."""
     if client.gap_ns:
-        client.mean_gap_ns += (now_ns - client.gap_ns - client.mean_gap_ns) * WEIGHT
+        paused_ns = min(now_ns - client.gap_ns, COUNTED_NS)
+        client.mean_gap_ns += (paused_ns - client.mean_gap_ns) * WEIGHT
         client.gap_ns = 0
 
 

@@ -52,7 +52,8 @@ def wasted_ns(holder: Client, now_ns: int) -> float:
         other for gpu in holder.gpus for other in gpu.clients if other is not holder and other.is_wanting
     )
     waited_ns = now_ns - min((other.wanted_ns for other in others if other.wanted_ns), default=now_ns)
-    return min(unused_ns, waited_ns)
+    # No more than a turn: if nobody looked for longer, it was not this one that kept them waiting.
+    return min(unused_ns, waited_ns, holder.quota_ns)
 
 
 def _is_urgent(waiter: Client, holder: Client, gpu: Gpu) -> bool:

@@ -81,6 +81,7 @@ class World:
         self._pids = 0
         self._tick_ns: int | None = None
         self._wire_free_ns = 0
+        self._awake_ns = 0
 
     # What tests do.
 
@@ -129,6 +130,10 @@ class World:
         self.scheduler, self._tick_ns = Scheduler(self.settings), None
         for container in self.containers.values():
             self.handle(Joined(container.key, container.terms, self.now_ns, container.word))
+
+    def stall_broker(self, seconds: float) -> None:
+        """The broker is not run for so long; then it first hears what was said, and then looks at the clock."""
+        self._awake_ns = self.now_ns + round(seconds * S)
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -210,10 +215,21 @@ class World:
         return lambda: process.see(container.word)
 
     def _deliver(self, report: Reported) -> None:
+        if self._sleeps(lambda: self._deliver(report), 0):
+            return
         self.handle(replace(report, now_ns=self.now_ns))
 
     def _bury(self, process: Process) -> None:
+        if self._sleeps(lambda: self._bury(process), 0):
+            return
         self.handle(Gone(process.container, process.key, self.now_ns))
+
+    def _sleeps(self, call: Callable[[], None], later_ns: int) -> bool:
+        """Whether the broker does not run now; it does this when it does."""
+        if self.now_ns >= self._awake_ns:
+            return False
+        self.after(self._awake_ns + later_ns - self.now_ns, call)
+        return True
 
     def _container(self, key: ContainerKey) -> Container:
         return self.containers.get(key) or next(gone for gone in self.departed if gone.key == key)
@@ -225,7 +241,7 @@ class World:
             self.after(max(due_ns - self.now_ns, 0) + self.jitter(WIRE_NS), lambda: self._tick(due_ns))
 
     def _tick(self, due_ns: int) -> None:
-        if self._tick_ns != due_ns:
+        if self._tick_ns != due_ns or self._sleeps(lambda: self._tick(due_ns), 1):
             return
         self._tick_ns = None
         slots = {(p.container, p.key): p.use for c in self.containers.values() for p in c.processes}
