@@ -44,8 +44,6 @@ from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
 from plimsoll.processes import DeathWatch
 
-RECORD_MODE: Final = 0o600
-
 LOOK_AGAIN_S: Final = 1.0
 """Between two looks at the words while anybody waits, for what no message told; nobody looks while nobody waits."""
 

@@ -44,7 +44,7 @@ GLANCE_S: Final = 0.001
 """Between two looks at whether anything is still to be heard."""
 
 ACCEPT_PAUSE_S: Final = 0.5
-"""After an accept that failed for want of file descriptors or memory."""
+"""After an accept, or a look at who was accepted, that failed for want of file descriptors or memory."""
 
 _CREDENTIALS: Final = struct.Struct("=iII")
 _log: Final = structlog.get_logger()
@@ -220,13 +220,30 @@ class HookSockets:
         """The next datagram that is no share report, empty at the end; reports are heard meanwhile."""
         loop = asyncio.get_running_loop()
         while is_share(data := await _received(loop, speaker.connection)):
-            await self._introduce(container, speaker, data)
+            try:
+                await self._introduce(container, speaker, data)
+            except OSError as error:
+                _log.error(
+                    "process_not_found_out",
+                    **_named(container),
+                    pid=speaker.pid,
+                    problem=str(error),
+                    remedy="raise ulimit -n",
+                )
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                return (
+                    b""  # it may wait at its gate for what it said, and says it anew over another connection
+                )
             if speaker.sharer is not None and container in self._talks:
                 return await self._talk(container, speaker, speaker.sharer, data)
         return data
 
     async def _introduce(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> None:
-        """Find out, before a connection's first report, whom it is to be taken for."""
+        """Find out, before a connection's first report, whom it is to be taken for.
+
+        Raises:
+            OSError: descriptors ran out.
+        """
         await asyncio.sleep(0)  # a program that sends nothing but damage must not stop the loop
         if speaker.sharer is not None:
             return
@@ -234,7 +251,7 @@ class HookSockets:
             report = decode_share(data)
             _check_seen(speaker.pid)
             speaker.sharer = await self._shares.introduce(container, speaker.pid, report)
-        except (InputError, OSError) as error:
+        except InputError as error:
             _note_damage(container, speaker, str(error))
 
     async def _talk(self, container: ContainerKey, speaker: _Speaker, sharer: Sharer, first: bytes) -> bytes:
@@ -258,8 +275,11 @@ class HookSockets:
     def _begin_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
         older = self._talks[container].get(sharer.key)
         self._talks[container][sharer.key] = talk
+        sharer.hang_up = talk.end
         if older is not None:
             older.end()
+        if not sharer.lives:
+            talk.end()
 
     def _end_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
         talks = self._talks.get(container, {})

@@ -65,7 +65,7 @@ class ShareTalk:
                 self._pause.cancel()
 
     def end(self) -> None:
-        """As if the process had hung up."""
+        """As if the process had hung up; changes nothing once it is over."""
         self._end(b"")
 
     def _listen(self) -> None:
@@ -91,8 +91,8 @@ class ShareTalk:
             self._pause = self._loop.call_later(pause_s, self._listen)
 
     def _end(self, with_data: bytes) -> None:
-        self._loop.remove_reader(self._connection)
         if not self._over.done():
+            self._loop.remove_reader(self._connection)
             self._over.set_result(with_data)
 
 

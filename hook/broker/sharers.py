@@ -44,6 +44,7 @@ class Sharer:
         lives: neither is it dead nor its container removed.
         told_ns: the latest of the time that it says it used.
         settled_ns: as much of that as was told of it before it hung up.
+        hang_up: ends the connection over which it reports, if there is one.
     """
 
     container: ContainerKey
@@ -54,6 +55,7 @@ class Sharer:
     lives: bool = True
     told_ns: int = 0
     settled_ns: int = 0
+    hang_up: Callable[[], None] = lambda: None
 
     def check(self, report: ShareReport) -> None:
         """Refuse a report that is another process's; move along with one that changed its slot.
@@ -94,8 +96,9 @@ class Sharer:
         self.settled_ns = self.told_ns
 
     def end(self) -> None:
-        """Let go of what is held for it."""
+        """Let go of what is held for it; its connection too, which a child of it may hold for ever."""
         self.lives = False
+        self.hang_up()
         if self.counts is not None:
             os.close(self.counts)
             self.counts = None

@@ -290,6 +290,8 @@ class StandIn:
                 return self.take(int(place), int(size))
             case ["watch-lines", last_bytes]:
                 return str(self.lines_seen(int(last_bytes)))
+            case ["heir"]:
+                return str(self._heir())
             case ["fork"]:
                 return str(_idle_child())
             case ["family", count]:
@@ -299,6 +301,17 @@ class StandIn:
             case _:
                 raise ValueError(words)
         return "ok"
+
+    def _heir(self) -> int:
+        """A child that says nothing over the connection that it inherits, and lives as long as that."""
+        assert self._share is not None
+        pid = os.fork()
+        if pid == 0:
+            os.close(0)
+            os.close(1)
+            self._share.recv(1)
+            os._exit(0)
+        return pid
 
     def _child(self, used_bytes: int) -> int:
         """A child that is a hooked process of its own; its pid, once it has a slot and said hello."""

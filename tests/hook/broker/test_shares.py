@@ -19,6 +19,7 @@ from plimsoll.layout import (
     VERSION,
 )
 from plimsoll.names import GpuUuid, PodUid
+from plimsoll.processes import read_stat
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, until
 from tests.hook.broker.gateview import GateView
 
@@ -281,3 +282,18 @@ async def test_one_connection_is_left_to_others(broker: Broker) -> None:
     await until_state(GateView(broker.limits_dir()), GATE_METERED)
     await process.do("unknown cuFoo")
     assert [entry.what for entry in await broker.announced(2)] == ["hello", "unknown"]
+
+
+async def test_a_dead_process_leaves_no_connection_to_its_child(broker: Broker) -> None:
+    """Who inherited it may say nothing for ever; the broker closes it, and has files left for others."""
+    process = await begun(broker, sharing(POD, 20, 40))
+    await process.do(f"share {SHARE_WANTS}")
+    await until_state(GateView(broker.limits_dir()), GATE_METERED)
+    child = int(await process.do("heir"))
+    await process.kill()
+
+    async def has_seen_its_end() -> bool:
+        stat = await asyncio.to_thread(read_stat, child)
+        return stat is None or stat.has_ended
+
+    await until(has_seen_its_end, "the connection is closed")
