@@ -230,7 +230,11 @@ class Engine:
             case Report():
                 _log.warning(instruction.event, **instruction.details)
             case Append(Announcement() as line):
-                _log.info(line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq)
+                found = {"gpu": line.gpu, "text": line.text}
+                told = {name: value for name, value in found.items() if value}
+                _log.info(
+                    line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq, **told
+                )
 
     async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
         """Schedule a container, and listen to it."""

@@ -71,7 +71,7 @@ async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:
 
 
 async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker) -> None:
-    """Each once, however often it is measured."""
+    """Each once, however often it is measured; the log says it as well, with the reason."""
     await broker.client.register(registration(GIB))
     process, bare = await broker.spawn(), await broker.spawn()
     await process.begin(GIB)
@@ -81,6 +81,9 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     assert (violated.container, violated.gpu, violated.pid) == (MAIN, GPUS[0], 0)
     assert (violated.used_bytes, violated.line_bytes) == (GIB + 300 * MIB, GIB)
     assert (unenforced.pid, unenforced.used_bytes) == (bare.pid, 300 * MIB)
+    [logged] = broker.log("unenforced")
+    assert (logged["text"], logged["gpu"]) == (unenforced.text, GPUS[0])
+    assert unenforced.text
     assert broker.limits().gpus[0].excess_bytes == 300 * MIB
     await process.kill()
     assert (await broker.announced(4))[3].what == "exited", "nothing was told twice"
