@@ -1,0 +1,155 @@
+"""What the documents name is there: files, headings, commands with their options, settings, metrics, targets."""
+
+import dataclasses
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+import yaml
+
+import hook.broker.settings
+import monitor.settings
+import placer.settings
+from hook.broker.share_metrics import share_families
+from placer.local.__main__ import options_of
+from plimsoll.cli.main import app
+from plimsoll.contract import parse_pod
+from plimsoll.kube.models import decode_pod
+from plimsoll.settings import PREFIX
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (
+    *(ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "emulator" / "README.md"),
+    *(ROOT / "hook" / "lib" / "README.md", *sorted((ROOT / "docs").glob("*.md"))),
+)
+TEXTS = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
+SOURCES = "\n".join(
+    path.read_text()
+    for part in ("plimsoll", "monitor", "placer", "hook", "emulator", "tests/gpu")
+    for path in sorted((ROOT / part).rglob("*"))
+    if path.suffix in {".py", ".c", ".h"}
+)
+SHARE_PREFIX = "PLIMSOLL_BROKER_SHARE_"
+
+
+def every(pattern: str) -> set[str]:
+    """All that any document says of this form."""
+    return {found for text in TEXTS.values() for found in re.findall(pattern, text)}
+
+
+def commands() -> Iterator[list[str]]:
+    """The words of each `plimsoll` command that stands in a console example, without what a shell would drop."""
+    for text in TEXTS.values():
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+            for line in re.findall(r"^\$ plimsoll (.*)$", block, re.MULTILINE):
+                yield shlex.split(line, comments=True)
+
+
+def options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Every long option of a command of `plimsoll`."""
+    if command != "run":
+        parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+        return {name for parameter in parameters for name in parameter.opts}
+    with pytest.raises(SystemExit):
+        options_of(["--help"])
+    return set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+
+
+def test_every_link_leads_somewhere() -> None:
+    """To a file that is there, and to a heading in it."""
+    for document, text in TEXTS.items():
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+            name, _, heading = target.partition("#")
+            path = (ROOT / document).parent / name if name else ROOT / document
+            assert path.exists(), f"{document}: {target}"
+            if heading:
+                titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+                slugs = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+                assert heading in slugs, f"{document}: {target}"
+
+
+def test_every_command_shown_can_be_typed() -> None:
+    """The real parsers take it; nothing is carried out."""
+    shown = list(commands())
+    assert {words[0] for words in shown} == {"run", "resize", "status"}
+    for name, *words in shown:
+        if name == "run":
+            assert options_of(words).command
+        else:
+            typer.main.get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
+
+
+def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    """In text as in examples."""
+    known = {name: options(name, capsys) for name in ("run", "resize", "status")}
+    named = every(r"`plimsoll ((?:run|resize|status) [^`]*)`")
+    assert named
+    for command in named:
+        name, *words = command.split()
+        assert {word for word in words if re.match(r"--\w", word)} <= known[name], command
+
+
+def test_the_pod_shown_is_a_good_one() -> None:
+    """The contract reads it as the comments beside it say."""
+    [shown] = re.findall(r"```yaml\n(.*?)```", TEXTS[Path("README.md")], re.DOTALL)
+    demand = parse_pod(decode_pod(msgspec.json.encode(yaml.safe_load(shown))))
+    [container] = demand.containers
+    assert (container.memory_bytes, container.share_pct, container.limit_pct) == (8 << 30, 30, 100)
+    assert demand.gpu_models == ("NVIDIA L4", "NVIDIA A10")
+
+
+def test_every_setting_named_is_one() -> None:
+    """Of a part, or a variable that the sources know."""
+    parts = ((PREFIX, monitor.settings), (PREFIX, placer.settings))
+    prefixed = (*parts, (hook.broker.settings.PREFIX, hook.broker.settings))
+    known = {
+        prefix + field.name.upper()
+        for prefix, part in prefixed
+        for field in dataclasses.fields(part.Settings)
+    }
+    named = every(r"PLIMSOLL_[A-Z_]+[A-Z]")
+    assert {name for name in named - known if f'"{name}"' not in SOURCES} == set()
+
+
+def test_defaults_of_shares_are_those_of_the_code() -> None:
+    """Each row of the table of settings tells what holds where nothing is set."""
+    settings = hook.broker.settings.Settings()
+    rows = re.findall(
+        rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/operations.md")], re.MULTILINE
+    )
+    found: dict[str, float] = {}
+    for names, values in rows:
+        fields = re.findall(r"`(?:PLIMSOLL_BROKER_SHARE|…)_([A-Z_]+)`", names)
+        found |= dict(zip(fields, map(float, values.split(",")), strict=True))
+    fields = [field.name for field in dataclasses.fields(settings) if field.name.startswith("share_")]
+    assert found == {name.removeprefix("share_").upper(): getattr(settings, name) for name in fields}
+
+
+def test_every_metric_named_is_served() -> None:
+    """By its name in the sources; counters have the suffix that Prometheus gives them."""
+    shares = {family.name for family in share_families([])}
+    known = shares | set(re.findall(r'"(plimsoll_[a-z_]+)"', SOURCES))
+    named = every(r"(?<![-\w./])plimsoll_(?:gpu|task|limit|outbox|hook|broker|placer)_[a-z_]+")
+    assert {name for name in named if name.removesuffix("_total") not in known} == set()
+    shortened = every(r"`…_([a-z_]+)`")
+    assert shortened
+    assert {
+        name for name in shortened if f"plimsoll_hook_share_{name.removesuffix('_total')}" not in shares
+    } == set()
+
+
+def test_every_target_and_module_named_is_there() -> None:
+    """What is to be made or started has a rule, or a module that can be run."""
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert every(r"(?:`|\$ )make ([a-z-]+)") <= targets
+    for module in every(r"python -m ([a-z_.]+\w)"):
+        spec = importlib.util.find_spec(module)
+        assert spec is not None, module
+        assert spec.submodule_search_locations is None or importlib.util.find_spec(f"{module}.__main__"), (
+            module
+        )
