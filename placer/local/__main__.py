@@ -55,7 +55,10 @@ def options_of(arguments: list[str]) -> RunOptions:
         "--hook-library", type=Path, default=_library(), help="libplimsoll.so (default: %(default)s)"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
-    given = vars(parser.parse_args(arguments))
+    known, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(f"no options of ours: {' '.join(unknown)}; put -- before a command that has options")
+    given = vars(known)
     return RunOptions(environment=dict(os.environ), **{**given, "command": tuple(given["command"])})
 
 

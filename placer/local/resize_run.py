@@ -89,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu-memory", help="its new GPU memory in total, for instance 6Gi")
     parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
     parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
+    parser.add_argument("--container", help="of the command; it has but one, `main`")
     parser.add_argument(
         "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )
@@ -99,6 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
         gpu_memory=given.gpu_memory,
         gpu_share=given.gpu_share,
         gpu_share_limit=given.gpu_share_limit,
+        container=given.container,
     )
     try:
         sys.stdout.write(asyncio.run(resize_command(given.broker_root, request)) + "\n")

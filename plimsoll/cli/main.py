@@ -51,7 +51,7 @@ def demo() -> None:
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def run() -> None:
-    """Run one command on a GPU of this machine, held to its line: `run --gpu-memory 2Gi -- CMD`; `run --help`."""
+    """Run one command on a GPU of this machine, held to its line and its share: `run --gpu-memory 2Gi -- CMD`."""
     # Becomes the placer's own program, which parses the options: signals and exit code are the command's. The words
     # come from sys.argv, as the parser here would swallow the `--`.
     words = sys.argv[sys.argv.index("run") + 1 :]
@@ -115,7 +115,8 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     if not given:
         _fail(f"nothing is to be changed; give at least one of {', '.join(asked)}", REFUSED)
     if namespace == RUN_NAMESPACE:
-        given |= {"--broker-root": str(broker_root)} if broker_root else {}
+        named = {"--broker-root": str(broker_root or ""), "--container": container or ""}
+        given |= {option: value for option, value in named.items() if value}
         words = [pod, *(f"{option}={value}" for option, value in given.items())]
         os.execv(sys.executable, [sys.executable, "-m", "placer.local.resize_run", *words])  # noqa: S606 - as above
     from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast

@@ -165,6 +165,11 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
             2,
             "leave it out, or declare --gpu-memory or --gpu-share",
         ),
+        (
+            ["true", "--fast", "1"],
+            2,
+            "put -- before a command that has options",
+        ),
         (["--gpu-memory", "1Gi", "--", "/no/such"], 2, "'/no/such' cannot be started"),
         (["--gpu-memory", "1Gi", "--policy", "best", "--", "true"], 2, "'best' is no placement policy"),
     ],

@@ -51,6 +51,10 @@ async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machin
     assert " 256Mi of 2Gi " in output
     code, _, errors = await machine.plimsoll("resize", "-n", "plimsoll-run", "first", "--gpu-share-limit=31")
     assert (code, errors) == (0, "")
+    code, _, errors = await machine.plimsoll(
+        "resize", *("-n", "plimsoll-run", "first", "--container", "side", "--gpu-share", "9")
+    )
+    assert (code, "container: 'side' has no GPU in this pod" in errors) == (2, True), errors
     await eventually(first_waits, expected="waits: is at its limit")
     second.terminate()
     await second.communicate()
