@@ -9,48 +9,20 @@
  * input.
  */
 #define _GNU_SOURCE
-#include <cuda.h>
+#include "task.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef unsigned long long number;
-
-/* Between two looks at the clock, so that the clock itself costs nothing; short, so that most bursts are not
- * interrupted, and the median is of those. */
-#define BURST 64
-#define MOST_BURSTS 8192
 
 /* Small requests share a block of 2 MiB. With one of them kept during a burst, the block is neither taken nor
  * given back within it: what the emulator's mmap and munmap cost depends on what else a process has mapped,
  * and so differs by a microsecond and more with any preload, even one that does nothing. */
 #define KEPT_BYTES 512
 
-/* What has been handed to the emulated GPU is waited for after so many launches, off the clock: it keeps a
- * list. */
-#define QUEUE 1024
-
 static CUfunction kernel;
 static CUgraphExec graph;
 static CUdevice device;
-
-static void must(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "hook_memory: %s answered %d\n", what, result);
-        exit(3);
-    }
-}
-
-#define MUST(call) must(call, #call)
-
-static number now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (number)now.tv_sec * 1000000000u + (number)now.tv_nsec;
-}
 
 static void pair_alloc(size_t bytes) {
     CUdeviceptr pointer;
@@ -74,7 +46,7 @@ static void pair_create(size_t bytes) {
 }
 
 static void launch_kernel(size_t unused) {
-    number length_ns = 0;
+    uint64_t length_ns = 0;
     void *parameters[] = {&length_ns};
     (void)unused;
     MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
@@ -93,30 +65,25 @@ static const struct {
     {"cuLaunchKernel", launch_kernel}, {"cuGraphLaunch", launch_graph},
 };
 
-static int by_size(const void *one, const void *other) {
-    number a = *(const number *)one, b = *(const number *)other;
-    return a < b ? -1 : a > b;
-}
-
+/* What has been handed over is waited for off the clock, so that no launch waits for room in the queue. */
 static void measure(void (*once)(size_t), size_t bytes, number ms) {
-    static number took_ns[MOST_BURSTS];
-    number end_ns = now_ns() + ms * 1000000;
+    static uint64_t took_ns[MOST_BURSTS];
+    uint64_t end_ns = now_ns() + ms * 1000000;
     size_t bursts = 0;
     while (bursts < MOST_BURSTS && now_ns() < end_ns) {
         CUdeviceptr kept = 0;
         if (bytes && bytes <= KEPT_BYTES)
             MUST(cuMemAlloc(&kept, KEPT_BYTES));
-        number start_ns = now_ns();
+        uint64_t start_ns = now_ns();
         for (int i = 0; i < BURST; i++)
             once(bytes);
         took_ns[bursts++] = now_ns() - start_ns;
         if (kept)
             MUST(cuMemFree(kept));
-        if (bursts % (QUEUE / BURST) == 0)
+        if (bursts % (MOST_QUEUED / BURST) == 0)
             MUST(cuCtxSynchronize());
     }
-    qsort(took_ns, bursts, sizeof(took_ns[0]), by_size);
-    printf("%.2f\n", (double)took_ns[bursts / 2] / BURST);
+    tell_median(took_ns, bursts);
 }
 
 static void obey(const char *line) {
@@ -150,7 +117,7 @@ int main(int count, char **arguments) {
     MUST(cuInit(0));
     MUST(cuDeviceGet(&device, 0));
     MUST(cuDevicePrimaryCtxRetain(&context, device));
-    printf("%llu\n", now_ns());
+    printf("%llu\n", (number)now_ns());
     fflush(stdout);
     if (count == 1 || strcmp(arguments[1], "start") != 0) {
         MUST(cuCtxSetCurrent(context));

@@ -54,6 +54,8 @@ LAUNCHES: Final = ("cuLaunchKernel", "cuGraphLaunch")
 TURNS: Final = 150
 TURN_MS: Final = 8
 STARTS: Final = 150
+GPU_STARTS: Final = 30
+"""A real driver needs half a second and more for each."""
 LIVE: Final = 100
 GPU_LIVE: Final = 8
 PROCESSES: Final = 8
@@ -207,7 +209,7 @@ async def start_once(here: Place, node: Node | GpuNode, *, is_hooked: bool) -> f
     return took_ms
 
 
-async def starts(here: Place, live: int) -> Compared:
+async def starts(here: Place, live: int, count: int) -> Compared:
     """Starts beside so many live hooked processes, native and hooked by turns."""
     node = here.node(f"starts-{live}")
     holders = []
@@ -215,7 +217,7 @@ async def starts(here: Place, live: int) -> Compared:
         holders.append(await here.spawn(node, "start", is_hooked=True))
         await holders[-1].number()
     compared = Compared([], [])
-    for _ in range(STARTS):
+    for _ in range(count):
         compared.native.append(await start_once(here, node, is_hooked=False))
         compared.hooked.append(await start_once(here, node, is_hooked=True))
     for holder in holders:
@@ -303,7 +305,8 @@ async def measure(folder: Path, hammer_folder: Path, gpu: GpuNode | None) -> Mea
     async with place(folder, gpu) as here:
         single = await alone(here, [*pairs, *launches])
         eight = await together(here, f"pair {REPORTED[0]} {REPORTED[1]} {TURN_MS}")
-        started = {live: await starts(here, live) for live in (0, GPU_LIVE if gpu else LIVE)}
+        crowd, count = (GPU_LIVE, GPU_STARTS) if gpu else (LIVE, STARTS)
+        started = {live: await starts(here, live, count) for live in (0, crowd)}
     return Measured(
         {pair: single[command] for command, pair in pairs.items()},
         eight,

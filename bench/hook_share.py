@@ -13,6 +13,7 @@ With `--gpu` the same on this machine's first GPU, where the tenants' own kernel
 
 import argparse
 import asyncio
+import contextlib
 import datetime
 import json
 import os
@@ -59,12 +60,18 @@ class Bench:
     rows: list[Json] = field(default_factory=list)
 
     async def step(self, step: Step) -> None:
-        """Measure one case; what fails stands in the table as failed."""
-        try:
+        """Measure one case."""
+        with self.kept(step.name):
             async with place(self.program, self.folder, self.gpu) as here:
                 self.keep(await step.measure(here))
+
+    @contextlib.contextmanager
+    def kept(self, name: str) -> Iterator[None]:
+        """What fails in the block stands in the table as failed."""
+        try:
+            yield
         except* (NoAnswerError, TimeoutError, BrokerAwayError, RefusedError) as group:
-            self.keep({"case": step.name, "failed": repr(group.exceptions[0])})
+            self.keep({"case": name, "failed": repr(group.exceptions[0])})
 
     def keep(self, row: Json) -> None:
         """Show a row, and write it down."""
@@ -113,17 +120,19 @@ async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None
     """KubeShare's two."""
     if _is_wanted("kubeshare-6", prefixes):
         print("kubeshare-6", flush=True)
-        async with place(bench.program, bench.folder, bench.gpu) as here:
-            row, plot = await share_kubeshare.figure_6(here)
-        bench.keep(row)
-        _draw("hook-share-kubeshare-6.svg", plot)
+        with bench.kept("kubeshare-6"):
+            async with place(bench.program, bench.folder, bench.gpu) as here:
+                row, plot = await share_kubeshare.figure_6(here)
+            bench.keep(row)
+            _draw("hook-share-kubeshare-6.svg", plot)
     if _is_wanted("quota", prefixes):
         print("quota", flush=True)
         quotas = QUICK_QUOTAS_MS if quick else share_kubeshare.QUOTAS_MS
-        rows, plot = await share_kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quotas)
-        for row in rows:
-            bench.keep(row)
-        _draw("hook-share-kubeshare-7.svg", plot)
+        with bench.kept("quota"):
+            rows, plot = await share_kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quotas)
+            for row in rows:
+                bench.keep(row)
+            _draw("hook-share-kubeshare-7.svg", plot)
 
 
 def _draw(name: str, plot: str) -> None:

@@ -10,61 +10,85 @@
  * kernels back to back; `duty`, work, wait, sleep as long as the work takes; `infer`, 2 ms of work every 20
  * ms, each latency from the moment it was due.
  *
- * With `gpu`, kernels add up on the device how long one or more of them stood there, and the answer carries
- * that sum every 50 ms: what the emulator's book would tell. See `ptx`. */
+ * With `gpu`, kernels add up on the device how long one or more of them stood there and how long they ran,
+ * and the answer carries both sums every 50 ms: what the emulator's book would tell. See `ptx`. */
 #define _GNU_SOURCE
-#include <cuda.h>
+#include "task.h"
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* Spins for as many nanoseconds as its parameter says. Where `page` is set, it adds to `unfinished` the time
- * from its start to its end, and from the end of the kernel before it if that was less than 20 us ago: that
- * long is the way from one queued kernel to the next, not idleness. A kernel that is queued and not yet
- * begun, because another process has the GPU, is not seen. */
-static const char ptx[] = ".version 6.0\n"
-                          ".target sm_50\n"
-                          ".address_size 64\n"
-                          ".visible .global .u64 page;\n"
-                          ".visible .global .u64 unfinished;\n"
-                          ".visible .global .u64 ended;\n"
-                          ".visible .entry busy(.param .u64 duration)\n"
-                          "{\n"
-                          "    .reg .pred %p;\n"
-                          "    .reg .b64 %start, %now, %length, %page, %sum, %from;\n"
-                          "    ld.param.u64 %length, [duration];\n"
-                          "    mov.u64 %start, %globaltimer;\n"
-                          "again:\n"
-                          "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %now, %now, %start;\n"
-                          "    setp.lt.u64 %p, %now, %length;\n"
-                          "    @%p bra again;\n"
-                          "    ld.global.u64 %page, [page];\n"
-                          "    setp.eq.u64 %p, %page, 0;\n"
-                          "    @%p bra done;\n"
-                          "    ld.global.u64 %from, [ended];\n"
-                          "    sub.u64 %sum, %start, %from;\n"
-                          "    setp.gt.u64 %p, %sum, 20000;\n"
-                          "    selp.u64 %from, %start, %from, %p;\n"
-                          "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %from, %now, %from;\n"
-                          "    ld.global.u64 %sum, [unfinished];\n"
-                          "    add.u64 %sum, %sum, %from;\n"
-                          "    st.global.u64 [ended], %now;\n"
-                          "    st.global.u64 [unfinished], %sum;\n"
-                          "    st.volatile.global.u64 [%page], %sum;\n"
-                          "done:\n"
-                          "    ret;\n"
-                          "}\n";
+/* Works for as many nanoseconds as its parameter says. What it counts is the GPU's time and not the clock's:
+ * between two looks at the timer no more than 20 us are taken for work, as whoever looks later was switched
+ * out for another process. Where `page` is set, it tells there, each millisecond and at its end,
+ *
+ * - how long something was unfinished: from a kernel's start to its end, and from the end of the one before
+ * it if that is no longer ago than `gap`, the way from one queued kernel to the next, which is not idleness;
+ * - how long kernels worked.
+ *
+ * A launch that has not begun, being on its way or behind another process, is not seen. */
+static const char ptx[] =
+    ".version 6.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
+    ".visible .global .u64 page;\n"
+    ".visible .global .u64 gap;\n"
+    ".visible .global .u64 unfinished;\n"
+    ".visible .global .u64 worked;\n"
+    ".visible .global .u64 ended;\n"
+    ".visible .entry busy(.param .u64 duration)\n"
+    "{\n"
+    "    .reg .pred %p;\n"
+    "    .reg .b64 %length, %page, %start, %now, %last, %told, %step, %unfinished, %worked, %done, %sum;\n"
+    "    ld.param.u64 %length, [duration];\n"
+    "    mov.u64 %start, %globaltimer;\n"
+    "    ld.global.u64 %page, [page];\n"
+    "    ld.global.u64 %last, [ended];\n"
+    "    ld.global.u64 %step, [gap];\n"
+    "    sub.u64 %sum, %start, %last;\n"
+    "    setp.gt.u64 %p, %sum, %step;\n"
+    "    selp.u64 %last, %start, %last, %p;\n"
+    "    ld.global.u64 %unfinished, [unfinished];\n"
+    "    sub.u64 %unfinished, %unfinished, %last;\n"
+    "    ld.global.u64 %worked, [worked];\n"
+    "    mov.u64 %done, 0;\n"
+    "    mov.u64 %last, %start;\n"
+    "    mov.u64 %told, %start;\n"
+    "again:\n"
+    "    mov.u64 %now, %globaltimer;\n"
+    "    sub.u64 %step, %now, %last;\n"
+    "    min.u64 %step, %step, 20000;\n"
+    "    add.u64 %done, %done, %step;\n"
+    "    mov.u64 %last, %now;\n"
+    "    sub.u64 %step, %now, %told;\n"
+    "    setp.lt.u64 %p, %step, 1000000;\n"
+    "    @%p bra quiet;\n"
+    "    mov.u64 %told, %now;\n"
+    "    setp.eq.u64 %p, %page, 0;\n"
+    "    @%p bra quiet;\n"
+    "    add.u64 %sum, %unfinished, %now;\n"
+    "    st.volatile.global.u64 [%page], %sum;\n"
+    "    add.u64 %sum, %worked, %done;\n"
+    "    st.volatile.global.u64 [%page+8], %sum;\n"
+    "quiet:\n"
+    "    setp.lt.u64 %p, %done, %length;\n"
+    "    @%p bra again;\n"
+    "    setp.eq.u64 %p, %page, 0;\n"
+    "    @%p bra untold;\n"
+    "    add.u64 %sum, %unfinished, %now;\n"
+    "    st.global.u64 [unfinished], %sum;\n"
+    "    st.volatile.global.u64 [%page], %sum;\n"
+    "    add.u64 %sum, %worked, %done;\n"
+    "    st.global.u64 [worked], %sum;\n"
+    "    st.volatile.global.u64 [%page+8], %sum;\n"
+    "    st.global.u64 [ended], %now;\n"
+    "untold:\n"
+    "    ret;\n"
+    "}\n";
 
 #define MS 1000000ull
-#define QUEUE_NS (200 * MS) /* how much work `async` and `graph` queue ahead at most, */
-#define MOST_QUEUED 1024    /* and how many launches: about where a real driver lets a launch wait; */
+#define QUEUE_NS (200 * MS) /* how much work `async` and `graph` queue ahead, or MOST_QUEUED launches; */
 #define LEAST_QUEUED 4      /* but long kernels queue as well */
 #define RING 4
 #define DUTY_NS (10 * MS) /* of work between two sleeps, where a kernel is not longer */
@@ -73,8 +97,7 @@ static const char ptx[] = ".version 6.0\n"
 #define MOST_LATENCIES 65536
 #define SAMPLE_NS (50 * MS)
 #define MOST_SAMPLES 65536
-#define BURST 64
-#define MOST_BURSTS 8192
+#define QUEUED_GAP_NS 20000ull /* longer than from one queued kernel to the next */
 
 static CUcontext context;
 static CUfunction kernel;
@@ -91,29 +114,15 @@ static struct {
     uint32_t latencies_us[MOST_LATENCIES];
 } done;
 
-/* The device's own sum, read by a thread of this program. */
+/* The device's own sums, read by a thread of this program. */
 static struct {
     volatile uint64_t *page;
+    CUdeviceptr gap;
     pthread_t thread;
     volatile bool stop;
     size_t count;
-    uint64_t time_ns[MOST_SAMPLES], unfinished_ns[MOST_SAMPLES];
+    uint64_t time_ns[MOST_SAMPLES], unfinished_ns[MOST_SAMPLES], worked_ns[MOST_SAMPLES];
 } seen;
-
-static void must(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "hook_share_task: %s answered %d\n", what, result);
-        exit(3);
-    }
-}
-
-#define MUST(call) must(call, #call)
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void sleep_until(uint64_t due_ns) {
     struct timespec due = {.tv_sec = (time_t)(due_ns / 1000000000), .tv_nsec = (long)(due_ns % 1000000000)};
@@ -232,15 +241,21 @@ static void *watch(void *unused) {
     for (uint64_t due_ns = order.begin_ns; !seen.stop && seen.count < MOST_SAMPLES; due_ns += SAMPLE_NS) {
         sleep_until(due_ns);
         seen.time_ns[seen.count] = now_ns();
-        seen.unfinished_ns[seen.count++] = *seen.page;
+        seen.unfinished_ns[seen.count] = seen.page[0];
+        seen.worked_ns[seen.count++] = seen.page[1];
     }
     return NULL;
 }
 
-static void start_watching(void) {
+/* Between a launch that was waited for and the next one the GPU is idle, however short that is. */
+static void start_watching(bool is_queued) {
+    uint64_t gap_ns = is_queued ? QUEUED_GAP_NS : 0;
     seen.count = 0;
     seen.stop = false;
-    if (seen.page && pthread_create(&seen.thread, NULL, watch, NULL) != 0)
+    if (!seen.page)
+        return;
+    MUST(cuMemcpyHtoD(seen.gap, &gap_ns, sizeof gap_ns));
+    if (pthread_create(&seen.thread, NULL, watch, NULL) != 0)
         exit(3);
 }
 
@@ -258,8 +273,8 @@ static void tell(uint64_t ended_ns) {
         printf("%s%u", i ? ", " : "", done.latencies_us[i]);
     printf("], \"samples\": [");
     for (size_t i = 0; i < seen.count; i++)
-        printf("%s[%llu, %llu]", i ? ", " : "", (unsigned long long)seen.time_ns[i],
-               (unsigned long long)seen.unfinished_ns[i]);
+        printf("%s[%llu, %llu, %llu]", i ? ", " : "", (unsigned long long)seen.time_ns[i],
+               (unsigned long long)seen.unfinished_ns[i], (unsigned long long)seen.worked_ns[i]);
     printf("]}\n");
 }
 
@@ -268,7 +283,7 @@ static void work(const char *mode) {
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         if (strcmp(mode, modes[i].name) != 0)
             continue;
-        start_watching();
+        start_watching(modes[i].work != work_sync);
         if (modes[i].work != work_graph)
             sleep_until(order.begin_ns);
         modes[i].work();
@@ -278,11 +293,6 @@ static void work(const char *mode) {
         return;
     }
     printf("{\"error\": \"no such mode\"}\n");
-}
-
-static int by_size(const void *one, const void *other) {
-    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
-    return a < b ? -1 : a > b;
 }
 
 /* What has been handed over is waited for off the clock, so that no launch waits for room in the queue. */
@@ -298,8 +308,7 @@ static void measure_launches(uint64_t ms) {
         if (bursts % (MOST_QUEUED / BURST) == 0)
             MUST(cuStreamSynchronize(stream));
     }
-    qsort(took_ns, bursts, sizeof took_ns[0], by_size);
-    printf("%.2f\n", (double)took_ns[bursts / 2] / BURST);
+    tell_median(took_ns, bursts);
 }
 
 static void obey(const char *line) {
@@ -317,15 +326,21 @@ static void obey(const char *line) {
     }
 }
 
-static void share_page(CUmodule module) {
-    CUdeviceptr page, address;
+static CUdeviceptr variable(CUmodule module, const char *name) {
+    CUdeviceptr address;
     size_t bytes;
+    MUST(cuModuleGetGlobal(&address, &bytes, module, name));
+    return address;
+}
+
+static void share_page(CUmodule module) {
+    CUdeviceptr address;
     void *host;
-    MUST(cuMemHostAlloc(&host, sizeof(uint64_t), CU_MEMHOSTALLOC_DEVICEMAP));
-    memset(host, 0, sizeof(uint64_t));
+    MUST(cuMemHostAlloc(&host, 2 * sizeof(uint64_t), CU_MEMHOSTALLOC_DEVICEMAP));
+    memset(host, 0, 2 * sizeof(uint64_t));
     MUST(cuMemHostGetDevicePointer(&address, host, 0));
-    MUST(cuModuleGetGlobal(&page, &bytes, module, "page"));
-    MUST(cuMemcpyHtoD(page, &address, sizeof address));
+    MUST(cuMemcpyHtoD(variable(module, "page"), &address, sizeof address));
+    seen.gap = variable(module, "gap");
     seen.page = host;
 }
 

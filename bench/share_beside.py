@@ -62,9 +62,11 @@ async def broker_time(here: Place, clients: int) -> Json:
     tenants = [Tenant(f"{number}", Work("async", MS), request_pct) for number in range(clients)]
     seen: list[tuple[int, float]] = []
     recording = asyncio.create_task(_record(here.broker, seen), name="the broker's CPU time")
-    run = await here.run(tenants, STARTED_S + BROKER_SECONDS)
-    recording.cancel()
-    await asyncio.wait([recording])
+    try:
+        run = await here.run(tenants, STARTED_S + BROKER_SECONDS)
+    finally:
+        recording.cancel()
+        await asyncio.wait([recording])
     span = [one for one in seen if run.begin_ns + STARTED_S * 1e9 <= one[0] <= run.end_ns]
     (began_ns, before_s), (ended_ns, after_s) = span[0], span[-1]
     cpu_pct = round(100 * (after_s - before_s) / ((ended_ns - began_ns) / 1e9), 2)

@@ -4,10 +4,12 @@ The book is read by `build/emulator/book watch` every 50 ms, also at the moment 
 when it was taken, and a share is always the difference of two lines over the time between them: nothing is
 interpolated.
 
-On a real GPU nobody keeps such a book. There each tenant's kernels add up on the device how long they stood there,
-with the way from one queued kernel to the next (`hook_share_task.c`). What is missing is the time in which a launch
-was queued behind another process: while Plimsoll hands the GPU over that is the drain of the one before, a few ms a
-turn; without Plimsoll, the whole of the others' slices.
+On a real GPU nobody keeps such a book, and NVML's utilisation is of a sixth of a second and more, and of the whole
+card. There each tenant's kernels add up on the device how long they stood there, with the way from one queued kernel
+to the next, and how long they worked (`hook_share_task.c`). What is missing is the time in which a launch was on its
+way to the GPU, some microseconds where each is waited for (`sync`), or queued behind another process: while Plimsoll
+hands the GPU over that is the drain of the one before, a few ms a turn; without Plimsoll, the whole of the others'
+slices.
 """
 
 import asyncio
@@ -298,8 +300,7 @@ def _span(tenant: Tenant, begin_ns: int, seconds: float) -> tuple[int, int]:
 
 def _track(answer: Json, book: Sequence[Json], pid: int) -> Track:
     if not book:
-        times, unfinished = zip(*answer["samples"], strict=True) if answer["samples"] else ((), ())
-        return Track(times, unfinished, unfinished)
+        return Track(*zip(*answer["samples"], strict=True))
     rows = [
         (line["time_ns"], process["unfinished_ns"], process["busy_ns"])
         for line in book

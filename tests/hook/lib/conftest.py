@@ -1,5 +1,7 @@
 """The emulated node, a container on it, and the compiled programs that run under the preload."""
 
+import importlib.util
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,10 +62,16 @@ def _program(node: Node, container: Container, asker: Path) -> Iterator[Program]
 
 
 def compile_c(sources: list[Path], target: Path, options: list[str], glibc: str = "2.17") -> None:
-    """Compile with the project's own compiler."""
-    include = next(ROOT.glob(".venv/lib/python3.*/site-packages/nvidia/cuda_runtime/include"))
-    machine = subprocess.run(["uname", "-m"], capture_output=True, text=True, check=True).stdout.strip()
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{glibc}"]
+    """Compile with the project's own compiler, or the machine's `cc` and headers where that is not installed.
+
+    So it is on a GPU machine without network, to which only the built libraries and some wheels are carried.
+    """
+    headers = ROOT.glob(".venv/lib/python3.*/site-packages/nvidia/cuda_runtime/include")
+    includes = [word for folder in headers for word in ("-isystem", folder)]
+    command = ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        triple = f"{platform.machine()}-linux-gnu.{glibc}"
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", triple]
     warnings = [
         "-std=c11",
         "-O1",
@@ -76,5 +84,5 @@ def compile_c(sources: list[Path], target: Path, options: list[str], glibc: str 
         "-Werror",
     ]
     subprocess.run(
-        [*command, *warnings, "-isystem", include, *sources, *options, "-o", target], check=True, timeout=300
+        [*command, *warnings, *includes, *sources, *options, "-o", target], check=True, timeout=300
     )
