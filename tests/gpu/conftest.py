@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.gpu.facts import Facts, find
+
 TORCH_PYTHON_VARIABLE = "PLIMSOLL_TORCH_PYTHON"
 
 
@@ -18,6 +20,11 @@ def _surroundings() -> dict[str, str]:
     except OSError as error:
         pytest.fail(f"this machine has no NVIDIA driver ({error}); run `make gpu` on one that has")
     return dict(os.environ)
+
+
+@pytest.fixture(name="facts", scope="session")
+def _facts(surroundings: dict[str, str]) -> Facts:
+    return find(surroundings)
 
 
 @pytest.fixture(name="torch_python", scope="session")

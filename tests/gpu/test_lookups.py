@@ -4,14 +4,12 @@ The library knows a function by its address: it gives its wrapper where `cuGetPr
 function that the driver also exports by name. Whether a driver does so, only that driver can show.
 """
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from plimsoll.quantity import MIB
+from tests.gpu.facts import Facts
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.elf import read_library
 from tests.hook.lib.lookups import ALLOCATING, Answer, answers, compile_lookups, hooked_symbols, run
@@ -22,26 +20,6 @@ pytestmark = pytest.mark.gpu
 LINE_MIB, PAST_LINE_MIB = 192, 256
 LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
 
-FACTS = """
-import ctypes, json, os, pynvml
-ctypes.CDLL("libcuda.so.1")
-maps = open("/proc/self/maps").read().splitlines()
-driver = next(words[5] for words in map(str.split, maps) if len(words) > 5 and "libcuda.so" in words[5])
-pynvml.nvmlInit()
-named = os.environ.get("PLIMSOLL_TEST_GPU")
-uuid = named or pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
-print(json.dumps([driver, uuid]))
-"""
-
-
-@pytest.fixture(name="facts", scope="module")
-def _facts(surroundings: dict[str, str]) -> tuple[Path, str]:
-    """The driver's file, and the GPU."""
-    command = [sys.executable, "-c", FACTS]
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=60)
-    driver, uuid = json.loads(done.stdout)
-    return Path(driver), uuid
-
 
 @pytest.fixture(name="lookups", scope="module")
 def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -49,11 +27,11 @@ def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(name="hooked")
-def _hooked(surroundings: dict[str, str], facts: tuple[Path, str], tmp_path: Path) -> dict[str, str]:
+def _hooked(surroundings: dict[str, str], facts: Facts, tmp_path: Path) -> dict[str, str]:
     """The environment of a program in a container with a line of 192 MiB; no broker is needed."""
     container = Container(tmp_path / "container")
-    container.write(limits_of([Line(facts[1], LINE_MIB * MIB)]))
-    visible = {"CUDA_VISIBLE_DEVICES": facts[1], "LD_PRELOAD": str(LIBRARY)}
+    container.write(limits_of([Line(facts.gpu, LINE_MIB * MIB)]))
+    visible = {"CUDA_VISIBLE_DEVICES": facts.gpu, "LD_PRELOAD": str(LIBRARY)}
     return {**surroundings, **container.environment, **visible}
 
 
@@ -63,10 +41,10 @@ def hooks_of(driver: Path) -> set[str]:
 
 
 def test_the_driver_hands_out_what_it_exports(
-    surroundings: dict[str, str], facts: tuple[Path, str], lookups: Path
+    surroundings: dict[str, str], facts: Facts, lookups: Path
 ) -> None:
     """Without the library, each hooked function that the driver exports is also what a look-up answers with."""
-    driver, _ = facts
+    driver = facts.driver
     found = answers(lookups, surroundings, "cuGetProcAddress_v2")
     missing = hooks_of(driver) - {answer.symbol for answer in found}
     assert not missing, f"{driver} answers look-ups with functions that it does not export: {sorted(missing)}"
