@@ -128,9 +128,10 @@ def open_gate(directory: Path, pace: Pace) -> Gate:
         _make(path, pace)
         file = _opened(path)
     try:
+        # Whatever its size: writing to a hole on a full disk would end the broker by SIGBUS.
+        os.posix_fallocate(file, 0, GATE_BYTES)
         if os.fstat(file).st_size != GATE_BYTES:
             os.ftruncate(file, GATE_BYTES)
-            os.posix_fallocate(file, 0, GATE_BYTES)
         return Gate(file, pace)
     finally:
         os.close(file)

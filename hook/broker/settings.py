@@ -76,9 +76,13 @@ class Settings:
         """What the share scheduler is to go by.
 
         Raises:
-            InputError: the quota's bounds exclude it.
+            InputError: the quota's bounds exclude it, or each other.
         """
         least, most = self.share_quota_least_ms, self.share_quota_most_ms
+        if least > most:
+            remedy = f"give at most {most:g}, or raise {PREFIX}SHARE_QUOTA_MOST_MS"
+            problem = f"is above the most of {most:g}"
+            raise InputError(PREFIX + "SHARE_QUOTA_LEAST_MS", least, problem, remedy)
         if not least <= self.share_quota_ms <= most:
             field = PREFIX + "SHARE_QUOTA_MS"
             remedy = f"give {least:g} to {most:g}, or move {PREFIX}SHARE_QUOTA_LEAST_MS and _MOST_MS"

@@ -78,6 +78,14 @@ async def test_a_quota_outside_its_bounds_is_refused(tmp_path: Path) -> None:
         await run(settings, asyncio.Event())
 
 
+def test_bounds_of_the_quota_that_exclude_each_other_are_refused() -> None:
+    """The refusal names the one that is too high, though the quota is outside of both."""
+    with pytest.raises(
+        InputError, match=r"PLIMSOLL_BROKER_SHARE_QUOTA_LEAST_MS: 200 .* give at most 160, or"
+    ):
+        Settings(share_quota_least_ms=200).shares()
+
+
 async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """A file in the place of the root directory is named, with the remedy."""
     (tmp_path / "file").write_text("")

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +76,23 @@ def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Pat
         assert (view.page.run_ahead_us, view.page.idle_us) == (1000, 250)
         gate.set(GATE_STEP + GATE_SHUT)
         assert view.word == GATE_STEP + GATE_SHUT
+
+
+def test_a_gate_without_room_on_the_disk_is_not_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the file is: a hole that is written to on a full disk would be the end of the broker."""
+
+    def is_full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", is_full)  # the disk of a test cannot be full for it alone
+    path = tmp_path / "gate"
+    for size in (0, ctypes.sizeof(GatePage)):
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        with pytest.raises(OSError, match="no space left"):
+            open_gate(tmp_path, PACE)
 
 
 def _link(path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a container whose limit is below 100 may run before it has waited."""
 
+from functools import partial
 from typing import Final
 
 import pytest
@@ -48,3 +49,22 @@ def test_who_cannot_be_read_is_not_looked_at_all_the_time() -> None:
         now_ns, looks = max(now_ns + 1, scheduler.due_ns), looks + 1
         scheduler.handle(Ticked(now_ns, {}))
     assert looks < 500
+
+
+def test_time_passed_counts_by_the_limit_that_held_then() -> None:
+    """One that waited for most of what it owed has little left to wait for when its limit is lowered."""
+    scheduler = Scheduler(ShareSettings())
+    gpus = (GpuUuid("GPU-a"),)
+    (first,) = scheduler.handle(Joined(HERE, Terms(gpus, 10, 50), S))
+    assert isinstance(first, SetGate)
+    says = partial(Reported, HERE, ProcessKey(1, 1), wants=True, unfinished=False)
+    (granted,) = scheduler.handle(says(now_ns=S, use=Use(0), gate_word=first.word))
+    assert isinstance(granted, SetGate)
+    (shut,) = scheduler.handle(Ticked(2 * S, {(HERE, ProcessKey(1, 1)): Use(0, S)}))
+    assert isinstance(shut, SetGate)
+    scheduler.handle(says(now_ns=2 * S, use=Use(S), gate_word=shut.word))
+    now_ns = 2 * S + 900 * MS
+    scheduler.handle(Joined(HERE, Terms(gpus, 10, 10), now_ns))
+    assert scheduler.due_ns is not None
+    owed_ns = S // 2 - 450 * MS + ShareSettings().quota_least_ms * MS
+    assert scheduler.due_ns - now_ns <= owed_ns / 0.1

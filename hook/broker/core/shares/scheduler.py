@@ -114,7 +114,7 @@ class Scheduler:
             return [SetGate(event.container, gates.renewed(word))]
         known = self._clients.get(event.container)
         if known:
-            self._charging.settle(known.gpus, self._now_ns)
+            self._charging.settle(known.gpus, self._now_ns, known)
             self._change(known, event.terms)
             return self._conclude(known.gpus, _on(known.gpus))
         client = self._add(event)
