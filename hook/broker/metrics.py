@@ -55,7 +55,7 @@ class _Uses(Collector):
         measuring = self._engine.node.measuring
         for container in self.description.containers:
             key = ContainerKey(container.pod, container.container.name)
-            names = (container.namespace, container.pod_name, container.container.name)
+            names = _names(container)
             processes.add_metric(names, len(container.processes))
             denied.add_metric(names, self._denied(container))
             violated.add_metric(names, measuring.found_count(key, "violated"))
@@ -78,8 +78,7 @@ class _Uses(Collector):
             key = ContainerKey(container.pod, container.container.name)
             use = self._engine.shares.uses(key)
             if use is not None:  # it may have left since it was described
-                names = (container.namespace, container.pod_name, container.container.name)
-                yield ShareRow(names, use, self._engine.node.unmet.count(key))
+                yield ShareRow(_names(container), use, self._engine.node.unmet.count(key))
 
     def _waits(self) -> tuple[Metric, ...]:
         """What is granted of the lines, and who waits for more."""
@@ -95,7 +94,7 @@ class _Uses(Collector):
         waits = self._engine.node.waits
         for container in self.description.containers:
             key = ContainerKey(container.pod, container.container.name)
-            names = (container.namespace, container.pod_name, container.container.name)
+            names = _names(container)
             waited.add_metric(names, _buckets(waits.waited(key)), waits.waited(key).sum_s)
             for gpu_line in container.container.lines:
                 granted.add_metric((*names, gpu_line.gpu), waits.granted_bytes(key, gpu_line))
@@ -106,6 +105,11 @@ class _Uses(Collector):
         key = ContainerKey(container.pod, container.container.name)
         alive = sum(process.denied_count for process in container.processes)
         return alive + self._engine.files.denied_by_the_dead(key)
+
+
+def _names(container: ContainerUse) -> tuple[str, str, str, str]:
+    """The values of `CONTAINER`."""
+    return container.namespace, container.pod_name, container.pod, container.container.name
 
 
 def _buckets(waited: Waited) -> list[tuple[str, float]]:

@@ -13,7 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hook.broker.core.shares.turns import GateState, ShareUse
 
-CONTAINER: Final = ("namespace", "pod", "container")
+CONTAINER: Final = ("namespace", "pod", "uid", "container")
+"""The uid too: commands of `plimsoll run` may have one name, and so have a pod that lingers and its successor."""
 
 _COUNTERS: Final = {
     "used_seconds": ("busy_s", "Time with unfinished work while the gate was not open."),
@@ -35,7 +36,7 @@ class ShareRow:
         unmet_count: spans in which it wanted its request throughout and got less.
     """
 
-    names: tuple[str, str, str]
+    names: tuple[str, str, str, str]
     use: ShareUse
     unmet_count: int
 

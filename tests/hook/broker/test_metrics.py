@@ -56,6 +56,17 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
     await until(lambda: _has_only_the_journal(broker), "the pod's series are gone")
 
 
+async def test_namesakes_have_series_of_their_own(broker: Broker) -> None:
+    """Two commands of one name are two: no series stands twice, which Prometheus would not take."""
+    await broker.stop()
+    await broker.start(metrics_port="0")
+    for pod in (A, B):
+        await broker.client.register(registration(pod=pod, share_pct=20))
+    series = [(sample.name, *sorted(sample.labels.items())) for sample in await _scraped(broker)]
+    assert len(series) == len(set(series))
+    assert len([name for name, *_ in series if name == "plimsoll_hook_processes"]) == 2
+
+
 async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> None:
     """Where the node overcommits: what is granted, how many wait where, and the length of waits that are over."""
     await broker.stop()
@@ -172,7 +183,7 @@ async def _samples(broker: Broker) -> Samples:
     samples = await _scraped(broker)
     for sample in samples:
         names = {key: value for key, value in sample.labels.items() if key not in {"gpu", "le", "state"}}
-        assert names in ({}, {"namespace": "default", "pod": "train", "container": "main"})
+        assert names in ({}, {"namespace": "default", "pod": "train", "uid": POD, "container": "main"})
     return {
         (sample.name, sample.labels.get("gpu", sample.labels.get("le", ""))): sample.value
         for sample in samples

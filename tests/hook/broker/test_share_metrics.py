@@ -11,8 +11,8 @@ from hook.broker.core.shares.turns import GateState, ShareUse, Terms
 from hook.broker.share_metrics import ShareRow, share_families
 from plimsoll.names import GpuUuid
 
-NAMES = ("default", "train", "main")
-LABELS = {"namespace": "default", "pod": "train", "container": "main"}
+NAMES = ("default", "train", "6c4b1c0e", "main")
+LABELS = {"namespace": "default", "pod": "train", "uid": "6c4b1c0e", "container": "main"}
 USE = ShareUse(
     Terms((GpuUuid("GPU-a"),), request_pct=30, limit_pct=80), GateState.SHUT, used_pct=29.5,
     busy_s=100.25, waited_s=200.5, drain_s=3.5, overrun_s=1.25, waits=7, grants=6,
