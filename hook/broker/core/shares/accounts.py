@@ -9,7 +9,7 @@ with request 10 beside one with 90 gets 18 % of the GPU, as it is below its requ
 kernel has slid out. An account does not: what was used too much stays owed, however long it takes.
 
 A turn that its holder hardly used (`yielding.SLACK`) counts as used, as in KubeShare, where holding the token is use:
-else one with short kernels and short pauses would take the turns of those who could use them.
+else one with short kernels and pauses would take the turns of those who could use them.
 
 What is not forgotten must be bounded the other way: a container that idles keeps a claim to its request of one window
 and no more, and one without a process of which anything was ever heard has none; one on several GPUs, kept from one

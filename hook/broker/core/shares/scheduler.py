@@ -164,6 +164,7 @@ class Scheduler:
             gaps.end(client, self._now_ns)
         if gaps.begin(client, event.idle_since_ns, self._now_ns):
             return
+        _look(client, self._now_ns, is_over=True)
         for gpu in client.gpus:
             gpu.ended_ns = event.idle_since_ns
         revoke(client, self._now_ns, done=(event.process,))
@@ -336,9 +337,10 @@ class Scheduler:
             grant(client, now_ns, is_open=True)
 
 
-def _look(holder: Client, now_ns: int) -> None:
-    """Look, once a quota, whether a holder uses what others wait for."""
-    if holder.phase is Phase.HOLDING and not holder.is_open and now_ns >= holder.looked_ns + holder.quota_ns:
+def _look(holder: Client, now_ns: int, *, is_over: bool = False) -> None:
+    """Look, once a quota and where a pause ends a turn, whether a holder uses what others wait for."""
+    is_time = is_over or now_ns >= holder.looked_ns + holder.quota_ns
+    if holder.phase is Phase.HOLDING and not holder.is_open and is_time:
         for account in holder.accounts:
             account.ledger.hold_against(account, wasted_ns(holder, now_ns))
         holder.looked_ns, holder.looked_used_ns = now_ns, holder.meter.used_ns

@@ -1,10 +1,10 @@
-"""Short pauses of a program beside one whose kernels are long."""
+"""Programs that pause, beside others that do not."""
 
 from typing import Final
 
 import pytest
 
-from hook.broker.core.shares.settings import MS
+from hook.broker.core.shares.settings import MS, US
 from tests.hook.broker.shares.programs import greedy, part_time, serving
 from tests.hook.broker.shares.world import World
 
@@ -42,3 +42,16 @@ def test_nobody_is_waited_for_who_is_known_to_come_back_late() -> None:
     world.start(trainer, greedy(20 * MS))
     _, trains = world.shares(SECONDS, server, trainer)
     assert trains >= 85
+
+
+@pytest.mark.parametrize(("work_us", "pause_us"), [(100, 600), (100, 2000), (300, 2000), (500, 1000)])
+def test_a_turn_that_a_pause_ends_counts_as_used(work_us: int, pause_us: int) -> None:
+    """One that works for less than it takes to see that it has stopped takes no more than its request by it."""
+    world = World()
+    other, brief = world.join("other", 90), world.join("brief", 10)
+    world.start(other, greedy(1 * MS))
+    world.start(brief, part_time(work_us * US, work_us * US, pause_us * US))
+    world.run(1.0)
+    others, own = world.shares(SECONDS, other, brief)
+    assert others >= 87
+    assert own > 0
