@@ -13,7 +13,8 @@ else one with short kernels and pauses would take the turns of those who could u
 
 What is not forgotten must be bounded the other way: a container that idles keeps a claim to its request of one window
 and no more, and one without a process of which anything was ever heard has none; one on several GPUs, kept from one
-of them by another, keeps no more than that of the one beyond the other.
+of them by another, keeps no more than that of the one beyond the other; one that mostly pauses, kept waiting each
+time it comes, keeps what it may yet use (`gaps.waive`).
 """
 
 from dataclasses import dataclass, field
@@ -129,6 +130,18 @@ class Ledger:
             self.is_stale = (
                 True  # A lag sank, so its due may grow again; or another GPU's lags bind this one's.
             )
+
+    def cut(self, account: Account, most_ns: float) -> None:
+        """It is owed no more than this: what is past it lessens all debts, each in proportion."""
+        past_ns = account.lag_ns - most_ns
+        if past_ns <= 0:
+            return
+        debtors = [other for other in self.accounts if other.lag_ns < 0]
+        debts_ns = sum(other.lag_ns for other in debtors)
+        account.lag_ns -= past_ns
+        for other in debtors:
+            other.lag_ns += past_ns * other.lag_ns / debts_ns
+        self.is_stale = True
 
     def make_up(self, account: Account, others_used_ns: float, gained_ns: float) -> None:
         """It turns out that it had work while others used the GPU for so long: its due grew, and theirs did not.

@@ -132,7 +132,9 @@ class Client:
         gap_busy: what its processes had used when it came to hold.
         past: two moments and what it had used then, about a second apart.
         gap_ns: since when it has paused, if it said so; 0 for not.
+        gap_used_ns: what it had used when its latest pause began.
         mean_gap_ns: how long it lately paused.
+        mean_work_ns: how long it lately worked between two pauses.
         lingers_ns: until when it keeps its tokens although it pauses; 0 for not.
         lingers_used_ns: what it had used when it began to.
         mean_drain_ns: how long its work lately went on after it lost its tokens.
@@ -172,7 +174,9 @@ class Client:
     gap_busy: dict[ProcessKey, int] = field(default_factory=dict)
     past: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     gap_ns: int = 0
+    gap_used_ns: int = 0
     mean_gap_ns: float = 0.0
+    mean_work_ns: float = 0.0
     lingers_ns: int = 0
     lingers_used_ns: int = 0
     mean_drain_ns: float = 0.0

@@ -23,7 +23,7 @@ LEAST_NS: Final = 1 * MS
 """Who gives tokens back sooner than this may come in at once: its turn costs no more than the pause."""
 
 WEIGHT: Final = 1 / 4
-"""Of the latest pause, or drain, in the average."""
+"""Of the latest pause, of the work before it, or of the latest drain, in the average."""
 
 COUNTED_NS: Final = 100 * MS
 """Of one pause in the average: more tells nothing of the next ones, least of all after a broker that stood still."""
@@ -32,6 +32,8 @@ COUNTED_NS: Final = 100 * MS
 def begin(client: Client, idle_ns: int, now_ns: int) -> bool:
     """A holder says that it has had nothing to do since `idle_ns`; whether it keeps its tokens for a while."""
     client.gap_ns = min(idle_ns or now_ns, now_ns)
+    client.mean_work_ns += (client.meter.used_ns - client.gap_used_ns - client.mean_work_ns) * WEIGHT
+    client.gap_used_ns = client.meter.used_ns
     most_ns = min((_patience_ns(client, gpu) for gpu in client.gpus), default=0.0)
     until_ns = round(client.gap_ns + most_ns)
     if client.mean_gap_ns >= most_ns or until_ns <= now_ns:
@@ -83,3 +85,18 @@ def note_drain(client: Client, now_ns: int) -> None:
     """It gave its tokens back, or others do not wait for that any more."""
     assert client.phase is Phase.DRAINING
     client.mean_drain_ns += (now_ns - client.revoked_ns - client.mean_drain_ns) * WEIGHT
+
+
+def waive(client: Client) -> None:
+    """A holder has nothing to do: of what it is owed it keeps what it may yet use as it is, and the others owe less.
+
+    While it waits its due grows as that of one that always has work, which for one that mostly pauses is more than it
+    ever uses. That would add up to a debt that stops others for hours once it works without pauses. So it keeps its
+    claim and what an overrun adds to that, times its whole time over the part in which it pauses.
+    """
+    if client.mean_gap_ns <= 0:
+        return
+    times = 1 + max(client.mean_work_ns, 0.0) / client.mean_gap_ns
+    for gpu, account in zip(client.gpus, client.accounts, strict=True):
+        overrun_ns = max((other.mean_drain_ns for other in gpu.clients if other is not client), default=0.0)
+        gpu.ledger.cut(account, times * (account.claim_ns + overrun_ns))

@@ -162,6 +162,7 @@ class Scheduler:
         """A holder has nothing to do: it gives its tokens back, or keeps them for a moment."""
         if client.lingers_ns:
             gaps.end(client, self._now_ns)
+        gaps.waive(client)
         if gaps.begin(client, event.idle_since_ns, self._now_ns):
             return
         _look(client, self._now_ns, is_over=True)

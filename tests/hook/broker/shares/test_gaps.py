@@ -1,11 +1,12 @@
 """Programs that pause, beside others that do not."""
 
+import itertools
 from typing import Final
 
 import pytest
 
 from hook.broker.core.shares.settings import MS, US
-from tests.hook.broker.shares.programs import greedy, part_time, serving
+from tests.hook.broker.shares.programs import Launch, Program, greedy, part_time, serving
 from tests.hook.broker.shares.world import World
 
 SECONDS: Final = 10.0
@@ -55,3 +56,45 @@ def test_a_turn_that_a_pause_ends_counts_as_used(work_us: int, pause_us: int) ->
     others, own = world.shares(SECONDS, other, brief)
     assert others >= 87
     assert own > 0
+
+
+def mostly_pausing(until_ns: int, world: World) -> Program:
+    """A millisecond in every six; in the end, all the time."""
+    while world.now_ns < until_ns:
+        yield from itertools.islice(part_time(MS, MS, 5 * MS), 3)
+    yield from greedy(MS)
+
+
+@pytest.mark.parametrize("kernel_ms", [1, 20])
+@pytest.mark.parametrize("request_pct", [50, 90])
+def test_who_mostly_pauses_saves_up_nothing_that_stops_others(kernel_ms: int, request_pct: int) -> None:
+    """It was kept waiting each time, and used little; when its pauses end, the other still has its request within
+    seconds.
+    """
+    world = World()
+    other, pausing = world.join("other", 100 - request_pct), world.join("pausing", request_pct)
+    world.start(other, greedy(kernel_ms * MS))
+    world.start(pausing, mostly_pausing(world.now_ns + 20_000 * MS, world))
+    world.run(20.0)
+    assert world.shares(3.0, other)[0] >= 0.5 * (100 - request_pct)
+    assert world.shares(SECONDS, other, pausing) == pytest.approx([100 - request_pct, request_pct], abs=2)
+
+
+def now_and_then_long() -> Program:
+    """Forty kernels of a millisecond, one of three hundred."""
+    while True:
+        yield from (Launch(MS) for _ in range(40))
+        yield Launch(300 * MS)
+
+
+@pytest.mark.parametrize("on_off_ms", [(45, 5), (10, 10)])
+def test_who_seldom_pauses_is_paid_back_what_others_overran(on_off_ms: tuple[int, int]) -> None:
+    """Beside one with request 10 whose kernels are sometimes of 300 ms it waits long, and it is not forgotten for
+    its pauses: in the end the other has no more than its request.
+    """
+    world = World()
+    other, pausing = world.join("other", 10), world.join("pausing", 90)
+    world.start(other, now_and_then_long())
+    world.start(pausing, part_time(MS, on_off_ms[0] * MS, on_off_ms[1] * MS))
+    world.run(1.0)
+    assert world.shares(20.0, other)[0] == pytest.approx(10, abs=2)

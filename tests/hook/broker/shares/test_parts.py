@@ -88,6 +88,20 @@ def test_one_that_was_never_there_has_no_claim() -> None:
     assert absent.lag_ns == busy.lag_ns == 0
 
 
+def test_what_is_owed_no_more_lessens_debts_in_proportion() -> None:
+    """Of 90 ms above the most it may be owed, one that owes twice as much as another is spared 60."""
+    made = ledger(0.2, 0.3, 0.3, 0.2)
+    owed, third, *debtors = made.accounts
+    for account, lag_ns in zip(made.accounts, (120 * MS, 60 * MS, -120 * MS, -60 * MS), strict=True):
+        account.lag_ns = lag_ns
+    made.cut(owed, 30 * MS)
+    assert [account.lag_ns for account in (owed, third, *debtors)] == pytest.approx(
+        [30 * MS, 60 * MS, -60 * MS, -30 * MS]
+    )
+    made.cut(owed, 40 * MS)
+    assert owed.lag_ns == pytest.approx(30 * MS)
+
+
 def test_who_leaves_shares_out_what_it_owes() -> None:
     """Its lag goes to the rest in equal parts."""
     made = ledger(0.2, 0.3, 0.5)
