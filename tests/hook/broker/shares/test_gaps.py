@@ -45,6 +45,40 @@ def test_nobody_is_waited_for_who_is_known_to_come_back_late() -> None:
     assert trains >= 85
 
 
+@pytest.mark.parametrize(
+    ("kernel_ms", "requests", "on_off_ms", "least"),
+    [
+        (20, (10, 90), (45, 5), (8, 80)),
+        (20, (30, 70), (20, 5), (28, 58)),
+        (50, (50, 50), (45, 5), (48, 47)),
+        (50, (50, 50), (100, 8), (48, 47)),
+    ],
+)
+def test_others_have_their_part_in_pauses(
+    kernel_ms: int, requests: tuple[int, int], on_off_ms: tuple[int, int], least: tuple[int, int]
+) -> None:
+    """Who waits is let in when the holder pauses, as long as it has not had much more than its due: both get what
+    they request, less what the pauses themselves take.
+    """
+    world = World()
+    other, pausing = world.join("other", requests[0]), world.join("pausing", requests[1])
+    world.start(other, greedy(kernel_ms * MS))
+    world.start(pausing, part_time(MS, on_off_ms[0] * MS, on_off_ms[1] * MS))
+    world.run(1.0)
+    shares = world.shares(SECONDS, other, pausing)
+    assert shares[0] >= least[0]
+    assert shares[1] >= least[1]
+
+
+def test_nobody_is_waited_for_who_hardly_works() -> None:
+    """With request 90, 20 us of work and pauses of 2 ms it keeps nobody from the GPU who can use it."""
+    world = World()
+    other, idler = world.join("other", 10), world.join("idler", 90)
+    world.start(other, greedy(20 * MS))
+    world.start(idler, part_time(20 * US, 20 * US, 2 * MS))
+    assert world.shares(SECONDS, other)[0] >= 90
+
+
 @pytest.mark.parametrize(("work_us", "pause_us"), [(100, 600), (100, 2000), (300, 2000), (500, 1000)])
 def test_a_turn_that_a_pause_ends_counts_as_used(work_us: int, pause_us: int) -> None:
     """One that works for less than it takes to see that it has stopped takes no more than its request by it."""
