@@ -107,6 +107,7 @@ async def main() -> int:
         "start_to_list_ms_p50": round(statistics.median(took_ms), 2),
         "start_to_list_ms_p99": round(took_ms[int(len(took_ms) * 0.99) - 1], 2),
         "starts": len(took_ms),
+        "load": round(os.getloadavg()[0], 2),
     }
     print(f"from a program's first context to its node's new score in Redis, {STARTS} starts, ms:")
     print("  ".join(f"{value:.1f}" for value in took_ms))

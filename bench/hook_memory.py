@@ -53,6 +53,8 @@ LAUNCHES: Final = ("cuLaunchKernel", "cuGraphLaunch")
 
 TURNS: Final = 150
 TURN_MS: Final = 8
+PAIRS_OF_PROCESSES: Final = 10
+"""Where a process's code and data happen to lie makes some nanoseconds more or less of every launch that it makes."""
 STARTS: Final = 150
 GPU_STARTS: Final = 30
 """A real driver needs half a second and more for each."""
@@ -166,18 +168,19 @@ async def place(folder: Path, gpu: GpuNode | None) -> AsyncIterator[Place]:
 
 
 async def alone(here: Place, commands: list[str]) -> dict[str, Compared]:
-    """One native and one hooked process, taking turns at each command."""
+    """One native and one hooked process, taking turns at each command; then two new ones, and so on."""
     node = here.node("alone")
-    sides = [await here.spawn(node, is_hooked=is_hooked) for is_hooked in (False, True)]
-    for process in sides:
-        await process.number()
     compared = {command: Compared([], []) for command in commands}
-    for _ in range(TURNS):
-        for command, into in compared.items():
-            into.native.append(await sides[0].ask(command))
-            into.hooked.append(await sides[1].ask(command))
-    for process in sides:
-        await process.end()
+    for _ in range(PAIRS_OF_PROCESSES):
+        sides = [await here.spawn(node, is_hooked=is_hooked) for is_hooked in (False, True)]
+        for process in sides:
+            await process.number()
+        for _ in range(TURNS // PAIRS_OF_PROCESSES):
+            for command, into in compared.items():
+                into.native.append(await sides[0].ask(command))
+                into.hooked.append(await sides[1].ask(command))
+        for process in sides:
+            await process.end()
     await here.vacant()
     return compared
 
@@ -285,6 +288,7 @@ class Measured:
             **self._where(),
             "machine": f"{platform.machine()} {platform.system()} {platform.release()}",
             "cores": CORES,
+            "load": round(os.getloadavg()[0], 2),
             "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         }
 
@@ -293,6 +297,7 @@ class Measured:
             return {"gpu": self.gpu.name, "driver": self.gpu.driver}
         assert self.outcome is not None
         return {
+            "hammer_kills": self.outcome.kills,
             "hammer_over_line_bytes": self.outcome.over_line_bytes,
             "hammer_left_bytes": self.outcome.left_bytes,
         }

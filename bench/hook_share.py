@@ -4,8 +4,8 @@ A real broker, hooked programs and the emulator; shares come from the emulator's
 `share_figures` for what share, target, error and ripple mean, and the other `share_` modules for the cases. Half an
 hour; `--quick` runs a few cases of each sort, `--case` those whose name begins so, such as `cap/30/async`.
 
-Every case is appended as one JSON line to `build/bench/hook-share.jsonl`, with the machine's load average beside it;
-the plots lie there too. The last line printed has the largest figures and all cases.
+Every case is appended as one JSON line to `build/bench/hook-share.jsonl`, with the machine's load average beside it,
+and at last the largest figures; the plots lie there too. The last line printed has the largest figures and all cases.
 
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels tell what the book would: see
 `share_place`.
@@ -77,9 +77,13 @@ class Bench:
         """Show a row, and write it down."""
         self.rows.append(row)
         print(_words(row), flush=True)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        with RAW.open("a") as raw:
-            print(json.dumps(row), file=raw)
+        _append(row)
+
+
+def _append(row: Json) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with RAW.open("a") as raw:
+        print(json.dumps(row), file=raw)
 
 
 def _words(row: Json) -> str:
@@ -158,7 +162,7 @@ def largest(rows: Sequence[Json], prefix: str, what: str) -> float | None:
 
 
 def result(bench: Bench) -> Json:
-    """The last line."""
+    """The last line, but for the cases."""
     rows = bench.rows
     where = {"gpu": bench.gpu.name, "driver": bench.gpu.driver} if bench.gpu else {}
     return {
@@ -172,7 +176,6 @@ def result(bench: Bench) -> Json:
         "cores": len(os.sched_getaffinity(0)),
         **where,
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "cases": rows,
     }  # fmt: skip
 
 
@@ -200,7 +203,8 @@ async def main() -> int:
             await bench.step(step)
         await figures(bench, options.case, quick=options.quick)
     found = result(bench)
-    print(json.dumps(found))
+    _append({**found, "case": "all"})
+    print(json.dumps({**found, "cases": bench.rows}))
     return int(bool(found["failed"]))
 
 
