@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "context.h"
 #include "event.h"
@@ -11,7 +12,7 @@
 enum {
     QUEUE_DEPTH = 1024, /* commits per GPU before a launch blocks, as deep as NVIDIA's queues */
     ROOM_NS = 2000000,  /* how much must have run then before it goes on: to wake for each would be to spin */
-    PORTER_NAP_NS = 2000000, /* while waiting work depends on something with no foreseeable end */
+    PORTER_NAP_NS = 200000, /* while waiting work depends on something with no foreseeable end: a flag, say */
 };
 
 struct waiting {
@@ -156,12 +157,16 @@ static void *porter(void *unused) {
     (void)unused;
     pthread_mutex_lock(&driver.lock);
     while (true) {
-        uint64_t due_ns = book_now_ns() + PORTER_NAP_NS;
+        uint64_t latest_ns = book_now_ns() + PORTER_NAP_NS, due_ns = latest_ns;
         if (!waiting_count)
             pthread_cond_wait(&arrived, &driver.lock);
         else if (!bring_any(&due_ns)) {
             pthread_mutex_unlock(&driver.lock);
-            timeline_sleep_until(due_ns);
+            if (due_ns < latest_ns)
+                timeline_sleep_until(due_ns);
+            else
+                nanosleep(&(struct timespec){.tv_nsec = PORTER_NAP_NS},
+                          NULL); /* nothing to be punctual for */
             pthread_mutex_lock(&driver.lock);
         }
     }
