@@ -171,7 +171,10 @@ class Slot(ctypes.LittleEndianStructure):
         # bursts only. It may be a little less after a burst was measured than it seemed while it lasted.
         ("busy_ns", ctypes.c_uint64),
         ("busy_since_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the burst under way; 0 for none
-        ("reserved", ctypes.c_uint64 * 9),
+        # CLOCK_MONOTONIC when work of this process behind a shut gate was last seen to be overdue: it may wait, on
+        # the device, for another process's launch. 0 for not. In containers of several GPUs only.
+        ("stalled_ns", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 8),
     )
 
 

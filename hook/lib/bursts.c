@@ -248,7 +248,7 @@ static void end_look(struct plimsoll_meter *meter, const struct look *look) {
         if (look->is_done[i])
             launches += retire(meter, look->marks[i].serial);
     meter->outstanding -= launches;
-    if (launches > 0 && look->ended_ns > meter->ended_ns)
+    if (launches > 0 && look->ended_ns > meter->ended_ns && !meter->stalled_ns)
         learn(meter, look->ended_ns - meter->ended_ns, launches);
     meter->ended_ns = later_of(meter->ended_ns, look->ended_ns);
 }

@@ -12,12 +12,15 @@
 #include "bursts.h"
 #include "reports.h"
 #include "say.h"
-#include "state.h"
+#include "stalls.h"
 
 #define SHARES (&plimsoll.shares)
 
 /* How often who waits looks whether the broker lives. */
 #define LOOK_NS 100000000
+#define EVERYBODY 0x7fffffff
+/* While work of this container may turn out to wait for what stands here. */
+#define FOLLOW_NS 250000
 /* A beat comes once a second; a broker on a busy machine may be late. */
 #define BEAT_NS 3000000000
 
@@ -51,6 +54,12 @@ void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
     struct timespec limit = {.tv_sec = (time_t)(longest_ns / 1000000000),
                              .tv_nsec = (long)(longest_ns % 1000000000)};
     syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAIT, seen, &limit, NULL, 0);
+    errno = saved;
+}
+
+void plimsoll_gate_stir(void) {
+    int saved = errno;
+    syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAKE, EVERYBODY, NULL, NULL, 0);
     errno = saved;
 }
 
@@ -89,14 +98,14 @@ static void want(uint32_t word) {
 
 /* A handler of the program's may fork while this thread sleeps: the child comes out of here as well, and has
  * nothing to wait for. */
-bool plimsoll_gate_wait(uint32_t word) {
+bool plimsoll_gate_wait(uint32_t word, uint64_t context) {
     pid_t waiter = getpid();
     uint64_t now_ns = plimsoll_now_ns();
     struct pulse pulse = {beat(), now_ns, now_ns};
     __atomic_fetch_add(&SHARES->waiting, 1, __ATOMIC_SEQ_CST);
     want(word);
-    while (plimsoll_gate_word() == word && !plimsoll_gate_is_lost()) {
-        plimsoll_gate_sleep(word, LOOK_NS);
+    while (plimsoll_gate_word() == word && !plimsoll_gate_is_lost() && !plimsoll_may_follow(context)) {
+        plimsoll_gate_sleep(word, plimsoll_is_container_busy() ? FOLLOW_NS : LOOK_NS);
         if (getpid() != waiter)
             return false;
         check_broker(&pulse);

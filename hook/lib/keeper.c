@@ -23,6 +23,7 @@
 #include "marks.h"
 #include "reports.h"
 #include "say.h"
+#include "stalls.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -110,16 +111,27 @@ static void tell_owed(struct watch *watch) {
     plimsoll_report(watch->word);
 }
 
+/* Whether anything is unfinished; whether it seems to wait for something is told to who may launch that. */
+static bool look_for_stalls(void) {
+    uint64_t looked_ns = plimsoll_now_ns();
+    bool is_unfinished = look(true);
+    plimsoll_stalls_note(looked_ns);
+    return is_unfinished;
+}
+
 /* Looks often at first; what is long overdue may take for ever. */
 static void drain(struct watch *watch) {
-    for (uint64_t least_ns = DRAIN_LEAST_NS; is_still(watch) && look(true); least_ns += least_ns / 32) {
+    for (uint64_t least_ns = DRAIN_LEAST_NS; is_still(watch) && look_for_stalls();
+         least_ns += least_ns / 32) {
         uint64_t step_ns = left_ns() / 4;
         step_ns = step_ns < least_ns ? least_ns : step_ns;
         nap(step_ns > DRAIN_MOST_NS ? DRAIN_MOST_NS : step_ns);
         tell_owed(watch);
     }
-    if (!is_still(watch))
+    if (!is_still(watch)) {
+        plimsoll_stalls_note(0);
         return;
+    }
     __atomic_store_n(&SHARES->drained_word, watch->word, __ATOMIC_RELEASE);
     plimsoll_report(watch->word);
 }
@@ -236,10 +248,14 @@ static void look_after_broker(struct watch *watch) {
         take_word(watch, plimsoll_gate_word());
 }
 
-/* Returns how long it has time. What was begun before an opening is seen to its end. */
+/* Returns how long it has time. What was begun before an opening is seen to its end, and so is what went
+ * through a shut gate. */
 static uint64_t watch_gate(struct watch *watch) {
     if ((watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_METERED)
         return watch_metered(watch);
+    bool is_shut = (watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_SHUT;
+    if (is_shut && __atomic_load_n(&SHARES->drained_word, __ATOMIC_ACQUIRE) != watch->word)
+        drain(watch);
     bool is_open = (watch->word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
     if (is_open && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0 && look(false))
         return LOOK_NS;

@@ -13,6 +13,8 @@
 #include "gate.h"
 #include "keeper.h"
 #include "marks.h"
+#include "reports.h"
+#include "stalls.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -50,6 +52,8 @@ void plimsoll_gate_note(uint32_t word) {
     bool was_open = (SHARES->seen_word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
     if (was_open && (word & PLIMSOLL_GATE_STATES) != PLIMSOLL_GATE_OPEN)
         SHARES->epoch++;
+    if (SHARES->seen_word != word)
+        SHARES->seen_ns = plimsoll_now_ns();
     SHARES->seen_word = word;
 }
 
@@ -207,6 +211,31 @@ static void cover(uint64_t context, CUstream stream, uint32_t word) {
     pthread_mutex_unlock(&SHARES->lock);
 }
 
+/* What was drained is so no more. Told before the launch, so that the broker, which may have given up waiting
+ * for this process, waits again. And who stands at the gate next wants anew, as reports between say that
+ * nobody does. */
+static void tell_more(uint32_t word) {
+    __atomic_store_n(&SHARES->wanted_word, 0, __ATOMIC_RELEASE);
+    if (!__atomic_compare_exchange_n(&SHARES->drained_word, &(uint32_t){word}, 0, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return;
+    plimsoll_report(word);
+    plimsoll_gate_stir(); /* the keeper rests */
+}
+
+/* True: this launch goes through the shut gate, as other work of the container waits for it. */
+static bool follow(struct plimsoll_launch *launch, uint64_t context, uint32_t word) {
+    if (!plimsoll_may_follow(context))
+        return false;
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = plimsoll_meter_of(context);
+    bool is_in = meter && !meter->is_under_way && count_in(launch, meter, word);
+    pthread_mutex_unlock(&SHARES->lock);
+    if (is_in)
+        tell_more(word);
+    return is_in;
+}
+
 /* True: this launch may go now. */
 static bool obey(struct plimsoll_launch *launch, uint64_t context) {
     uint32_t word = plimsoll_gate_word(), state = word & PLIMSOLL_GATE_STATES;
@@ -215,7 +244,7 @@ static bool obey(struct plimsoll_launch *launch, uint64_t context) {
     if (state == PLIMSOLL_GATE_METERED)
         return enter_metered(launch, context, word);
     cover(context, launch->stream, word);
-    return !plimsoll_gate_wait(word);
+    return follow(launch, context, word) || !plimsoll_gate_wait(word, context);
 }
 
 void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {

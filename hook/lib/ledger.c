@@ -197,6 +197,7 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].busy_since_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].busy_ns, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].stalled_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);
     /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
      * just comparing meets no number twice. */

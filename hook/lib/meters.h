@@ -61,6 +61,7 @@ struct plimsoll_meter {
     uint64_t entered_ns;      /* the latest launch */
     uint64_t average_ns;      /* what a launch takes; 0 while unknown */
     unsigned outstanding;     /* launches that are not known to be done */
+    uint64_t stalled_ns;      /* when they were last seen to be overdue behind a shut gate; 0 for not */
     unsigned epoch;           /* up to which opening of the gate its work is known: plimsoll.shares.epoch */
     unsigned mark_count, tail_count, spare_count;
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
@@ -74,6 +75,7 @@ struct plimsoll_shares {
     struct plimsoll_meter meters[PLIMSOLL_METERS]; /* lock */
     uint64_t serial;                               /* lock; of marks and of meters' lives */
     uint32_t seen_word;                            /* lock; the gate's word as last seen by anybody */
+    uint64_t seen_ns;                              /* lock; when it was first seen */
     unsigned epoch;              /* lock; how often the gate was seen to be open no longer */
     unsigned under_way;          /* atomic, changed under the lock; meters with a burst */
     uint64_t busy_ns;            /* lock; as in the slot */

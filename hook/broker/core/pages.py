@@ -107,12 +107,13 @@ def vacating_offset(slot: int) -> int:
 
 
 def busy_offset(slot: int) -> int:
-    """Where the two words begin in which a slot's owner says how long it kept its GPUs busy."""
+    """Where the words begin in which a slot's owner says how long it kept its GPUs busy, and what is overdue."""
     return owner_offset(slot) + int(Slot.busy_ns.offset)
 
 
-BUSY_BYTES: Final = 16
+BUSY_BYTES: Final = 24
 assert Slot.busy_since_ns.offset == Slot.busy_ns.offset + 8
+assert Slot.stalled_ns.offset == Slot.busy_ns.offset + 16
 
 USES_BYTES: Final = 8 * (MAX_GPUS + 1)
 assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS

@@ -121,6 +121,10 @@ class Card:
 
     async def start(self, pod: PodUid, what: str, seconds: float, gpus: Sequence[int] = (0,)) -> Restless:
         """Start a program of some sort in a container."""
+        return await self.run(pod, gpus, self.program, what, str(seconds))
+
+    async def run(self, pod: PodUid, gpus: Sequence[int], path: Path, *arguments: str) -> Restless:
+        """Start any program in a container."""
         environment = self.node.environment(
             {
                 LIMITS_DIR_VARIABLE: str(self.broker.limits_dir(pod)),
@@ -130,10 +134,9 @@ class Card:
             preload=str(LIBRARY),
         )
         process = await asyncio.create_subprocess_exec(
-            self.program, what, str(seconds), env=environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        program = Restless(process, what)
+            path, *arguments, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        program = Restless(process, arguments[0])
         self._programs.append(program)
         return program
 
@@ -241,8 +244,8 @@ async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Ca
         await here.close()
 
 
-def compiled(folder: Path) -> Path:
-    """The programs."""
-    program = folder / "restless"
-    compile_c(SOURCES, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+def compiled(folder: Path, name: str = "restless", sources: list[Path] = SOURCES) -> Path:
+    """A file of programs, by default those of every sort."""
+    program = folder / name
+    compile_c(sources, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     return program

@@ -5,7 +5,8 @@ its due; here events become entries there, and what changed becomes instructions
 
 What is asked of the processes (the library): whoever finds the gate shut reports that it wants, once per gate word;
 whoever was metered or open reports, when the gate is shut, as soon as its work is done (`unfinished` false, with this
-gate word), and after an open gate at once, even before it knows when its work will be done.
+gate word), and after an open gate at once, even before it knows when its work will be done. One of a container of
+several GPUs may have work anew after that: what others of it have under way waits for it on the device (`stalls.h`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -152,8 +153,8 @@ class Scheduler:
             client.meter.freeze(event.process)
         member.wants = event.wants and is_current
         member.is_idle = is_current and _says_idle(client, event)
-        if client.phase is Phase.DRAINING and is_current and not event.unfinished:
-            self._drained(client, event.process, event.idle_since_ns)
+        if client.phase is Phase.DRAINING and is_current:
+            self._drain(client, event, member)
         elif client.phase is Phase.HOLDING and client.is_crowded and _is_idle(client):
             self._pause(client, event)
         return self._conclude(client.gpus, [client])
@@ -262,6 +263,12 @@ class Scheduler:
         return member
 
     # What comes of it.
+
+    def _drain(self, client: Client, event: Reported, member: Member) -> None:
+        if not event.unfinished:
+            self._drained(client, event.process, event.idle_since_ns)
+        elif not member.is_straggling:
+            client.pending.add(event.process)  # It was done, and follows now what others of it wait for.
 
     def _drained(self, client: Client, process: ProcessKey, ended_ns: int) -> None:
         client.pending.discard(process)

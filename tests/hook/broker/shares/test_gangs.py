@@ -2,8 +2,12 @@
 
 import pytest
 
-from hook.broker.core.shares.settings import MS
-from hook.broker.core.shares.turns import Ticked
+from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.shares import gates
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import MS, ShareSettings
+from hook.broker.core.shares.turns import GateState, Joined, Reported, SetGate, ShareEvent, Terms, Ticked, Use
+from plimsoll.names import ContainerName, GpuUuid, PodUid
 from tests.hook.broker.shares.programs import greedy, looping, part_time
 from tests.hook.broker.shares.tenants import ACCURACY_PCT, SPAN_S
 from tests.hook.broker.shares.world import World
@@ -73,3 +77,47 @@ def test_nobody_waits_for_a_gpu_that_is_kept_for_one_who_lost_another() -> None:
     world.start(brief, part_time(20 * MS, 20 * MS, 200 * MS))
     world.start(single, greedy(3 * MS))
     assert world.shares(2.0, single)[0] >= 80
+
+
+def test_who_has_work_anew_while_its_container_drains_is_waited_for() -> None:
+    """One of two processes had drained, and follows what the other waits for: tokens are free when both are done."""
+    scheduler = Scheduler(ShareSettings())
+    gang, single = (ContainerKey(PodUid(name), ContainerName("main")) for name in ("gang", "single"))
+    both = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
+    words = {gang: 0, single: 0}
+
+    def handle(event: ShareEvent) -> None:
+        words.update(
+            {step.container: step.word for step in scheduler.handle(event) if isinstance(step, SetGate)}
+        )
+
+    def report(
+        container: ContainerKey, pid: int, ms: int, *, wants: bool = False, unfinished: bool = False
+    ) -> None:
+        now_ns, word = ms * MS, words[container]
+        use = Use(0, now_ns if unfinished else 0)
+        handle(
+            Reported(
+                container,
+                ProcessKey(pid, 1),
+                now_ns,
+                wants=wants,
+                unfinished=unfinished,
+                use=use,
+                gate_word=word,
+            )
+        )
+
+    handle(Joined(gang, Terms(both, 50, 100), 0))
+    handle(Joined(single, Terms(both[:1], 50, 100), 0))
+    for pid in (1, 2):
+        report(gang, pid, 1, wants=True)
+    report(single, 3, 2, wants=True)
+    handle(Ticked(200 * MS, {}))
+    assert [gates.state_of(words[key]) for key in (gang, single)] == [GateState.SHUT, GateState.SHUT]
+    report(gang, 1, 201)
+    report(gang, 1, 202, unfinished=True)
+    report(gang, 2, 203)
+    assert gates.state_of(words[single]) is GateState.SHUT
+    report(gang, 1, 204)
+    assert gates.state_of(words[single]) is GateState.METERED
