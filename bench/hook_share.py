@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench import share_alone, share_beside, share_kubeshare
+from bench import share_alone, share_beside, share_gang, share_kubeshare
 from bench.gpu_node import GpuNode
 from bench.share_cases import Case, Demands, caps, is_quick, measure, pairs, triples
 from bench.share_place import Json, NoAnswerError, Place, compiled, place
@@ -43,11 +43,17 @@ Measure = Callable[[Place], Awaitable[Json]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One case of any sort, measured at a place with a broker of its own."""
+    """One case of any sort, measured at a place with a broker of its own.
+
+    Attributes:
+        is_quick: one of the few that say most.
+        is_emulated: it takes two GPUs, so it is measured on emulated ones only.
+    """
 
     name: str
     measure: Measure
     is_quick: bool = False
+    is_emulated: bool = False
 
 
 @dataclass(slots=True)
@@ -111,6 +117,9 @@ def steps() -> Iterator[Step]:
     for trainer_ns in share_beside.TRAINER_KERNELS:
         measure_latency = partial(share_beside.latency, trainer_ns=trainer_ns)
         yield Step(f"latency/{trainer_ns}", measure_latency, is_quick=True)
+    for gang in share_gang.CASES:
+        is_first = gang is share_gang.CASES[0]
+        yield Step(gang.name, partial(share_gang.measure, gang), is_first, is_emulated=True)
     for clients in share_beside.CLIENTS:
         measure_broker = partial(share_beside.broker_time, clients=clients)
         yield Step(f"broker/{clients}", measure_broker, clients in QUICK_CLIENTS)
@@ -193,7 +202,9 @@ async def main() -> int:
     wanted = [
         step
         for step in steps()
-        if _is_wanted(step.name, options.case) and (step.is_quick or not options.quick)
+        if _is_wanted(step.name, options.case)
+        and (step.is_quick or not options.quick)
+        and not (step.is_emulated and options.gpu)
     ]
     with tempfile.TemporaryDirectory(prefix="plimsoll-hook-share-") as temporary:
         folder = Path(temporary)
