@@ -36,7 +36,7 @@ class Joined:
 
     Attributes:
         word: what its gate file says, where a broker before this one wrote it: its processes may be at work, and the
-            count of changes goes on from here. 0 for a new file, and with changed terms.
+            count of changes goes on from here. 0 for a new file; with changed terms it says nothing new.
     """
 
     container: ContainerKey
