@@ -252,3 +252,8 @@ class Client:
         """Tell its accounts so."""
         for account in self.accounts:
             account.set_demand(is_demanding=is_demanding)
+
+    def hold_against(self, unused_ns: float) -> None:
+        """As if it had used its GPUs for so long: it kept them from others who could have."""
+        for account in self.accounts:
+            account.ledger.hold_against(account, unused_ns)

@@ -76,8 +76,7 @@ def end(client: Client, now_ns: int) -> bool:
             member.is_idle = False
     client.lingers_ns = 0
     client.looked_used_ns -= paused_ns  # so that it is not held against it once more
-    for account in client.accounts:
-        account.ledger.hold_against(account, paused_ns)
+    client.hold_against(paused_ns)
     return not has_come_back
 
 

@@ -10,7 +10,7 @@ several GPUs may have work anew after that: what others of it have under way wai
 """
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.shares import gaps, gates
@@ -20,7 +20,7 @@ from hook.broker.core.shares.clients import Client, Gpu, Member, Phase
 from hook.broker.core.shares.deadlines import STEP_NS, drain_end_ns, due_ns, poll_ns
 from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.quota import Quota
-from hook.broker.core.shares.settings import MS, S, ShareSettings
+from hook.broker.core.shares.settings import MS, US, S, ShareSettings
 from hook.broker.core.shares.spans import begin_span, unmet
 from hook.broker.core.shares.tokens import decide, grant, holders, release, revoke
 from hook.broker.core.shares.turns import (
@@ -39,6 +39,9 @@ from hook.broker.core.shares.turns import (
 )
 from hook.broker.core.shares.yielding import HOLD_NS, wasted_ns
 from plimsoll.names import GpuUuid
+
+SEEN: Final = 2
+"""Times `idle_us`, until the broker knows of a pause: with the way there and back, where nothing is late."""
 
 
 class Scheduler:
@@ -166,11 +169,16 @@ class Scheduler:
         gaps.waive(client)
         if gaps.begin(client, event.idle_since_ns, self._now_ns):
             return
-        _look(client, self._now_ns, is_over=True)
+        self._charge_waste(client)
         for gpu in client.gpus:
             gpu.ended_ns = event.idle_since_ns
         revoke(client, self._now_ns, done=(event.process,))
         client.has_returned, client.span_ns = True, 0
+
+    def _charge_waste(self, client: Client) -> None:
+        """Of a turn that a pause ends; that its word of it came late, on a busy machine, is not its fault."""
+        most_ns = SEEN * self._settings.idle_us * US
+        client.hold_against(min(wasted_ns(client, self._now_ns), most_ns))
 
     def _lose(self, client: Client, process: ProcessKey, now_ns: int) -> list[ShareInstruction]:
         if process not in client.members:
@@ -345,12 +353,10 @@ class Scheduler:
             grant(client, now_ns, is_open=True)
 
 
-def _look(holder: Client, now_ns: int, *, is_over: bool = False) -> None:
-    """Look, once a quota and where a pause ends a turn, whether a holder uses what others wait for."""
-    is_time = is_over or now_ns >= holder.looked_ns + holder.quota_ns
-    if holder.phase is Phase.HOLDING and not holder.is_open and is_time:
-        for account in holder.accounts:
-            account.ledger.hold_against(account, wasted_ns(holder, now_ns))
+def _look(holder: Client, now_ns: int) -> None:
+    """Look, once a quota, whether a holder uses what others wait for."""
+    if holder.phase is Phase.HOLDING and not holder.is_open and now_ns >= holder.looked_ns + holder.quota_ns:
+        holder.hold_against(wasted_ns(holder, now_ns))
         holder.looked_ns, holder.looked_used_ns = now_ns, holder.meter.used_ns
 
 

@@ -60,6 +60,7 @@ class Process:
         self.is_dead = False
         self.wants_ns = 0
         self.longest_ns = 0
+        self.late_ns = 0  # how much later its helper thread gets the machine
         self._step: Step | None = None
         self._queue: deque[int] = deque()
         self._done_ns = 0
@@ -221,7 +222,7 @@ class Process:
             self._send()
 
     def _tell_idle(self) -> None:
-        idle_ns = self.machine.settings.idle_us * US
+        idle_ns = self.machine.settings.idle_us * US + self.late_ns
         left_ns = max(self._ended_ns, self._passed_ns) + idle_ns - self.machine.now_ns
         if left_ns > 0:
             self._look_after(left_ns)
