@@ -236,6 +236,11 @@ static void take_word(struct watch *watch, uint32_t word) {
         learn_queued(watch);
     if (is_shut)
         drain(watch);
+    /* The broker reads the words of those alone of whom it heard, and a metered gate holds nobody up who
+     * would tell of himself: a program that comes after another, or for which an open gate was given a limit.
+     */
+    else if ((word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_METERED && plimsoll_report_is_missing())
+        plimsoll_report(word);
 }
 
 /* What a broker that is back finds is looked at as under a new word. */

@@ -96,6 +96,13 @@ bool plimsoll_report_is_owed(void) {
     return __atomic_load_n(&SHARES->is_report_owed, __ATOMIC_ACQUIRE);
 }
 
+bool plimsoll_report_is_missing(void) {
+    pthread_mutex_lock(&SHARES->report_lock);
+    bool is_missing = SHARES->connection < 0;
+    pthread_mutex_unlock(&SHARES->report_lock);
+    return is_missing;
+}
+
 bool plimsoll_report_stands(void) {
     int saved = errno;
     pthread_mutex_lock(&SHARES->report_lock);

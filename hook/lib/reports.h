@@ -9,6 +9,9 @@
  * takes it. Never blocks for long, leaves errno alone. */
 bool plimsoll_report(uint32_t word);
 
+/* Whether nothing was ever reported by this process, or nothing that a broker took. */
+bool plimsoll_report_is_missing(void);
+
 /* Whether the latest report found no broker. */
 bool plimsoll_report_is_owed(void);
 

@@ -110,6 +110,26 @@ async def test_a_lone_program_is_held_to_its_limit(cast: Cast) -> None:
     assert await cast.shares_pct(4, alone) == pytest.approx([40], abs=4)
 
 
+async def test_a_program_that_comes_after_another_is_held_to_the_limit(cast: Cast) -> None:
+    """A container's first program may launch and has nothing to do when its second one starts: it has no more."""
+    first = await cast.start(ONE, 20, 40)
+    cast.work(first, 1)
+    await cast.finish()
+    second = await cast.start(ONE, 20, 40)
+    cast.work(second, 5)
+    assert await cast.shares_pct(4, second) == pytest.approx([40], abs=4)
+
+
+async def test_a_limit_reaches_a_program_that_had_none(cast: Cast) -> None:
+    """A program alone behind an open gate, of which the broker never heard, is given a limit and held to it."""
+    alone = await cast.start(ONE, 20)
+    cast.work(alone, 8)
+    await asyncio.sleep(1)
+    await cast.here.broker.client.register(_sharing(cast.here, ONE, 20, 40))
+    await asyncio.sleep(1)
+    assert await cast.shares_pct(3, alone) == pytest.approx([40], abs=4)
+
+
 async def test_changed_terms_reach_a_program_at_work(cast: Cast) -> None:
     """While two programs work, request and limit of one are changed, and the book shows it from then on."""
     one, two = await cast.start(ONE, 20), await cast.start(TWO, 30)
