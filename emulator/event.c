@@ -90,7 +90,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
         return entered;
-    if (!event_is(event) || event->context != stream->context)
+    if (!event_is(event) || event->context->owner != stream->context->owner)
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     struct work work = {.kind = WORK_RECORD, .event = event, .ticket = event->ticket + 1};
     if (!stream->capture) {

@@ -315,6 +315,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     if (result == CUDA_SUCCESS)
         remember_green(*phCtx, primary, plimsoll_gpu_of_device(dev));
     plimsoll_depth++;
+    if (result != CUDA_SUCCESS)
+        forget_primary(dev); /* this release may be the last one */
     after_release(leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev)), dev);
     return result;
 }
@@ -334,7 +336,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     bool is_known =
         context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
     plimsoll_depth++;
-    plimsoll_bursts_forget((uintptr_t)context);
+    /* It may be the last one that keeps its primary context alive. */
+    plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
     CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);

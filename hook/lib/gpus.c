@@ -69,8 +69,7 @@ int plimsoll_gpu_of_current_context(uint64_t context) {
     return CALLED(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? plimsoll_gpu_of_device(device) : GPU_NONE;
 }
 
-/* A green context owns nothing: its primary one does. */
-static uint64_t owner_of(CUcontext context) {
+uint64_t plimsoll_owner_of(CUcontext context) {
     struct plimsoll_holding made;
     bool is_green = __atomic_load_n(&plimsoll.greens_made, __ATOMIC_RELAXED) &&
                     plimsoll_holdings_get(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &made) &&
@@ -80,7 +79,7 @@ static uint64_t owner_of(CUcontext context) {
 
 uint64_t plimsoll_current_context(void) {
     CUcontext context = NULL;
-    return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? owner_of(context) : 0;
+    return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? plimsoll_owner_of(context) : 0;
 }
 
 int plimsoll_gpu_of_current(void) {
@@ -104,9 +103,9 @@ int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     CUcontext owner;
     *context = plimsoll_current_context();
     if (is_default || !HAS(cuStreamGetCtx) || *context == 0 ||
-        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || owner_of(owner) == *context)
+        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || plimsoll_owner_of(owner) == *context)
         return plimsoll_gpu_of_current_context(*context);
-    *context = owner_of(owner);
+    *context = plimsoll_owner_of(owner);
     return gpu_of_context(owner);
 }
 

@@ -12,6 +12,8 @@ int plimsoll_gpu_of_device(CUdevice device);
 int plimsoll_gpu_of_current(void);
 /* The same for a caller that knows the current context; 0 for none. */
 int plimsoll_gpu_of_current_context(uint64_t context);
+/* A green context owns nothing: its primary one does. Any other owns itself. */
+uint64_t plimsoll_owner_of(CUcontext context);
 /* The context that owns what is allocated now: the current one, or for a green one its primary; 0 for none.
  */
 uint64_t plimsoll_current_context(void);

@@ -38,13 +38,15 @@
 /* --- what the gate says -----------------------------------------------------------------------------------
  */
 
+/* A green context is metered with its primary one: until CUDA 13 only one thread at a time may have it
+ * current, and that is the program's. Events of the primary context serve in its streams. */
 static uint64_t context_of(CUstream stream) {
     bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     CUcontext context = NULL;
     if (is_default || !HAS(cuStreamGetCtx) || CALLED(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
         if (CALLED(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
             return 0;
-    return (uintptr_t)context;
+    return plimsoll_owner_of(context);
 }
 
 /* Under the lock. From an opening on, what is queued is not known. */
@@ -362,6 +364,17 @@ static struct plimsoll_meter *with_tail(uint64_t context) {
     return has_tail ? meter : NULL;
 }
 
+/* In whatever context. */
+static bool has_tail(CUstream stream) {
+    uint64_t key = plimsoll_stream_key(stream);
+    bool is_found = false;
+    pthread_mutex_lock(&SHARES->lock);
+    for (int i = 0; i < PLIMSOLL_METERS && !is_found; i++)
+        is_found = plimsoll_tail_of(&SHARES->meters[i], key) != NULL;
+    pthread_mutex_unlock(&SHARES->lock);
+    return is_found;
+}
+
 static void mark_tail(CUstream stream) {
     uint64_t context = context_of(stream);
     pthread_mutex_lock(&SHARES->lock);
@@ -372,15 +385,22 @@ static void mark_tail(CUstream stream) {
 }
 
 /* An event in the legacy stream would break the captures of all streams that keep order with it, and the
- * program may wait for something while one of them is under way. */
-void plimsoll_before_sync(CUstream stream) {
+ * program may wait for something while one of them is under way. A thread's own default stream is made by the
+ * first question after it. */
+static void see_to_tail(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
-    if (!is_metered() || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
+    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
         return;
-    struct errand errand = begin_errand();
     mark_tail(stream);
     if (is_legacy)
         plimsoll_end_look();
+}
+
+void plimsoll_before_sync(CUstream stream) {
+    if (!is_metered())
+        return;
+    struct errand errand = begin_errand();
+    see_to_tail(stream);
     end_errand(&errand);
 }
 
@@ -388,9 +408,9 @@ void plimsoll_before_sync(CUstream stream) {
 void plimsoll_before_sync_context(void) {
     if (!is_metered())
         return;
-    plimsoll_before_sync(NULL);
-    plimsoll_before_sync(CU_STREAM_PER_THREAD);
     struct errand errand = begin_errand();
+    see_to_tail(NULL);
+    see_to_tail(CU_STREAM_PER_THREAD);
     uint64_t context = context_of(NULL);
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = with_tail(context);

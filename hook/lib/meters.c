@@ -92,7 +92,7 @@ static CUevent make_event(uint64_t context) {
     if (CALLED(cuCtxPushCurrent_v2)(of) != CUDA_SUCCESS)
         return NULL;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    if (CALLED(cuEventCreate)(&event, CU_EVENT_BLOCKING_SYNC) != CUDA_SUCCESS)
+    if (CALLED(cuEventCreate)(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
         event = NULL;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
     CALLED(cuCtxPopCurrent_v2)(&popped);

@@ -305,8 +305,13 @@ def slow_node(root: Path) -> Node:
 
 def newer_driver(folder: Path) -> dict[str, str]:
     """The environment that puts the driver with every function in place of the emulator's own."""
+    return another_driver(folder, "newer_driver.c")
+
+
+def another_driver(folder: Path, source: str) -> dict[str, str]:
+    """The environment that puts the driver of `programs/{source}` in place of the emulator's, which it builds on."""
     emulated = (EMULATOR / "libcuda.so.1").read_bytes()
     (folder / "libemul.so.1").write_bytes(emulated.replace(b"libcuda.so.1\0", b"libemul.so.1\0"))
     options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-L", str(folder), "-l:libemul.so.1"]
-    compile_c([PROGRAMS / "newer_driver.c"], folder / "libcuda.so.1", [*options, "-Wl,-rpath,$ORIGIN"])
+    compile_c([PROGRAMS / source], folder / "libcuda.so.1", [*options, "-Wl,-rpath,$ORIGIN"])
     return {"LD_LIBRARY_PATH": f"{folder}:{EMULATOR}"}
