@@ -42,7 +42,7 @@ bool plimsoll_has_gate(void) {
 }
 
 uint32_t plimsoll_gate_word(void) {
-    return __atomic_load_n(plimsoll.gate_word, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(__atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED), __ATOMIC_ACQUIRE);
 }
 
 static uint32_t beat(void) {

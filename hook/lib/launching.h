@@ -23,8 +23,8 @@ struct plimsoll_launch {
 
 /* Whether a launch needs nothing: one load. */
 static inline bool plimsoll_is_gate_open(void) {
-    return (__atomic_load_n(plimsoll.gate_word, __ATOMIC_ACQUIRE) & PLIMSOLL_GATE_STATES) ==
-           PLIMSOLL_GATE_OPEN;
+    const uint32_t *word = __atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED);
+    return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
 }
 
 /* Before the driver's call that launches; waits where the gate says so. `stream` is what the driver's

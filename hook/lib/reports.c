@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gate.h"
 #include "messages.h"
 #include "state.h"
 
@@ -109,7 +110,7 @@ bool plimsoll_report_stands(void) {
     bool is_standing =
         !plimsoll_report_is_owed() && (SHARES->connection < 0 || (is_ours() && !has_hung_up()));
     if (!is_standing)
-        is_standing = send_now(__atomic_load_n(plimsoll.gate_word, __ATOMIC_ACQUIRE));
+        is_standing = send_now(plimsoll_gate_word());
     pthread_mutex_unlock(&SHARES->report_lock);
     errno = saved;
     return is_standing;
