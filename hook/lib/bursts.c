@@ -1,3 +1,7 @@
+/* What the events of ours tell: when a burst ended, and what a launch takes. Nobody keeps the lock while the
+ * driver is asked: what it may tell is copied before, and judged anew after, as the context may have ended
+ * meanwhile.
+ */
 #include "bursts.h"
 
 #include <time.h>

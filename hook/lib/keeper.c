@@ -5,7 +5,8 @@
  *   contended  gives the gate up when nothing has been unfinished for a while
  *   any        looks now and then whether the broker still listens
  *
- * It records nothing in any stream, and asks the driver only about events of ours.
+ * It records nothing in a stream, which the program may end at any moment, but behind a whole context only;
+ * and asks the driver about events of ours.
  */
 #include "keeper.h"
 

@@ -1,3 +1,6 @@
+/* Recording is a call of the driver like any other, and may take long: for that time the lock is let go, and
+ * the meter counts a user and a launch under way, so that neither it nor its burst ends.
+ */
 #include "marks.h"
 
 #include "bursts.h"

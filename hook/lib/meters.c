@@ -1,3 +1,6 @@
+/* Which meter is whose, from a context's making to its end. Its events end before it does, as the driver
+ * frees them with it: a question about one after that would be about memory that is somebody else's.
+ */
 #include "meters.h"
 
 #include <string.h>

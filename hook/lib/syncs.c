@@ -46,5 +46,6 @@ SYNCS(cuEventSynchronize, plimsoll_before_sync_context(), (CUevent hEvent), (hEv
 
 QUERIES(cuStreamQuery, plimsoll_before_sync(hStream), (CUstream hStream), (hStream))
 QUERIES(cuStreamQuery_ptsz, plimsoll_before_sync(plimsoll_per_thread(hStream)), (CUstream hStream), (hStream))
-/* Asked of events long past, over and over, by allocators that reuse memory: nothing is recorded for it. */
+/* Asked of events long past, over and over, by allocators that reuse memory: nothing is recorded ahead of it.
+ */
 QUERIES(cuEventQuery, (void)0, (CUevent hEvent), (hEvent))
