@@ -229,6 +229,17 @@ static unsigned retire(struct plimsoll_meter *meter, uint64_t serial) {
     return 0;
 }
 
+/* From where on the launches that are done took their time: the end of those before them, or their own
+ * beginning, where they came later beside one that goes on and on. The GPU's clock may lag, as a burst's
+ * first event may have waited; then it is not compared with the host's. */
+static uint64_t begin_of(const struct plimsoll_meter *meter, const struct look *look) {
+    uint64_t entered_ns = UINT64_MAX;
+    for (unsigned i = 0; i < look->count; i++)
+        if (look->is_done[i] && look->marks[i].launches > 0 && look->marks[i].entered_ns < entered_ns)
+            entered_ns = look->marks[i].entered_ns;
+    return entered_ns < look->ended_ns ? later_of(meter->ended_ns, entered_ns) : meter->ended_ns;
+}
+
 /* An error here is the context's own end: its kernels failed for good, or the driver goes down. */
 static void give_up(struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++)
@@ -253,7 +264,7 @@ static void end_look(struct plimsoll_meter *meter, const struct look *look) {
             launches += retire(meter, look->marks[i].serial);
     meter->outstanding -= launches;
     if (launches > 0 && look->ended_ns > meter->ended_ns && !meter->stalled_ns)
-        learn(meter, look->ended_ns - meter->ended_ns, launches);
+        learn(meter, look->ended_ns - begin_of(meter, look), launches);
     meter->ended_ns = later_of(meter->ended_ns, look->ended_ns);
 }
 

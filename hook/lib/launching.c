@@ -136,16 +136,22 @@ static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
            (meter->tail_count == 0 || now_ns > meter->entered_ns + meter->outstanding * meter->average_ns);
 }
 
+/* Under the lock. What the context was given while the gate was open is followed by an event: all of it, or
+ * where the driver cannot be asked that, what is in the stream that a launch is for. */
+static void follow_unknown(struct plimsoll_meter *meter, CUstream stream) {
+    meter->epoch = SHARES->epoch;
+    if (!plimsoll_mark_context(meter))
+        plimsoll_mark(meter, stream, 0);
+}
+
 /* Under the lock. The burst's first event goes ahead of its first launch; where something unknown may be
  * queued ahead of it, the burst is not told by it. Released and taken again meanwhile; the launch is counted
  * as under way, so nobody ends the burst. */
 static void begin_burst(struct plimsoll_meter *meter, CUstream stream) {
     uint64_t life = meter->life, at_ns;
-    bool is_known = meter->epoch == SHARES->epoch;
-    meter->epoch = SHARES->epoch;
     plimsoll_burst_begin(meter, plimsoll_now_ns());
-    if (!is_known) {
-        plimsoll_mark(meter, stream, 0);
+    if (meter->epoch != SHARES->epoch) {
+        follow_unknown(meter, stream);
         return;
     }
     CUevent event = plimsoll_record(meter, stream, &at_ns);
@@ -169,10 +175,8 @@ static bool count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
     launch->is_first = !meter->is_under_way;
     if (launch->is_first)
         begin_burst(meter, launch->stream);
-    else if (meter->epoch != SHARES->epoch) {
-        meter->epoch = SHARES->epoch;
-        plimsoll_mark(meter, launch->stream, 0);
-    }
+    else if (meter->epoch != SHARES->epoch)
+        follow_unknown(meter, launch->stream);
     return true;
 }
 
@@ -197,18 +201,20 @@ static bool enter_metered(struct plimsoll_launch *launch, uint64_t context, uint
     return is_in;
 }
 
-/* What this stream was given while the gate was open, or since our last event in it, is followed by one: so
- * the helper sees when it is done. */
+/* What was given while the gate was open, or to this stream since our last event in it, is followed by one:
+ * so the helper sees when it is done. */
 static void cover(uint64_t context, CUstream stream, uint32_t word) {
     pthread_mutex_lock(&SHARES->lock);
     plimsoll_gate_note(word);
     struct plimsoll_meter *meter = plimsoll_meter_of(context);
     bool is_known = meter && meter->epoch == SHARES->epoch;
     if (meter && !meter->is_broken && (!is_known || plimsoll_tail_of(meter, plimsoll_stream_key(stream)))) {
-        meter->epoch = SHARES->epoch;
         if (!meter->is_under_way)
             plimsoll_burst_begin(meter, plimsoll_now_ns());
-        plimsoll_mark(meter, stream, 0);
+        if (is_known)
+            plimsoll_mark(meter, stream, 0);
+        else
+            follow_unknown(meter, stream);
     }
     pthread_mutex_unlock(&SHARES->lock);
 }
@@ -269,31 +275,20 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 /* --- the second half --------------------------------------------------------------------------------------
  */
 
-/* Counts a launch as its stream's latest that no event follows; false where too many streams have such. */
-static bool add_to_tail(struct plimsoll_meter *meter, uint64_t stream) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, stream);
-    if (!tail && meter->tail_count < PLIMSOLL_TAILS) {
-        tail = &meter->tails[meter->tail_count++];
-        *tail = (struct plimsoll_tail){.stream = stream};
-    }
-    if (tail)
-        tail->launches++;
-    return tail != NULL;
-}
-
 /* Launches that come faster than they are done are followed by an event now and then, others one by one: the
  * GPU may fall idle behind any of those. */
 static bool is_mark_due(const struct plimsoll_meter *meter, uint64_t entered_ns) {
     uint64_t gap_ns = entered_ns > meter->entered_ns ? entered_ns - meter->entered_ns : 0;
     return meter->average_ns == 0 || gap_ns >= meter->average_ns ||
-           plimsoll_tail_launches(meter) * meter->average_ns >= UNMARKED_NS;
+           plimsoll_tail_sum(meter).launches * meter->average_ns >= UNMARKED_NS;
 }
 
 /* Under the lock. */
 static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_launch *launch,
                          uint64_t left_ns) {
     bool has_room = meter->mark_count < PLIMSOLL_MARKS;
-    bool is_in_tail = add_to_tail(meter, plimsoll_stream_key(launch->stream));
+    struct plimsoll_tail one = {plimsoll_stream_key(launch->stream), 1, launch->entered_ns};
+    bool is_in_tail = plimsoll_tail_add(meter, &one);
     bool is_due = !is_in_tail || is_mark_due(meter, launch->entered_ns);
     meter->entered_ns = left_ns;
     meter->launched++;
@@ -306,7 +301,7 @@ static void count_out(struct plimsoll_launch *launch, CUresult result, uint64_t 
     struct plimsoll_meter *meter = launch->meter;
     if (meter->life != launch->life)
         return;
-    if (launch->is_first && meter->start)
+    if (launch->is_first && meter->start && meter->launched == 0)
         plimsoll_burst_begin_later(meter, plimsoll_handed_over_ns(launch->entered_ns, left_ns), left_ns);
     if (result == CUDA_SUCCESS)
         count_launch(meter, launch, left_ns);

@@ -73,16 +73,17 @@ static uint64_t expected_ns(const struct plimsoll_meter *meter) {
 }
 
 /* Gives a stream's launches back that no event follows after all. */
-static void put_back(struct plimsoll_meter *meter, uint64_t key, unsigned launches) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, key);
-    if (!tail && launches > 0 && meter->tail_count < PLIMSOLL_TAILS) {
-        tail = &meter->tails[meter->tail_count++];
-        *tail = (struct plimsoll_tail){.stream = key};
-    }
-    if (tail)
-        tail->launches += launches;
-    else
-        meter->outstanding -= launches;
+static void put_back(struct plimsoll_meter *meter, const struct plimsoll_tail *tail) {
+    if (tail->launches > 0 && !plimsoll_tail_add(meter, tail))
+        meter->outstanding -= tail->launches;
+}
+
+static struct plimsoll_mark mark_behind(const struct plimsoll_meter *meter,
+                                        const struct plimsoll_tail *tail) {
+    return (struct plimsoll_mark){.stream = tail->stream,
+                                  .launches = tail->launches,
+                                  .entered_ns = tail->entered_ns,
+                                  .due_ns = expected_ns(meter)};
 }
 
 /* The event of `made`, NULL for none, covers its launches now. */
@@ -96,9 +97,12 @@ static bool keep(struct plimsoll_meter *meter, const struct plimsoll_mark *made)
 }
 
 void plimsoll_mark(struct plimsoll_meter *meter, CUstream stream, unsigned launches) {
-    uint64_t key = plimsoll_stream_key(stream), life = meter->life;
-    struct plimsoll_mark made = {.stream = key, .due_ns = expected_ns(meter)};
-    made.launches = plimsoll_tail_take(meter, key) + launches;
+    uint64_t life = meter->life;
+    struct plimsoll_tail tail = plimsoll_tail_take(meter, plimsoll_stream_key(stream));
+    if (tail.launches == 0)
+        tail.entered_ns = meter->entered_ns;
+    tail.launches += launches;
+    struct plimsoll_mark made = mark_behind(meter, &tail);
     meter->launching++;
     made.event = plimsoll_record(meter, stream, &made.recorded_ns);
     made.recorded_ns = plimsoll_now_ns(); /* at the latest */
@@ -106,19 +110,19 @@ void plimsoll_mark(struct plimsoll_meter *meter, CUstream stream, unsigned launc
         return;
     meter->launching--;
     if (!keep(meter, &made))
-        put_back(meter, key, made.launches);
+        put_back(meter, &tail);
 }
 
 bool plimsoll_mark_context(struct plimsoll_meter *meter) {
     struct plimsoll_tail tails[PLIMSOLL_TAILS];
+    struct plimsoll_tail sum = plimsoll_tail_sum(meter);
+    struct plimsoll_mark made = mark_behind(meter, &sum);
     unsigned count = meter->tail_count;
     uint64_t life = meter->life;
-    struct plimsoll_mark made = {.stream = PLIMSOLL_WHOLE_CONTEXT, .due_ns = expected_ns(meter)};
     if (!HAS(cuCtxRecordEvent))
         return false;
     for (unsigned i = 0; i < count; i++)
         tails[i] = meter->tails[i];
-    made.launches = plimsoll_tail_launches(meter);
     meter->tail_count = 0;
     meter->launching++;
     made.event = record_context(meter);
@@ -128,6 +132,6 @@ bool plimsoll_mark_context(struct plimsoll_meter *meter) {
     meter->launching--;
     bool is_kept = keep(meter, &made);
     for (unsigned i = 0; i < count && !is_kept; i++)
-        put_back(meter, tails[i].stream, tails[i].launches);
+        put_back(meter, &tails[i]);
     return is_kept;
 }

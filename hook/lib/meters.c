@@ -67,18 +67,36 @@ struct plimsoll_tail *plimsoll_tail_of(struct plimsoll_meter *meter, uint64_t st
     return NULL;
 }
 
-unsigned plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, stream);
-    unsigned launches = tail ? tail->launches : 0;
-    if (tail)
+struct plimsoll_tail plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream) {
+    struct plimsoll_tail *tail = plimsoll_tail_of(meter, stream), taken = {.stream = stream};
+    if (tail) {
+        taken = *tail;
         *tail = meter->tails[--meter->tail_count];
-    return launches;
+    }
+    return taken;
 }
 
-unsigned plimsoll_tail_launches(const struct plimsoll_meter *meter) {
-    unsigned sum = 0;
+static void join(struct plimsoll_tail *tail, const struct plimsoll_tail *more) {
+    if (tail->launches == 0 || more->entered_ns < tail->entered_ns)
+        tail->entered_ns = more->entered_ns;
+    tail->launches += more->launches;
+}
+
+bool plimsoll_tail_add(struct plimsoll_meter *meter, const struct plimsoll_tail *more) {
+    struct plimsoll_tail *tail = plimsoll_tail_of(meter, more->stream);
+    if (!tail && meter->tail_count < PLIMSOLL_TAILS) {
+        tail = &meter->tails[meter->tail_count++];
+        *tail = (struct plimsoll_tail){.stream = more->stream};
+    }
+    if (tail)
+        join(tail, more);
+    return tail != NULL;
+}
+
+struct plimsoll_tail plimsoll_tail_sum(const struct plimsoll_meter *meter) {
+    struct plimsoll_tail sum = {.stream = PLIMSOLL_WHOLE_CONTEXT};
     for (unsigned i = 0; i < meter->tail_count; i++)
-        sum += meter->tails[i].launches;
+        join(&sum, &meter->tails[i]);
     return sum;
 }
 

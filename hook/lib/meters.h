@@ -32,6 +32,7 @@ struct plimsoll_mark {
     uint64_t serial; /* tells this use of the event from the next */
     uint64_t stream; /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
     unsigned launches;
+    uint64_t entered_ns;  /* the first of them */
     uint64_t recorded_ns; /* when */
     uint64_t due_ns;      /* when its launches should be done, by the average; 0: not known */
 };
@@ -40,6 +41,7 @@ struct plimsoll_mark {
 struct plimsoll_tail {
     uint64_t stream;
     unsigned launches;
+    uint64_t entered_ns; /* the first of them */
 };
 
 /* One context. All under plimsoll.shares.lock, which nobody keeps over a call of the driver: who makes such a
@@ -121,9 +123,13 @@ uint64_t plimsoll_stream_key(CUstream stream);
 
 /* The tail of that stream; NULL for none. */
 struct plimsoll_tail *plimsoll_tail_of(struct plimsoll_meter *meter, uint64_t stream);
-/* Ends it, returning its launches. */
-unsigned plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream);
-unsigned plimsoll_tail_launches(const struct plimsoll_meter *meter);
+/* Ends it, returning what it was; without launches where there was none. */
+struct plimsoll_tail plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream);
+/* Adds launches to a stream's tail, the first of them at that time; false where too many streams have such.
+ */
+bool plimsoll_tail_add(struct plimsoll_meter *meter, const struct plimsoll_tail *more);
+/* All tails together. */
+struct plimsoll_tail plimsoll_tail_sum(const struct plimsoll_meter *meter);
 
 void plimsoll_spare(struct plimsoll_meter *meter, CUevent event);
 

@@ -63,10 +63,19 @@ class Keeper:
 
     def set(self, state: int) -> int:
         """Change the state and wake who waits; returns the new word."""
+        word = self.set_quietly(state)
+        self.wake()
+        return word
+
+    def set_quietly(self, state: int) -> int:
+        """Change the state and wake nobody; returns the new word."""
         self._gate.word = (self.word & ~(GATE_STATES | 4)) + GATE_STEP + state
+        return self.word
+
+    def wake(self) -> None:
+        """Wake who waits."""
         address = ctypes.addressof(self._gate) + Gate.word.offset
         _libc.syscall(_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, None, None, 0)
-        return self.word
 
     def beat(self) -> None:
         """Show that the broker lives."""

@@ -9,10 +9,13 @@ import pytest
 from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import Keeper, Listener, listening, until
+from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.launches import another_driver
 from tests.hook.lib.program import Node
 from tests.hook.lib.script import Script
 from tests.hook.lib.test_contexts import HELPERS as GREEN
+
+SECOND = 1_000_000_000
 
 
 @pytest.fixture(name="gate")
@@ -24,6 +27,58 @@ def _gate(container: Container) -> Keeper:
 def _ear(container: Container) -> Iterator[Listener]:
     with listening(container) as listener:
         yield listener
+
+
+@pytest.fixture(name="launcher")
+def _launcher(
+    node: Node, container: Container, gate: Keeper, ear: Listener, tmp_path: Path
+) -> Iterator[Launcher]:
+    """A program whose gate is metered."""
+    assert gate.word
+    assert ear.standing == 0
+    with launching(node, container, tmp_path) as launcher:
+        yield launcher
+
+
+def test_launches_beside_one_that_goes_on_and_on(launcher: Launcher) -> None:
+    """Beside work that waits for a peer, in another stream, launches go at their own pace and not at its."""
+    launcher.do("""
+        waiter, worker = [make("cuStreamCreate", 1) for _ in range(2)]
+        word = alloc(64)[1]
+        must("cuMemsetD8_v2", U64(word), 0, SIZE(64))
+
+        def hold(number):
+            must("cuStreamWaitValue32", waiter, U64(word), number, 0)
+            assert launch(20000, waiter) == 0
+
+        def let(number):
+            must("cuStreamWriteValue32", worker, U64(word), number, 0)
+
+        assert launch(1000000, worker) == 0
+        hold(1); time.sleep(0.3); let(1); sync()
+        hold(2)
+        for _ in range(1000):
+            assert launch(20000, worker) == 0
+            must("cuStreamSynchronize", worker)
+        let(2); sync()
+    """)
+    assert launcher.launches() >= 1003
+
+
+def test_the_queue_of_every_stream_is_waited_for(launcher: Launcher, gate: Keeper, ear: Listener) -> None:
+    """A launch that comes to the shut gate before the library's own thread shows more than its own stream."""
+    launcher.do("one, other = [make('cuStreamCreate', 1) for _ in range(2)]")
+    gate.set(GATE_OPEN)
+    sleep(0.05)
+    launcher.do(f"assert launch({SECOND}, other) == 0")
+    word = gate.set_quietly(GATE_SHUT)
+    launcher.do("aside(launch, 1000, one)")
+    ear.wanted(word)
+    gate.wake()
+    ear.drained(word)
+    assert launcher.unfinished_ns() >= SECOND
+    gate.set(GATE_OPEN)
+    launcher.do("joined()")
 
 
 @pytest.fixture(name="strict")
