@@ -241,9 +241,14 @@ static void end_primary(int gpu) {
 static CUresult after_release(CUresult result, CUdevice device) {
     unsigned flags;
     int is_active = 1;
-    if (result == CUDA_SUCCESS && plimsoll_is_attached() &&
+    if (!plimsoll_is_attached())
+        return result;
+    int gpu = plimsoll_gpu_of_device(device);
+    if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
-        end_primary(plimsoll_gpu_of_device(device));
+        end_primary(gpu);
+    else
+        plimsoll_meters_keep(plimsoll_primary_of_gpu(gpu));
     return result;
 }
 

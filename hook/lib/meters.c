@@ -47,17 +47,27 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context) {
         memset(vacant, 0, sizeof(*vacant));
         vacant->context = context;
         vacant->life = ++SHARES->serial;
-        vacant->epoch = SHARES->epoch;
+        vacant->epoch = SHARES->epoch - 1; /* what it was given so far is not known */
     }
     return vacant;
 }
 
-void plimsoll_meters_add(uint64_t context) {
+static void add(uint64_t context, bool is_new) {
     if (!plimsoll_has_gate() || context == 0)
         return;
     pthread_mutex_lock(&SHARES->lock);
-    (void)plimsoll_meter_of(context);
+    struct plimsoll_meter *meter = plimsoll_meter_of(context);
+    if (meter && is_new)
+        meter->epoch = SHARES->epoch;
     pthread_mutex_unlock(&SHARES->lock);
+}
+
+void plimsoll_meters_add(uint64_t context) {
+    add(context, true);
+}
+
+void plimsoll_meters_keep(uint64_t context) {
+    add(context, false);
 }
 
 struct plimsoll_tail *plimsoll_tail_of(struct plimsoll_meter *meter, uint64_t stream) {
@@ -172,7 +182,7 @@ void plimsoll_bursts_forget(uint64_t context) {
     struct plimsoll_meter *meter = find(context);
     if (meter) {
         SHARES->epoch +=
-            meter->is_under_way; /* where the context lives on after all, its queue is not known */
+            meter->is_under_way; /* where the context lives on after all, the keeper asks after it */
         meter->context = 0;
         await_users(meter);
         plimsoll_burst_abandon(meter);

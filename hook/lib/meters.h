@@ -105,8 +105,12 @@ struct plimsoll_shares {
 int plimsoll_hold_thread(void);
 void plimsoll_release_thread(int before);
 
-/* Makes a context known, as soon as it is made; does nothing where it is, or where there is no gate. */
+/* Makes a context known, as soon as it is made; does nothing where there is no gate. */
 void plimsoll_meters_add(uint64_t context);
+
+/* The same of one that was forgotten and lives on: what it was given is not known. Nothing where it is known.
+ */
+void plimsoll_meters_keep(uint64_t context);
 
 /* Before a context is destroyed, released or reset: nobody uses our events of it any more. Waits, shortly,
  * for those who do. */

@@ -81,6 +81,20 @@ def test_the_queue_of_every_stream_is_waited_for(launcher: Launcher, gate: Keepe
     launcher.do("joined()")
 
 
+def test_what_was_queued_before_a_release_that_was_not_the_last(
+    launcher: Launcher, gate: Keeper, ear: Listener
+) -> None:
+    """A primary context that somebody else retains lives on: what it was given before is waited for and metered."""
+    launcher.do(f"""
+        assert launch({SECOND}) == 0
+        again = make("cuDevicePrimaryCtxRetain", 0)
+        must("cuDevicePrimaryCtxRelease_v2", 0)
+    """)
+    report = ear.drained(gate.set(GATE_SHUT))
+    assert launcher.unfinished_ns() >= SECOND
+    assert report.busy_ns > SECOND // 2
+
+
 @pytest.fixture(name="strict")
 def _strict(
     node: Node, container: Container, gate: Keeper, ear: Listener, tmp_path: Path
