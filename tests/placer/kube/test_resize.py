@@ -1,7 +1,6 @@
 """A resize on a real API server: counted at once, written once, and never over somebody else's change."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -9,59 +8,31 @@ from placer.core.resize import NotNowError
 from plimsoll.brokerwire import Line
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.names import GpuUuid
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize, Resizing
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
-from tests.placer.kube.world import MEMORY, World, scheduler
+from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written
+from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
-
-GPU = "GPU-n1-0"
-
-
-async def placed(world: World, name: str, size: str) -> None:
-    """A pod that runs on the only GPU."""
-    await create_pod(world.api, world.namespace, pod_manifest(name, {MEMORY: size}))
-    await world.until_bound(name)
-
-
-async def resize(world: World, name: str, size: str) -> Resizing:
-    """As an operator asks for it."""
-    return await world.front_end.resize(Resize(pod=name, namespace=world.namespace, gpu_memory=size))
-
-
-async def written(world: World, name: str) -> object:
-    """What stands in the annotation."""
-    text = (await world.pod(name))["metadata"]["annotations"].get("plimsoll.dev/lines")
-    return json.loads(text) if text else None
-
-
-async def counted_gib(world: World, name: str) -> float:
-    """What the ledger counts the pod for."""
-    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
-    assert booking is not None
-    return booking.grants[0].line_bytes / GIB
 
 
 async def test_a_new_line_is_written_and_counts(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """Raised into the room beside a neighbour, not a byte further; lowered, the room is the next pod's."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", "4Gi")
         await placed(world, "neighbour", "10Gi")
         answer = await resize(world, "p", "14Gi")
         assert (answer.node, answer.container) == ("n1", "main")
         [before], [after] = answer.before, answer.after
         assert (before.gpu, before.line_bytes, after.line_bytes) == (GPU, 4 * GIB, 14 * GIB)
-        assert await written(world, "p") == {"main": {GPU: 14 * GIB}}
+        assert await written(world, "p") == {"lines": {"main": {GPU: 14 * GIB}}}
         with pytest.raises(InputError, match=f"give at most {14 * GIB} bytes in total"):
             await resize(world, "p", "15Gi")
-        assert await written(world, "p") == {"main": {GPU: 14 * GIB}}
-        assert await counted_gib(world, "p") == 14
+        assert await written(world, "p") == {"lines": {"main": {GPU: 14 * GIB}}}
+        assert (await counted(world, "p")).line_gib == 14
         await resize(world, "p", "2Gi")
         await placed(world, "newcomer", "12Gi")
 
@@ -70,9 +41,7 @@ async def test_a_lowering_lets_a_pod_in_that_waited_for_room(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """It is tried again at once, though no report comes and nothing ends."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", "20Gi")
         await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "5Gi"}))
         await world.until_refused("waiting", "Insufficient plimsoll.dev/gpu-memory")
@@ -93,7 +62,7 @@ async def test_the_next_placer_counts_resized_pods_by_their_lines(
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
         await world.until_refused("large", "Insufficient plimsoll.dev/gpu-memory")
-        assert await counted_gib(world, "p") == 20
+        assert (await counted(world, "p")).line_gib == 20
 
 
 async def test_a_change_of_somebody_elses_meanwhile_is_kept(
@@ -104,13 +73,11 @@ async def test_a_change_of_somebody_elses_meanwhile_is_kept(
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     theirs = {"metadata": {"annotations": {"theirs": "kept"}}}
     patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         await resize(world, "p", "6Gi")
         assert (await world.pod("p"))["metadata"]["annotations"]["theirs"] == "kept"
-        assert await written(world, "p") == {"main": {GPU: 6 * GIB}}
+        assert await written(world, "p") == {"lines": {"main": {GPU: 6 * GIB}}}
         assert patches.patched.count(path) == 2
 
 
@@ -121,14 +88,12 @@ async def test_lost_requests_and_answers_are_cleared_up_by_reading(
     patches = LossyBinds()
     patches.pod_faults.extend([lose_request, lose_answer])
     path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         await resize(world, "p", "6Gi")
-        assert await written(world, "p") == {"main": {GPU: 6 * GIB}}
+        assert await written(world, "p") == {"lines": {"main": {GPU: 6 * GIB}}}
         assert patches.patched.count(path) == 2
-        assert await counted_gib(world, "p") == 6
+        assert (await counted(world, "p")).line_gib == 6
 
 
 async def test_a_write_that_is_refused_leaves_everything_as_it_was(
@@ -137,14 +102,12 @@ async def test_a_write_that_is_refused_leaves_everything_as_it_was(
     """Without the right to patch pods, the person is told so and the ledger counts the old line."""
     patches = LossyBinds()
     patches.pod_faults.append(refuse)
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         with pytest.raises(InputError, match="give the placer's account the right to patch pods"):
             await resize(world, "p", "6Gi")
-        assert await counted_gib(world, "p") == 4
-        assert await written(world, "p") is None
+        assert (await counted(world, "p")).line_gib == 4
+        assert await written(world, "p") == {}
 
 
 async def test_room_is_taken_while_the_write_is_under_way(
@@ -154,9 +117,7 @@ async def test_room_is_taken_while_the_write_is_under_way(
     patches = LossyBinds()
     reached, release = asyncio.Event(), asyncio.Event()
     patches.pod_faults.append(held(reached, release))
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         under_way = asyncio.create_task(resize(world, "p", "20Gi"))
         await reached.wait()
@@ -178,15 +139,13 @@ async def test_a_pod_deleted_meanwhile_is_told_and_its_namesake_left_alone(
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
 
     patches.pod_faults.append(after(replace))
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         with pytest.raises(InputError, match="was deleted meanwhile"):
             await resize(world, "p", "6Gi")
         await world.until_bound("p")
-        assert await written(world, "p") is None
-        assert await counted_gib(world, "p") == 4
+        assert await written(world, "p") == {}
+        assert (await counted(world, "p")).line_gib == 4
 
 
 @pytest.mark.parametrize(
@@ -210,9 +169,7 @@ async def test_pods_that_cannot_be_resized_are_refused_by_name(
     said: str,
 ) -> None:
     """Each with its own reason."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace) as world:
         if resources:
             await create_pod(apiserver, namespace, pod_manifest(name, resources))
             if name == "waiting":
@@ -230,9 +187,7 @@ async def test_the_same_size_again_is_answered_as_done_before(
     """Somebody who missed the confirmation may ask again: nothing is written twice."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", "4Gi")
         await resize(world, "p", "6Gi")
         again = await resize(world, "p", "6Gi")

@@ -1,59 +1,18 @@
 """New shares and limits on a real API server: one write with the line, counted at once, known to the next placer."""
 
 import asyncio
-import json
 
 import pytest
 
 from placer.core.resize import NotNowError
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.errors import InputError
-from plimsoll.names import PodUid
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize, Resizing
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
-from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
+from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written
+from tests.placer.kube.world import MEMORY, SHARE, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
-
-GPU = "GPU-n1-0"
-
-
-async def placed(world: World, name: str, share: int, **annotations: str) -> None:
-    """A pod of 4Gi and so much of the only GPU's time."""
-    limits = {MEMORY: "4Gi", **({SHARE: str(share)} if share else {})}
-    named = {f"plimsoll.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    await create_pod(world.api, world.namespace, pod_manifest(name, limits, annotations=named))
-    await world.until_bound(name)
-
-
-async def resize(
-    world: World, name: str, share: str | None = None, limit: str | None = None, size: str | None = None
-) -> Resizing:
-    """As an operator asks for it."""
-    asked = Resize(
-        pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
-    )
-    return await world.front_end.resize(asked)
-
-
-async def written(world: World, name: str) -> dict[str, object]:
-    """What stands in the annotations of resizes."""
-    annotations = (await world.pod(name))["metadata"]["annotations"]
-    names = ("lines", "shares")
-    return {
-        key: json.loads(annotations[f"plimsoll.dev/{key}"])
-        for key in names
-        if f"plimsoll.dev/{key}" in annotations
-    }
-
-
-async def counted(world: World, name: str) -> tuple[float, int, int]:
-    """GiB, share and limit that the ledger counts the pod for."""
-    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
-    assert booking is not None
-    grant = booking.grants[0]
-    return grant.line_bytes / GIB, grant.share_pct, grant.limit_pct
 
 
 async def test_line_share_and_limit_are_one_write(
@@ -62,10 +21,8 @@ async def test_line_share_and_limit_are_one_write(
     """Together in one patch; alone, what was not asked stays what it was, resized or declared."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30, gpu_share_limit="60")
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30, gpu_share_limit="60")
         answer = await resize(world, "p", share="40", limit="80", size="6Gi")
         [before], [now] = answer.before, answer.after
         assert (before.line_bytes, before.share_pct, before.limit_pct) == (4 * GIB, 30, 60)
@@ -77,7 +34,7 @@ async def test_line_share_and_limit_are_one_write(
         shares = {"main": {"share_pct": 40, "limit_pct": 70}}
         assert await written(world, "p") == {"lines": lines, "shares": shares}
         assert await counted(world, "p") == (6, 40, 70)
-        await placed(world, "declared", 10, gpu_share_limit="60")
+        await placed(world, "declared", share=10, gpu_share_limit="60")
         await resize(world, "declared", share="20")
         assert await written(world, "declared") == {"shares": {"main": {"share_pct": 20, "limit_pct": 60}}}
 
@@ -86,11 +43,9 @@ async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """By placing and by resizing alike; a refused raise changes nothing, the line asked with it included."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
-        await placed(world, "neighbour", 50)
+    async with one_gpu(apiserver, valkey, namespace) as world:
+        await placed(world, "p", share=30)
+        await placed(world, "neighbour", share=50)
         await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "1Gi", SHARE: "30"}))
         await world.until_refused("waiting", "1 Insufficient plimsoll.dev/gpu-share on one GPU")
         with pytest.raises(
@@ -112,7 +67,7 @@ async def test_the_next_placer_counts_resized_pods_by_their_shares(
     await create_node(apiserver, "n1")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
-        await placed(world, "p", 0)
+        await placed(world, "p")
         loose = pod_manifest(
             "loose", {"plimsoll.dev/gpu": "1"}, annotations={"plimsoll.dev/best-effort": "true"}
         )
@@ -124,9 +79,9 @@ async def test_the_next_placer_counts_resized_pods_by_their_shares(
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "1Gi", SHARE: "21"}))
         await world.until_refused("large", "Insufficient plimsoll.dev/gpu-share")
-        assert (await counted(world, "p"))[1:] == (50, 100)
+        assert await counted(world, "p") == (4, 50, 100)
         assert (await counted(world, "loose"))[1:] == (30, 40)
-        await placed(world, "small", 20)
+        await placed(world, "small", share=20)
 
 
 async def test_room_is_taken_while_the_write_is_under_way(
@@ -136,10 +91,8 @@ async def test_room_is_taken_while_the_write_is_under_way(
     patches = LossyBinds()
     reached, release = asyncio.Event(), asyncio.Event()
     patches.pod_faults.append(held(reached, release))
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30)
         under_way = asyncio.create_task(resize(world, "p", share="80"))
         await reached.wait()
         await create_pod(apiserver, namespace, pod_manifest("late", {MEMORY: "1Gi", SHARE: "40"}))
@@ -154,14 +107,12 @@ async def test_a_write_that_is_refused_leaves_everything_as_it_was(
     """Room that was taken for it is free again."""
     patches = LossyBinds()
     patches.pod_faults.append(refuse)
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30)
         with pytest.raises(InputError, match=r"annotations\[plimsoll.dev/shares\].* right to patch pods"):
             await resize(world, "p", share="80")
         assert (await written(world, "p"), await counted(world, "p")) == ({}, (4, 30, 100))
-        await placed(world, "neighbour", 70)
+        await placed(world, "neighbour", share=70)
 
 
 async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
@@ -172,10 +123,8 @@ async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     theirs = {"metadata": {"annotations": {"plimsoll.dev/gpu-share-limit": "50"}}}
     patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30)
         with pytest.raises(NotNowError, match="changed by somebody else meanwhile; ask again"):
             await resize(world, "p", share="60")
         assert await written(world, "p") == {}
@@ -190,10 +139,8 @@ async def test_a_damaged_annotation_is_written_anew(
 ) -> None:
     """Whichever was asked: beside a damaged one neither could be read."""
     path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
+    async with one_gpu(apiserver, valkey, namespace) as world:
+        await placed(world, "p", share=30)
         await resize(world, "p", size="6Gi")
         spoiled = {"metadata": {"annotations": {"plimsoll.dev/lines": "lots"}}}
         await apiserver.must("PATCH", path, spoiled)
@@ -220,9 +167,7 @@ async def test_what_cannot_be_changed_is_refused_by_name(
     said: str,
 ) -> None:
     """Each with its own reason."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
+    async with one_gpu(apiserver, valkey, namespace) as world:
         await create_pod(apiserver, namespace, pod_manifest("p", resources))
         await world.until_bound("p")
         with pytest.raises(InputError, match=said):
@@ -236,10 +181,8 @@ async def test_the_same_again_is_answered_as_done_before(
     """Somebody who missed the confirmation may ask again: nothing is written twice."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with scheduler(apiserver, valkey, namespace, wrap=patches.around) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await placed(world, "p", 30)
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30)
         await resize(world, "p", share="40")
         again = await resize(world, "p", share="40")
         assert again.before == again.after

@@ -1,0 +1,74 @@
+"""One node with one GPU under a real API server, and pods on it that are resized."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple
+
+from plimsoll.embedded import EmbeddedServer
+from plimsoll.kube.client import Transport
+from plimsoll.names import PodUid
+from plimsoll.quantity import GIB
+from plimsoll.rpc import Resize, Resizing
+from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+GPU: Final = "GPU-n1-0"
+WRITTEN: Final = ("lines", "shares")
+"""The annotations of resizes."""
+
+
+class Counted(NamedTuple):
+    """What the ledger counts a pod for."""
+
+    line_gib: float
+    share_pct: int
+    limit_pct: int
+
+
+@contextlib.asynccontextmanager
+async def one_gpu(
+    api: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    wrap: Callable[[Transport], Transport] = lambda transport: transport,
+) -> AsyncIterator[World]:
+    """A scheduler whose only node has a GPU of 24 GiB, all of it free."""
+    async with scheduler(api, valkey, namespace, wrap=wrap) as world:
+        await create_node(api, "n1")
+        await world.report("n1", 24)
+        yield world
+
+
+async def placed(world: World, name: str, size: str = "4Gi", share: int = 0, **annotations: str) -> None:
+    """A pod that runs on the only GPU, with so much of its memory and its time."""
+    limits = {MEMORY: size, **({SHARE: str(share)} if share else {})}
+    named = {f"plimsoll.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    await create_pod(world.api, world.namespace, pod_manifest(name, limits, annotations=named))
+    await world.until_bound(name)
+
+
+async def resize(
+    world: World, name: str, size: str | None = None, share: str | None = None, limit: str | None = None
+) -> Resizing:
+    """As an operator asks for it."""
+    asked = Resize(
+        pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
+    )
+    return await world.front_end.resize(asked)
+
+
+async def written(world: World, name: str) -> dict[str, object]:
+    """What stands in the annotations of resizes, by their names."""
+    annotations = (await world.pod(name))["metadata"]["annotations"]
+    found = {key: annotations.get(f"plimsoll.dev/{key}") for key in WRITTEN}
+    return {key: json.loads(text) for key, text in found.items() if text is not None}
+
+
+async def counted(world: World, name: str) -> Counted:
+    """What the ledger counts the pod for on its GPU."""
+    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
+    assert booking is not None
+    grant = booking.grants[0]
+    return Counted(grant.line_bytes / GIB, grant.share_pct, grant.limit_pct)
