@@ -13,7 +13,7 @@ from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import GpuUuid
 from plimsoll.processes import read_stat
 from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, until
-from tests.hook.lib.conftest import PROGRAMS, compile_c
+from tests.hook.lib.conftest import compile_asker
 from tests.hook.lib.program import MIB, SUCCESS, Node, Program
 
 CONTEXT_MIB = 64
@@ -53,7 +53,7 @@ def _node(tmp_path: Path) -> Node:
 @pytest.fixture(name="asker", scope="module")
 def _asker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("programs") / "asker"
-    compile_c([PROGRAMS / "asker.c"], path, ["-ldl", "-lpthread"])
+    compile_asker(path)
     return path
 
 

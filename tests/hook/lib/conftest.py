@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.gate import Keeper, Listener, listening
+from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, ROOT, Node, Program
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -23,7 +25,7 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert LIBRARY.exists(), "run `make native` first"
     assert (EMULATOR / "libcuda.so.1").exists(), "run `make native` first"
     folder = tmp_path_factory.mktemp("programs")
-    compile_c([PROGRAMS / "asker.c"], folder / "asker", ["-ldl", "-lpthread"])
+    compile_asker(folder / "asker")
     compile_c([PROGRAMS / "linked.c"], folder / "linked", [f"-L{EMULATOR}", "-l:libcuda.so.1"])
     compile_c([PROGRAMS / "plain.c"], folder / "plain", [])
     return folder
@@ -59,6 +61,27 @@ def _program(node: Node, container: Container, asker: Path) -> Iterator[Program]
     with node.run(asker, container.environment) as program:
         program.start()
         yield program
+
+
+@pytest.fixture(name="ear")
+def _ear(container: Container) -> Iterator[Listener]:
+    """Hears what the container's processes report, as its broker would."""
+    with listening(container) as listener:
+        yield listener
+
+
+@pytest.fixture(name="launcher")
+def _launcher(node: Node, container: Container, gate: Keeper, tmp_path: Path) -> Iterator[Launcher]:
+    """A program in the container that launches, behind the gate that its file of tests sets up."""
+    assert gate.word
+    with launching(node, container, tmp_path) as launcher:
+        yield launcher
+
+
+def compile_asker(target: Path) -> None:
+    """Compile the program that obeys a test."""
+    sources = [PROGRAMS / f"asker{part}.c" for part in ("", "_memory")]
+    compile_c(sources, target, ["-ldl", "-lpthread"])
 
 
 def compile_c(sources: list[Path], target: Path, options: list[str], glibc: str = "2.17") -> None:

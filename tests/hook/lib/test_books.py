@@ -11,7 +11,12 @@ import pytest
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.program import ROOT
 
-SOURCES = [PROGRAMS / "books.c", ROOT / "hook/lib/ledger.c", ROOT / "hook/lib/holdings.c"]
+PARTS: Final = ("ledger", "holdings")
+SOURCES: Final = (
+    PROGRAMS / "books.c",
+    PROGRAMS / "books_map.c",
+    *(ROOT / "hook/lib" / f"{name}.c" for name in PARTS),
+)
 POOL_PARTS: Final = ("pools", "pool_records", "holdings", "ledger", "state")
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
 BUILDS: Final = {

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
@@ -11,9 +10,11 @@ import pytest
 from plimsoll.layout import FLAG_WHOLE_GPUS, GATE_CONTENDED, GATE_METERED, GATE_OPEN, GATE_SHUT, SHARE_WANTS
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.gate import Keeper, Listener, gate_path, listening
+from tests.hook.lib.gate import Keeper, Listener, gate_path
 from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import EMULATOR, NOT_INITIALIZED, SUCCESS, Node
+
+pytestmark = pytest.mark.usefixtures("ear")  # which hears from the first launch on
 
 PATHS = (
     "cuLaunchKernel",
@@ -35,23 +36,6 @@ MS = 1_000_000
 @pytest.fixture(name="gate")
 def _gate(container: Container) -> Keeper:
     return Keeper(container, GATE_OPEN)
-
-
-@pytest.fixture(name="ear")
-def _ear(container: Container) -> Iterator[Listener]:
-    with listening(container) as listener:
-        yield listener
-
-
-@pytest.fixture(name="launcher")
-def _launcher(
-    node: Node, container: Container, gate: Keeper, ear: Listener, tmp_path: Path
-) -> Iterator[Launcher]:
-    """A program whose gate is open."""
-    assert gate.word
-    assert ear.standing == 0
-    with launching(node, container, tmp_path) as launcher:
-        yield launcher
 
 
 def test_an_open_gate_is_not_noticed(launcher: Launcher, ear: Listener) -> None:

@@ -11,7 +11,7 @@ import pytest
 from plimsoll.layout import GATE_CONTENDED, GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib import sanitized
 from tests.hook.lib.container import Container
-from tests.hook.lib.gate import Keeper, Listener, listening, until
+from tests.hook.lib.gate import Keeper, Listener, until
 from tests.hook.lib.program import Node
 
 SECONDS = 8
@@ -43,12 +43,6 @@ def _swinging(gate: Keeper, ear: Listener) -> Iterator[None]:
 @pytest.fixture(name="gate")
 def _gate(container: Container) -> Keeper:
     return Keeper(container, GATE_SHUT)
-
-
-@pytest.fixture(name="ear")
-def _ear(container: Container) -> Iterator[Listener]:
-    with listening(container) as listener:
-        yield listener
 
 
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)

@@ -1,6 +1,5 @@
 """Threads that are cancelled or disturbed at a gate, contexts and brokers that go: nothing hangs, nothing is lost."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from plimsoll.layout import GATE_CONTENDED, GATE_METERED, GATE_SHUT
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import Keeper, listening, until
-from tests.hook.lib.launcher import Launcher, launching
+from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.program import EMULATOR, SUCCESS, Node
 from tests.hook.lib.test_contexts import HELPERS as GREEN
 
@@ -19,13 +18,6 @@ MS = 1_000_000
 @pytest.fixture(name="gate")
 def _gate(container: Container) -> Keeper:
     return Keeper(container, GATE_METERED)
-
-
-@pytest.fixture(name="launcher")
-def _launcher(node: Node, container: Container, gate: Keeper, tmp_path: Path) -> Iterator[Launcher]:
-    assert gate.word
-    with launching(node, container, tmp_path) as launcher:
-        yield launcher
 
 
 def test_a_thread_that_is_cancelled_at_the_gate(

@@ -6,142 +6,26 @@
  * that reserve the whole line at the same instant; in every round exactly one must get it. `books line
  * ROUNDS`: processes that take and give back; what was granted never passes the line. `books sink ROUNDS`:
  * nor a line that sank meanwhile. */
-#include "holdings.h"
+#include "books.h"
 #include "ledger.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#define CHECK(claim)                                                                                         \
-    do {                                                                                                     \
-        if (!(claim)) {                                                                                      \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #claim);                                      \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
-#define KEYS 5000u
 #define LINE 1000u
-
-static struct plimsoll_holdings holdings;
-
-static struct plimsoll_holding holding_of(uint64_t key, uint64_t bytes) {
-    return (struct plimsoll_holding){.key = key, .bytes = bytes, .with = key % 3, .kind = HELD_MEMORY};
-}
-
-/* --- one thread, beside an array -------------------------------------------------------------------------
- */
-
-static uint64_t expected[KEYS];
-static unsigned swept;
-
-static void count_swept(const struct plimsoll_holding *gone) {
-    CHECK(expected[gone->key / 512] == gone->bytes);
-    expected[gone->key / 512] = 0;
-    swept++;
-}
-
-static void count_mapping(const struct plimsoll_holding *gone) {
-    CHECK(gone->kind == HELD_MAPPING);
-    swept++;
-}
-
-static void step(unsigned random_value) {
-    unsigned at = random_value % KEYS;
-    uint64_t key = (uint64_t)at * 512;
-    struct plimsoll_holding found;
-    if (random_value / KEYS % 2 == 0 && !expected[at]) {
-        expected[at] = random_value | 1u;
-        CHECK(plimsoll_holdings_put(&holdings, holding_of(key, expected[at])));
-        return;
-    }
-    CHECK(plimsoll_holdings_get(&holdings, HELD_MEMORY, key, &found) == (expected[at] != 0));
-    CHECK(!plimsoll_holdings_get(&holdings, HELD_ARRAY, key, &found));
-    if (plimsoll_holdings_take(&holdings, HELD_MEMORY, key, &found))
-        CHECK(found.bytes == expected[at]);
-    else
-        CHECK(expected[at] == 0);
-    expected[at] = 0;
-}
-
-/* Mappings at 0, 10, 20…: those that begin in a range go, however many, and nothing else of that key. */
-static void check_mappings(void) {
-    struct plimsoll_holding found;
-    for (uint64_t at = 0; at < 1000; at++)
-        CHECK(plimsoll_holdings_put(
-            &holdings,
-            (struct plimsoll_holding){.key = at * 10, .bytes = 10, .with = 7, .kind = HELD_MAPPING}));
-    plimsoll_holdings_put(&holdings, (struct plimsoll_holding){.key = 500, .kind = HELD_ARRAY});
-    swept = 0;
-    plimsoll_holdings_sweep_mappings(&holdings, 10, 9000, count_mapping);
-    CHECK(swept == 899 && plimsoll_holdings_get(&holdings, HELD_ARRAY, 500, &found));
-    plimsoll_holdings_sweep(&holdings, 7, count_mapping);
-    CHECK(swept == 899 && plimsoll_holdings_take(&holdings, HELD_MAPPING, 0, &found));
-    plimsoll_holdings_sweep_mappings(&holdings, 0, UINT64_MAX, count_mapping);
-    CHECK(swept == 999);
-}
-
-static void put_import(uint64_t key, int gpu) {
-    CHECK(plimsoll_holdings_put(&holdings, (struct plimsoll_holding){.key = key,
-                                                                     .references = 1,
-                                                                     .gpu = (int16_t)gpu,
-                                                                     .kind = HELD_HANDLE,
-                                                                     .sharing = SHARED_IMPORTED}));
-}
-
-/* Two imports on GPU 1 inherit the two largest charges, whatever order they come in. */
-static void check_heirs(void) {
-    struct plimsoll_holding one, two;
-    CHECK(plimsoll_holdings_bequeath(&holdings, 1, 50) == 50);
-    put_import(1, 1);
-    put_import(2, 1);
-    put_import(3, 0);
-    CHECK(plimsoll_holdings_bequeath(&holdings, 1, 50) == 0);
-    CHECK(plimsoll_holdings_bequeath(&holdings, 1, 20) == 0);
-    CHECK(plimsoll_holdings_bequeath(&holdings, 1, 10) == 10);
-    CHECK(plimsoll_holdings_bequeath(&holdings, 1, 70) == 20);
-    CHECK(plimsoll_holdings_take(&holdings, HELD_HANDLE, 1, &one));
-    CHECK(plimsoll_holdings_take(&holdings, HELD_HANDLE, 2, &two));
-    CHECK(one.bytes + two.bytes == 120);
-    CHECK(plimsoll_holdings_take(&holdings, HELD_HANDLE, 3, &one) && one.bytes == 0);
-}
-
-static int run_map(void) {
-    srand(1);
-    for (int i = 0; i < 400000; i++)
-        step((unsigned)rand());
-    unsigned due = 0;
-    for (unsigned at = 0; at < KEYS; at++)
-        due += expected[at] != 0 && at * 512 % 3 == 1;
-    plimsoll_holdings_sweep(&holdings, 1, count_swept);
-    CHECK(due > 0 && swept == due);
-    for (unsigned at = 0; at < KEYS; at++) {
-        struct plimsoll_holding found;
-        bool is_there = plimsoll_holdings_get(&holdings, HELD_MEMORY, (uint64_t)at * 512, &found);
-        CHECK(is_there == (expected[at] != 0));
-    }
-    check_mappings();
-    check_heirs();
-    plimsoll_holdings_reset(&holdings);
-    for (unsigned at = 0; at < KEYS; at++)
-        CHECK(!plimsoll_holdings_take(&holdings, HELD_MEMORY, (uint64_t)at * 512,
-                                      &(struct plimsoll_holding){0}));
-    return 0;
-}
 
 /* --- threads ---------------------------------------------------------------------------------------------
  */
 
+static struct plimsoll_holdings holdings;
 static struct plimsoll_counts *counts;
 
 static bool takes(unsigned slot, uint64_t bytes) {
