@@ -33,6 +33,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 SOURCES: Final = [PROGRAMS / f"restless{part}.c" for part in ("", "_streams", "_processes")]
 QUOTA_MS: Final = "5"
 STRETCH_S: Final = 2.0
+TRIES: Final = 5
 LINE_BYTES: Final = 4096 * MIB
 QUICK: Final = {
     "audit_s": "3600",
@@ -194,6 +195,13 @@ class Card:
                     pass
         except TimeoutError:
             pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
+
+    async def until_had(self, attempt: Callable[[], Awaitable[float]], least: float) -> None:
+        """Try again until a program had more than this share; a busy machine now and then keeps all from the GPU."""
+        seen: list[float] = []
+        while not seen or seen[-1] <= least:
+            assert len(seen) < TRIES, f"never more than {least}: {seen}"
+            seen.append(await attempt())
 
     def gate(self, pod: PodUid) -> Gate:
         """A container's gate as it lies on disk."""

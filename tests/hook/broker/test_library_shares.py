@@ -1,11 +1,15 @@
-"""Shares of compute time, held to by the real broker and the real library, and read from the emulator's own book."""
+"""Shares of compute time, held to by the real broker and the real library, and read from the emulator's own book.
+
+The tests wait for a span in which shares are what they should be: a machine that does other things meanwhile keeps
+programs and broker from their turns, and time that nobody used is nobody's share.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,8 @@ from tests.hook.broker.conftest import DEADLINE_S, MAIN
 
 MS = 1_000_000
 WORK = Work("async", MS)
+SPAN_S = 2.0
+ENDLESS_S = 3600.0
 ONE, TWO, THREE = PodUid("one"), PodUid("two"), PodUid("three")
 
 
@@ -49,7 +55,7 @@ class Cast:
         self.here = here
         self.book = book
         self._stack = stack
-        self._working: list[asyncio.Task[Json]] = []
+        self._working: dict[int, asyncio.Task[Json]] = {}
 
     async def start(
         self, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
@@ -58,18 +64,33 @@ class Cast:
         await self.here.broker.client.register(_sharing(self.here, pod, share_pct, limit_pct, whole=whole))
         return await self._stack.enter_async_context(self.here.started(pod, self.here.node()))
 
-    def work(self, process: Process, seconds: float, work: Work = WORK) -> None:
-        """Set it to work for so long."""
+    def work(self, *processes: Process, seconds: float = ENDLESS_S) -> None:
+        """Set them to work for so long; by default for as long as the test takes."""
         begin_ns = time.monotonic_ns() + 50 * MS
-        doing = process.work(work, begin_ns, begin_ns + int(seconds * 1e9))
-        self._working.append(asyncio.create_task(doing, name=f"work of {process.pid}"))
+        end_ns = begin_ns + int(seconds * 1e9)
+        for process in processes:
+            doing = process.work(WORK, begin_ns, end_ns)
+            self._working[process.pid] = asyncio.create_task(doing, name=f"work of {process.pid}")
 
-    async def shares_pct(self, seconds: float, *processes: Process) -> list[float]:
-        """What each of them had from now on, for so long."""
+    async def until(self, holds: Callable[[Sequence[float]], bool], *processes: Process) -> None:
+        """Wait for a span of time in which their shares, in percent, are like this."""
+        seen: list[list[float]] = []
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not seen or not holds(seen[-1]):
+                    seen.append(await self._shares_pct(*processes))
+        except TimeoutError:
+            pytest.fail(f"not reached in {DEADLINE_S} s; seen {seen}")
+
+    async def until_shares(self, wanted: Sequence[float], within: float, *processes: Process) -> None:
+        """Wait for a span in which they have what they should have, each within some points."""
+        await self.until(lambda seen: seen == pytest.approx(wanted, abs=within), *processes)
+
+    async def _shares_pct(self, *processes: Process) -> list[float]:
         begin_ns = time.monotonic_ns()
-        await asyncio.sleep(seconds + 0.1)
+        await asyncio.sleep(SPAN_S + 0.1)
         return [
-            self._track(process).share_pct(begin_ns, begin_ns + int(seconds * 1e9)) for process in processes
+            self._track(process).share_pct(begin_ns, begin_ns + int(SPAN_S * 1e9)) for process in processes
         ]
 
     def _track(self, process: Process) -> Track:
@@ -81,10 +102,17 @@ class Cast:
         ]
         return Track(*zip(*rows, strict=True))
 
+    async def done(self, process: Process) -> None:
+        """Wait until it has done its work; it stays."""
+        await self._working[process.pid]
+
     async def finish(self) -> None:
-        """Wait until all work is done; who was killed does not answer."""
-        await asyncio.wait(self._working, timeout=DEADLINE_S)
-        await asyncio.gather(*self._working, return_exceptions=True)
+        """End those that still work: they would go on."""
+        for pid, working in self._working.items():
+            if not working.done():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
 
 
 @pytest.fixture(name="cast")
@@ -98,49 +126,44 @@ async def _cast(here: Place) -> AsyncIterator[Cast]:
 async def test_two_programs_have_what_their_containers_requested(cast: Cast) -> None:
     """By the book, two greedy programs are at work for their requests' parts of the time."""
     small, big = await cast.start(ONE, 30), await cast.start(TWO, 70)
-    cast.work(small, 5)
-    cast.work(big, 5)
-    assert await cast.shares_pct(4, small, big) == pytest.approx([30, 70], abs=5)
+    cast.work(small, big)
+    await cast.until_shares([30, 70], 5, small, big)
 
 
 async def test_a_lone_program_is_held_to_its_limit(cast: Cast) -> None:
     """By the book, a greedy program with the GPU for itself is at work for its limit's part of the time."""
     alone = await cast.start(ONE, 20, 40)
-    cast.work(alone, 5)
-    assert await cast.shares_pct(4, alone) == pytest.approx([40], abs=4)
+    cast.work(alone)
+    await cast.until_shares([40], 4, alone)
 
 
 async def test_a_program_that_comes_after_another_is_held_to_the_limit(cast: Cast) -> None:
     """A container's first program may launch and has nothing to do when its second one starts: it has no more."""
     first = await cast.start(ONE, 20, 40)
-    cast.work(first, 1)
-    await cast.finish()
+    cast.work(first, seconds=1)
+    await cast.done(first)
     second = await cast.start(ONE, 20, 40)
-    cast.work(second, 5)
-    assert await cast.shares_pct(4, second) == pytest.approx([40], abs=15)  # and not all of it
+    cast.work(second)
+    await cast.until_shares([40], 15, second)  # and not all of it
 
 
 async def test_a_limit_reaches_a_program_that_had_none(cast: Cast) -> None:
     """A program alone behind an open gate, of which the broker never heard, is given a limit and held to it."""
     alone = await cast.start(ONE, 20)
-    cast.work(alone, 8)
-    await asyncio.sleep(1)
+    cast.work(alone)
+    await cast.until(lambda used: used[0] > 90, alone)
     await cast.here.broker.client.register(_sharing(cast.here, ONE, 20, 40))
-    await asyncio.sleep(1)
-    assert await cast.shares_pct(3, alone) == pytest.approx([40], abs=15)  # likewise
+    await cast.until_shares([40], 15, alone)  # likewise
 
 
 async def test_changed_terms_reach_a_program_at_work(cast: Cast) -> None:
     """While two programs work, request and limit of one are changed, and the book shows it from then on."""
     one, two = await cast.start(ONE, 20), await cast.start(TWO, 30)
-    cast.work(one, 9)
-    cast.work(two, 9)
+    cast.work(one, two)
     await cast.here.broker.client.register(_sharing(cast.here, ONE, 70, 80))
-    await asyncio.sleep(1)
-    assert await cast.shares_pct(3, one, two) == pytest.approx([70, 30], abs=6)
+    await cast.until_shares([70, 30], 6, one, two)
     await cast.here.broker.client.register(_sharing(cast.here, ONE, 20, 25))
-    await asyncio.sleep(1)
-    assert await cast.shares_pct(3, one, two) == pytest.approx([25, 75], abs=6)
+    await cast.until_shares([25, 75], 6, one, two)
 
 
 async def test_two_programs_of_one_container_have_one_budget(cast: Cast) -> None:
@@ -148,53 +171,47 @@ async def test_two_programs_of_one_container_have_one_budget(cast: Cast) -> None
     one = await cast.start(ONE, 40)
     two = await cast.start(ONE, 40)
     other = await cast.start(TWO, 60)
-    for process in (one, two, other):
-        cast.work(process, 6)
-    used = await cast.shares_pct(4, one, two, other)
-    assert used[2] == pytest.approx(60, abs=6)
-    assert used[:2] == pytest.approx([40, 40], abs=10)  # at work at the same time, in the same turns
+    cast.work(one, two, other)
+
+    def is_fair(used: Sequence[float]) -> bool:
+        # Those of one container are at work at the same time, in the same turns.
+        return used[2] == pytest.approx(60, abs=6) and used[:2] == pytest.approx([40, 40], abs=10)
+
+    await cast.until(is_fair, one, two, other)
 
 
 async def test_a_program_that_is_stopped_at_work_does_not_stop_others(cast: Cast) -> None:
     """A program is stopped at its turn, with work queued: the other goes on, and both share again after that."""
     stopped, other = await cast.start(ONE, 50), await cast.start(TWO, 50)
-    cast.work(stopped, 12)
-    cast.work(other, 12)
-    await asyncio.sleep(1)
+    cast.work(stopped, other)
+    await cast.until_shares([50, 50], 12, stopped, other)
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
-        used = await cast.shares_pct(4, other)
+        await cast.until(lambda used: used[0] > 60, other)
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
-    assert used[0] > 60
-    await asyncio.sleep(2)
-    assert await cast.shares_pct(3, stopped, other) == pytest.approx([50, 50], abs=12)
+    await cast.until_shares([50, 50], 12, stopped, other)
 
 
 async def test_a_program_that_is_killed_at_work_gives_way(cast: Cast) -> None:
     """A program is killed while its container shares a GPU: the other has all of it."""
     killed, other = await cast.start(ONE, 50), await cast.start(TWO, 50)
-    cast.work(killed, 10)
-    cast.work(other, 6)
-    await asyncio.sleep(1)
+    cast.work(killed, other)
+    await cast.until_shares([50, 50], 12, killed, other)
     os.kill(killed.pid, signal.SIGKILL)
-    await asyncio.sleep(0.5)
-    used = await cast.shares_pct(3, other)
-    assert used[0] > 95
+    await cast.until(lambda used: used[0] > 95, other)
 
 
 async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> None:
     """Killed and replaced while two programs work: they go on, are held again, and the gap is told of each."""
     small, big = await cast.start(ONE, 20), await cast.start(TWO, 80)
-    cast.work(small, 16)
-    cast.work(big, 16)
-    await asyncio.sleep(1)
+    cast.work(small, big)
+    await cast.until_shares([20, 80], 6, small, big)
     await cast.here.broker.kill()
-    freely = await cast.shares_pct(4, small, big)
-    assert min(freely) > 30  # as the card's own slices have it, no longer as requested
+    # As the card's own slices have it, no longer as requested.
+    await cast.until(lambda used: min(used) > 30, small, big)
     await cast.here.broker.start()
-    await asyncio.sleep(3)
-    assert await cast.shares_pct(4, small, big) == pytest.approx([20, 80], abs=6)
+    await cast.until_shares([20, 80], 6, small, big)
     told = [entry for entry in cast.here.broker.journaled() if entry.what == "unenforced"]
     assert sorted(entry.pid for entry in told) == sorted([small.pid, big.pid])
 
@@ -202,9 +219,6 @@ async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> Non
 async def test_whole_gpus_are_not_metered(cast: Cast) -> None:
     """A program whose container owns its GPU works on as if alone, whatever others on it were promised."""
     whole = await cast.start(ONE, 0, whole=True)
-    cast.work(whole, 4)
     other = await cast.start(TWO, 20, 30)
-    cast.work(other, 4)
-    used = await cast.shares_pct(3, whole, other)
-    assert used[0] > 97
-    assert used[1] < 35
+    cast.work(whole, other)
+    await cast.until(lambda used: used[0] > 97 and used[1] < 35, whole, other)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
-from tests.hook.broker.sharing import Card, Looked, Restless, card, compiled
+from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card, compiled
 
 SORTS = (
     "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
@@ -21,7 +21,6 @@ SORTS = (
 """As in `restless_streams.c` and `restless_processes.c`."""
 
 WORK_S = 4.0
-LOOK_S = 2.0
 FAIR = 0.33
 """Of a promised half: the rest is what handing over every 5 ms costs, on a machine that does other things too."""
 
@@ -46,13 +45,17 @@ async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: C
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
-    subject = await here.start(one, sort, WORK_S)
-    await here.at_work(subject, neighbour)
-    changes = here.changes(one)
-    before, after = await here.during(LOOK_S)
-    assert here.changes(one) - changes > 20
-    assert await subject.finish() > 0
-    assert after.share(before, neighbour.pid) > FAIR
+
+    async def worked_beside() -> float:
+        subject = await here.start(one, sort, WORK_S)
+        await here.at_work(subject, neighbour)
+        changes = here.changes(one)
+        before, after = await here.during(STRETCH_S)
+        assert here.changes(one) - changes > 20
+        assert await subject.finish() > 0
+        return after.share(before, neighbour.pid)
+
+    await here.until_had(worked_beside, FAIR)
     await here.at_work(neighbour)
 
 
@@ -92,8 +95,7 @@ async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> Non
     await here.at_work(*programs)
     await here.at_work(owner, gpu=1)
     changes = here.changes(whole)
-    before, after = await here.during(LOOK_S)
-    assert after.share(before, owner.pid, gpu=1) > 0.95
+    await here.until_shared(lambda before, after: after.share(before, owner.pid, gpu=1) > 0.95, "nearly all")
     assert (here.state(whole), here.changes(whole)) == (GATE_OPEN, changes)
 
 
@@ -102,17 +104,28 @@ async def test_a_container_of_two_gpus_holds_both_or_none(here: Card) -> None:
     both = await here.register(50, gpus=(0, 1))
     beside = [await here.register(50, gpus=(gpu,)) for gpu in (0, 1)]
     neighbours = [await here.start(pod, "greedy", 600, gpus=(gpu,)) for gpu, pod in enumerate(beside)]
-    subject = await here.start(both, "collective", WORK_S, gpus=(0, 1))
-    for gpu, neighbour in enumerate(neighbours):
-        await here.at_work(subject, neighbour, gpu=gpu)
-    before, after = await here.during(LOOK_S)
-    assert await subject.finish() > 50
-    for gpu, neighbour in enumerate(neighbours):
-        assert after.share(before, neighbour.pid, gpu) > FAIR
+
+    async def worked_beside() -> float:
+        subject = await here.start(both, "collective", WORK_S, gpus=(0, 1))
+        for gpu, neighbour in enumerate(neighbours):
+            await here.at_work(subject, neighbour, gpu=gpu)
+        before, after = await here.during(STRETCH_S)
+        assert await subject.finish() > 50
+        return min(after.share(before, neighbour.pid, gpu) for gpu, neighbour in enumerate(neighbours))
+
+    await here.until_had(worked_beside, FAIR)
 
 
 def _halved(programs: list[Restless], before: Looked, after: Looked) -> bool:
     return all(FAIR < after.share(before, program.pid) < FULL - FAIR for program in programs)
+
+
+def _full(programs: list[Restless], before: Looked, after: Looked) -> bool:
+    return sum(after.share(before, program.pid) for program in programs) > 0.9
+
+
+def _alone(program: Restless, before: Looked, after: Looked) -> bool:
+    return after.share(before, program.pid) > 0.8
 
 
 async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(here: Card) -> None:
@@ -124,8 +137,7 @@ async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(
         await here.until_state(pods[0], GATE_SHUT)
         await here.broker.kill()
         await here.at_work(*programs)
-        before, after = await here.during(1.0)
-        assert sum(after.share(before, program.pid) for program in programs) > 0.9
+        await here.until_shared(partial(_full, programs), "a GPU at work all the time")
         await here.broker.start()
         await here.until_state(pods[0], GATE_SHUT)
         await here.until_state(pods[1], GATE_SHUT)
@@ -142,8 +154,7 @@ async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
         stopped.signal(signal.SIGSTOP)
         await here.at_work(neighbour)
         await here.until_state(pods[1], GATE_METERED)
-        before, after = await here.during(LOOK_S)
-        assert after.share(before, neighbour.pid) > 0.8
+        await here.until_shared(partial(_alone, neighbour), "the GPU for the neighbour")
         stopped.signal(signal.SIGCONT)
         await here.at_work(stopped, neighbour)
     await here.until_shared(partial(_halved, [stopped, neighbour]), "halves after SIGCONT")
@@ -159,8 +170,7 @@ async def test_a_killed_holder_leaves_the_gpu_to_the_others(here: Card) -> None:
         await here.until_state(pods[0], state)
         await victim.end()
         await here.at_work(neighbour)
-        before, after = await here.during(LOOK_S)
-        assert after.share(before, neighbour.pid) > 0.8
+        await here.until_shared(partial(_alone, neighbour), "the GPU for the neighbour")
 
 
 async def test_programs_may_leave_with_work_queued(here: Card) -> None:
@@ -168,12 +178,15 @@ async def test_programs_may_leave_with_work_queued(here: Card) -> None:
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
-    before = await here.look()
-    for _ in range(8):
-        subject = await here.start(one, "leaves", 0.3)
-        assert await subject.finish() == 1
-    after = await here.look()
-    assert after.share(before, neighbour.pid) > FAIR
+
+    async def left() -> float:
+        before = await here.look()
+        for _ in range(8):
+            subject = await here.start(one, "leaves", 0.3)
+            assert await subject.finish() == 1
+        return (await here.look()).share(before, neighbour.pid)
+
+    await here.until_had(left, FAIR)
     await here.at_work(neighbour)
 
 
@@ -182,10 +195,13 @@ async def test_a_hundred_brief_processes_pass_through_the_gate(here: Card) -> No
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
-    before = await here.look()
-    for _ in range(25):
-        batch = [await here.start(one, "brief", 0) for _ in range(4)]
-        assert await asyncio.gather(*(process.finish() for process in batch)) == [1] * 4
-    after = await here.look()
-    assert after.share(before, neighbour.pid) > FAIR
+
+    async def passed() -> float:
+        before = await here.look()
+        for _ in range(25):
+            batch = [await here.start(one, "brief", 0) for _ in range(4)]
+            assert await asyncio.gather(*(process.finish() for process in batch)) == [1] * 4
+        return (await here.look()).share(before, neighbour.pid)
+
+    await here.until_had(passed, FAIR)
     await here.at_work(neighbour)

@@ -104,7 +104,11 @@ class Program:
         """Close its input and wait; returns its exit code."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
-        code = self._process.wait(ANSWER_S)
+        try:
+            code = self._process.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:
+            self.kill()  # it shall not outlive the test
+            raise
         if self._process.stdout is not None:
             self._process.stdout.close()
         return code

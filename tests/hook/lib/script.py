@@ -133,7 +133,12 @@ class Script:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        self._process.wait(ANSWER_S)
+        try:
+            self._process.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:  # a thread of it never comes back; it shall not outlive the test
+            self._process.kill()
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:

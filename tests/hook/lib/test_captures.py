@@ -12,6 +12,8 @@ from tests.hook.lib.stage import Stage, staged
 
 NODES = 4
 LONG_NS = 600_000_000
+TRIES = 10
+"""A launching thread that loses the processor is metered meanwhile: not every attempt needs to be exact."""
 
 CAPTURING = f"""
 FORK = make("cuEventCreate", 2)
@@ -93,15 +95,19 @@ def test_a_graph_is_metered_by_what_it_holds_now(stage: Stage) -> None:
         must("cuGraphAddKernelNode_v2", byref(point), drawn, None, SIZE(0), byref(kernel_of(1_000_000)))
         exe = make("cuGraphInstantiateWithFlags", drawn, U64(0))
     """)
-    before_ns, before_busy_ns = stage.settle()
-    stage.script.do("""
-        for ms in (1, 20, 2, 10, 1):
-            must("cuGraphExecKernelNodeSetParams_v2", exe, point, byref(kernel_of(ms * 1_000_000)))
-            must("cuGraphLaunch", exe, stream)
-    """)
-    after_ns, after_busy_ns = stage.settle()
-    assert after_ns - before_ns >= 34_000_000
-    assert after_busy_ns - before_busy_ns == pytest.approx(after_ns - before_ns, rel=0.1, abs=1_000_000)
+    metered_ns, true_ns = [0], [34_000_000]
+    while metered_ns[-1] != pytest.approx(true_ns[-1], rel=0.1, abs=1_000_000):
+        assert len(metered_ns) <= TRIES, f"metered {metered_ns} for {true_ns}"
+        before_ns, before_busy_ns = stage.settle()
+        stage.script.do("""
+            for ms in (1, 20, 2, 10, 1):
+                must("cuGraphExecKernelNodeSetParams_v2", exe, point, byref(kernel_of(ms * 1_000_000)))
+                must("cuGraphLaunch", exe, stream)
+        """)
+        after_ns, after_busy_ns = stage.settle()
+        assert after_ns - before_ns >= 34_000_000
+        metered_ns.append(after_busy_ns - before_busy_ns)
+        true_ns.append(after_ns - before_ns)
 
 
 def test_a_gate_that_shuts_behind_an_opening_breaks_no_capture(stage: Stage) -> None:

@@ -1,6 +1,5 @@
 """A broker that goes, stops or comes back, and a connection that the program closes: programs go on."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 
@@ -9,8 +8,8 @@ import pytest
 from plimsoll.layout import GATE_METERED, GATE_SHUT, SHARE_WANTS
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import Keeper, listening, until
-from tests.hook.lib.launcher import Launcher, launching
-from tests.hook.lib.program import SUCCESS, Node
+from tests.hook.lib.launcher import Launcher
+from tests.hook.lib.program import SUCCESS
 
 MS = 1_000_000
 
@@ -18,13 +17,6 @@ MS = 1_000_000
 @pytest.fixture(name="gate")
 def _gate(container: Container) -> Keeper:
     return Keeper(container, GATE_SHUT)
-
-
-@pytest.fixture(name="launcher")
-def _launcher(node: Node, container: Container, gate: Keeper, tmp_path: Path) -> Iterator[Launcher]:
-    assert gate.word
-    with launching(node, container, tmp_path) as launcher:
-        yield launcher
 
 
 def _errors(tmp_path: Path) -> str:
@@ -84,7 +76,7 @@ def test_the_next_broker_is_obeyed(
     with listening(container) as ear:
         ear.drained(gate.word)
     until(lambda: "not enforced until it is back" in _errors(tmp_path))
-    launcher.do(f"[launch({MS}) for _ in range(200)]")
+    launcher.do(f"[launch({5 * MS}) for _ in range(200)]")  # most of which are left once the book is read
     with listening(container) as ear:
         word = gate.set(GATE_SHUT)
         booked = launcher.unfinished_ns()

@@ -13,6 +13,7 @@ from tests.hook.lib.stage import Stage, staged
 
 LAUNCHES, SYNCS = hooks_of("LAUNCH"), hooks_of("SYNC")
 ROUNDS = 3
+TRIES = 10
 WAITS = 20
 DOZING_S = 0.02
 """How long a launch that has said it waits is watched doing so."""
@@ -56,17 +57,26 @@ def test_a_launch_is_metered_by_its_time(stage: Stage, name: str) -> None:
     """Under a metered gate the library counts the time that the device was busy with it, and hardly more."""
     stage.keeper.set(GATE_METERED)
     for stream in stage.script.get(f"streams_of({name!r})"):
-        unfinished_ns, busy_ns = stage.settle()
-        assert (
-            stage.script.get(f"[launch({name!r}, {stream!r}) for _ in range({ROUNDS})]") == [SUCCESS] * ROUNDS
-        )
-        true_ns, metered_ns = (
-            after - before for after, before in zip(stage.settle(), (unfinished_ns, busy_ns), strict=True)
-        )
-        assert true_ns > ROUNDS * 1_000_000
-        assert metered_ns > true_ns * 0.9
-        if stream != "none":  # who waits within the call is seen to be done when it comes back
-            assert metered_ns < true_ns * 1.1 + 1_000_000
+        over_ns = [_over_ns(stage, name, stream)]
+        # Who waits within the call is seen to be done when it comes back.
+        while stream != "none" and over_ns[-1] > 1_000_000:
+            assert len(over_ns) < TRIES, f"metered that much more than the device had: {over_ns}"
+            over_ns.append(_over_ns(stage, name, stream))
+
+
+def _over_ns(stage: Stage, name: str, stream: str) -> float:
+    """Launch some: by how much more than the device's time and a tenth they are metered, and never by much less.
+
+    Where the launching thread loses the processor between an event of the library and the launch, that time counts.
+    """
+    unfinished_ns, busy_ns = stage.settle()
+    assert stage.script.get(f"[launch({name!r}, {stream!r}) for _ in range({ROUNDS})]") == [SUCCESS] * ROUNDS
+    true_ns, metered_ns = (
+        after - before for after, before in zip(stage.settle(), (unfinished_ns, busy_ns), strict=True)
+    )
+    assert true_ns > ROUNDS * 1_000_000
+    assert metered_ns > true_ns * 0.9
+    return metered_ns - true_ns * 1.1
 
 
 @pytest.mark.parametrize("name", SYNCS)
