@@ -28,6 +28,10 @@
 /* Where many short launches are queued an average may be far off: a graph among kernels counts as one. */
 #define LONG_PARTS 4
 #define SHORT_NAP_NS 150000
+/* What a launch takes may change from one to the next. Once the oldest take twice their time and this much
+ * more, nobody knows how long the rest will take, and only a few of them may be queued. */
+#define LATE_NS 50000
+#define FEW_LAUNCHES 16
 /* What is queued may wait, on the device, for this very launch: for a word of memory that a stream or the
  * program writes later, for a host function. So if nothing gets done for this long past its time, one launch
  * goes ahead, and the next after an eighth more of the time that nothing was done. So no program hangs, and a
@@ -81,15 +85,30 @@ static bool is_stalled(const struct plimsoll_meter *meter, uint64_t due_ns, uint
     return now_ns > from_ns + STALL_NS + still_ns / STALL_PARTS;
 }
 
+/* How late the oldest launches are that an event follows. */
+static uint64_t late_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *oldest = &meter->marks[0];
+    if (meter->mark_count == 0)
+        return 0;
+    uint64_t from_ns = meter->ended_ns > oldest->entered_ns ? meter->ended_ns : oldest->entered_ns;
+    uint64_t due_ns = from_ns + 2 * oldest->launches * meter->average_ns + LATE_NS;
+    return now_ns > due_ns ? now_ns - due_ns : 0;
+}
+
+static bool has_enough(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    return meter->mark_count > PLIMSOLL_MARKS * 3 / 4 || meter->average_ns == 0 ||
+           (meter->outstanding + 1) * meter->average_ns > run_ahead_ns() ||
+           (meter->outstanding >= FEW_LAUNCHES && late_ns(meter, now_ns) > 0);
+}
+
 /* Under the lock. One launch may always be under way; half of what is queued is waited for at once, so that
  * the thread wakes seldom. Never in the driver, as that wait might have no end. */
 static struct room find_room(const struct plimsoll_meter *meter, uint64_t now_ns) {
     uint64_t most_ns = run_ahead_ns(), due_ns = plimsoll_burst_due_ns(meter);
-    uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
-    bool is_full = meter->mark_count > PLIMSOLL_MARKS * 3 / 4;
-    if (meter->outstanding == 0 ||
-        (meter->average_ns > 0 && !is_full && (meter->outstanding + 1) * meter->average_ns <= most_ns) ||
-        (meter->outstanding == 1 && meter->average_ns > 0 && left_ns <= most_ns / AHEAD_PARTS) ||
+    uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : late_ns(meter, now_ns);
+    bool is_ending =
+        meter->outstanding == 1 && meter->average_ns > 0 && now_ns + most_ns / AHEAD_PARTS >= due_ns;
+    if (meter->outstanding == 0 || is_ending || !has_enough(meter, now_ns) ||
         is_stalled(meter, due_ns, now_ns))
         return (struct room){.is_there = true};
     uint64_t longest_ns = meter->average_ns < most_ns / LONG_PARTS ? SHORT_NAP_NS : LONGEST_NAP_NS;

@@ -107,6 +107,17 @@ def test_little_is_queued_ahead(launcher: Launcher, gate: Keeper, ear: Listener,
     launcher.do("joined()")
 
 
+@pytest.mark.parametrize("short", ["launch(1000)", "[launch(5000) for _ in range(200)]"])
+def test_long_launches_are_not_queued_by_what_short_ones_took(launcher: Launcher, short: str) -> None:
+    """A program whose kernels suddenly take 20 ms has a few dozen of them queued, and not hundreds."""
+    launcher.do(f"{short}; sync()")
+    before = launcher.launches()
+    launcher.do(f"aside(greedy, {20 * MS}, 30)")
+    until(lambda: launcher.unfinished_ns() > SECOND // 5)
+    assert 10 <= launcher.launches() - before < 150
+    launcher.do("is_over = True; joined()")
+
+
 def test_a_drained_report_tells_all(launcher: Launcher, gate: Keeper, ear: Listener) -> None:
     """What is reported when all is drained is the slot's sum, with nothing under way and the end in the past."""
     launcher.do(f"[launch({MS}) for _ in range(5)]")
