@@ -112,7 +112,9 @@ async def test_one_that_holds_two_gpus_has_both_or_none(broker: Broker) -> None:
     used = await shares_pct(4, pair, left, right)
     assert used[0] == pytest.approx(40, abs=8)
     for beside in used[1:]:
-        assert 75 < used[0] + beside < 108  # less than all of it where the machine is busy and programs wake late
+        assert (
+            75 < used[0] + beside < 108
+        )  # less than all of it where the machine is busy and programs wake late
 
 
 async def test_whole_gpus_are_never_shut(broker: Broker) -> None:
