@@ -231,9 +231,8 @@ class HookSockets:
                     remedy="raise ulimit -n",
                 )
                 await asyncio.sleep(ACCEPT_PAUSE_S)
-                return (
-                    b""  # it may wait at its gate for what it said, and says it anew over another connection
-                )
+                # It may wait at its gate for an answer to this, and says it anew over another connection.
+                return b""
             if speaker.sharer is not None and container in self._talks:
                 return await self._talk(container, speaker, speaker.sharer, data)
         return data

@@ -53,7 +53,7 @@ def commands() -> Iterator[list[str]]:
 def options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Every long option of a command of `plimsoll`."""
     if command != "run":
-        parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+        parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined] # a group, as it has commands
         return {name for parameter in parameters for name in parameter.opts}
     with pytest.raises(SystemExit):
         options_of(["--help"])
@@ -81,7 +81,7 @@ def test_every_command_shown_can_be_typed() -> None:
         if name == "run":
             assert options_of(words).command
         else:
-            typer.main.get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
+            typer.main.get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined] # as above
 
 
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
