@@ -150,6 +150,29 @@ class Limits(ctypes.LittleEndianStructure):
     )
 
 
+class Work(ctypes.LittleEndianStructure):
+    """What one process has under way on one GPU, and what it had; written by that process alone.
+
+    A *burst* is the time from the launch that found nothing of the process unfinished on this GPU to the end of the
+    last one. The words between `settled` and `begun` change together: the process raises `begun`, writes them, and then
+    brings `settled` up to it. A reader that goes upwards through memory and finds the two equal has a consistent copy.
+    """
+
+    _pack_ = 8
+    _fields_ = (
+        ("settled", ctypes.c_uint64),
+        ("launched_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the burst under way; 0 for none
+        ("executed_ns", ctypes.c_uint64),  # when the GPU began to execute it; 0 while that is not known
+        ("unfinished_ns", ctypes.c_uint64),  # the length of all ended bursts, from launch to end
+        ("sure_ns", ctypes.c_uint64),  # of ended bursts: the first `Gate.slice_us` of each one's execution
+        ("sliced_ns", ctypes.c_uint64),  # of ended bursts: the rest of their execution, sliced with others'
+        ("begun", ctypes.c_uint64),
+        # The two words below stand by themselves.
+        ("queued_ns", ctypes.c_uint64),  # the library's estimate of the execution time of what is unfinished
+        ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
+    )
+
+
 class Slot(ctypes.LittleEndianStructure):
     """What one process holds; written by that process, cleared by the broker after its death."""
 
@@ -174,7 +197,20 @@ class Slot(ctypes.LittleEndianStructure):
         # CLOCK_MONOTONIC when work of this process behind a shut gate was last seen to be overdue: it may wait, on
         # the device, for another process's launch. 0 for not. In containers of several GPUs only.
         ("stalled_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 8),
+        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier than this says nothing
+        # about what the process holds beyond its words.
+        ("changed_ns", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 7),
+    )
+
+
+class SlotWork(ctypes.LittleEndianStructure):
+    """The work of the process that owns the slot of the same number; apart from it, as it is read far more often."""
+
+    _pack_ = 8
+    _fields_ = (
+        ("owner", ctypes.c_uint64),  # as in the slot: work that stands under another owner is nobody's
+        ("gpus", Work * MAX_GPUS),  # in the order of `Limits.gpus`
     )
 
 
@@ -190,6 +226,7 @@ class Counts(ctypes.LittleEndianStructure):
         ("reserved32", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 5),
         ("slots", Slot * MAX_SLOTS),
+        ("works", SlotWork * MAX_SLOTS),
     )
 
 
@@ -246,7 +283,7 @@ class Message(ctypes.LittleEndianStructure):
     )
 
 
-_STRUCTURES: Final = (GpuLimit, Limits, Slot, Counts, Gate, Message)
+_STRUCTURES: Final = (GpuLimit, Limits, Slot, Work, SlotWork, Counts, Gate, Message)
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
     ctypes.c_uint32: "uint32_t",

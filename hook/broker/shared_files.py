@@ -25,6 +25,7 @@ from hook.broker.core.pages import (
     COUNTS_HEAD,
     GENERATION_OFFSET,
     LIMITS_BYTES,
+    SLOTS_END,
     USES_BYTES,
     WORD,
     Numbers,
@@ -116,7 +117,7 @@ class SharedFiles:
         """
         try:
             with _opened(self.counts_path(container), os.O_RDONLY | _TENANTS_FILE) as file:
-                return claimed_slots(os.pread(file, COUNTS_BYTES, 0), gpu_count)
+                return claimed_slots(os.pread(file, SLOTS_END, 0), gpu_count)
         except OSError as error:
             if error.errno in {errno.EMFILE, errno.ENFILE}:
                 raise
@@ -129,7 +130,7 @@ class SharedFiles:
         """
         with contextlib.suppress(FileNotFoundError):
             with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
-                slots = claimed_slots(os.pread(file, COUNTS_BYTES, 0), MAX_GPUS)
+                slots = claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS)
                 held = [slot for slot in slots if slot.owner == owner]
                 for slot in held:
                     os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
@@ -143,7 +144,7 @@ class SharedFiles:
     def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
         """Keep a program that this owner may become from taking its slots over, or let it."""
         with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
-            for slot in claimed_slots(os.pread(file, COUNTS_BYTES, 0), MAX_GPUS):
+            for slot in claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS):
                 if slot.owner == owner:
                     os.pwrite(file, WORD.pack(is_vacating), vacating_offset(slot.slot))
 

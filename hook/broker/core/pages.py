@@ -28,6 +28,8 @@ from plimsoll.names import GpuUuid
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)
 SLOT_BYTES: Final = ctypes.sizeof(Slot)
+SLOTS_END: Final = int(Counts.works.offset)
+"""How much of `counts` must be read to see every slot."""
 
 GENERATION_OFFSET: Final = Limits.generation.offset
 BODY_OFFSET: Final = GENERATION_OFFSET + 8
