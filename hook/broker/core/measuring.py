@@ -28,6 +28,11 @@ class Measuring:
         self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, str]] = Counter()
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether any hooked process lives, which a measurement could tell something about."""
+        return bool(self._lives.containers)
+
     def context_bytes(self, gpu: GpuUuid) -> int:
         """What a context costs there; 0 while that is not known."""
         return self._audit.contexts.get(gpu, 0)
