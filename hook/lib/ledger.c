@@ -120,7 +120,17 @@ static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigne
     return is_current(ceiling) ? verdict : VERDICT_CHANGED;
 }
 
+/* Stored before the change, never after it: a new time beside an old word only makes a measurement be taken
+ * again, while an old time beside a new word would let it pass. */
+static void stamp(struct plimsoll_slot *slot) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    __atomic_store_n(&slot->changed_ns, now_ns, __ATOMIC_SEQ_CST);
+}
+
 void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
+    stamp(&counts->slots[slot]);
     __atomic_fetch_add(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
 }
 
@@ -169,6 +179,7 @@ bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, 
 }
 
 void plimsoll_ledger_give_back(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
+    stamp(&counts->slots[slot]);
     __atomic_fetch_sub(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
 }
 
@@ -209,6 +220,7 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].changed_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].busy_since_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].busy_ns, 0, __ATOMIC_SEQ_CST);

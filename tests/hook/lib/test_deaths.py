@@ -1,4 +1,4 @@
-"""A process's death frees what it held at once: nobody is refused for a word that only the broker has yet to clear."""
+"""A process's death frees what it held at once: nobody is refused for a word that the broker has yet to clear."""
 
 import contextlib
 import os
