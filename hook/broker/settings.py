@@ -32,6 +32,7 @@ class Settings:
         wait_remind_s: seconds between two `paused` of the same wait.
         wait_longest_s: seconds after which a wait fails like an allocation past the line; None for never, as
             a job may well wait through a night.
+        measure: read NVML here, for memory that no call counts. Where a monitor runs, it measures for the broker.
         share_quota_ms: how long a container keeps the GPU time that others wait for, before anything was measured.
         share_quota_least_ms: the quota adapts itself to what handing over costs, but never goes below this.
         share_quota_most_ms: nor above this, as it is how long others wait; equal to the least, it is fixed.
@@ -57,6 +58,7 @@ class Settings:
     wait_policy: WaitPolicyName = "fifo"
     wait_remind_s: Annotated[float, Meta(gt=0, le=86400)] = 300.0
     wait_longest_s: Annotated[float, Meta(gt=0)] | None = None
+    measure: bool = False
     share_quota_ms: _TurnMs = _SHARES.quota_ms
     share_quota_least_ms: _TurnMs = _SHARES.quota_least_ms
     share_quota_most_ms: _TurnMs = _SHARES.quota_most_ms

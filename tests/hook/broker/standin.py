@@ -127,6 +127,7 @@ class StandIn:
 
     def use(self, place: int, used_bytes: int, denied_count: int = 0) -> None:
         """Hold so much on the GPU at this place of the lines."""
+        self._counts.slots[self.slot].changed_ns = time.monotonic_ns()
         self._counts.slots[self.slot].used_bytes[place] = used_bytes
         self._counts.slots[self.slot].denied_count = denied_count
 
@@ -136,6 +137,7 @@ class StandIn:
         while not self._fits(place, size):
             if refusal := self._wait(gpu, size):
                 return refusal
+        self._counts.slots[self.slot].changed_ns = time.monotonic_ns()
         self._counts.slots[self.slot].used_bytes[place] += size
         return "taken"
 
