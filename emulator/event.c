@@ -126,7 +126,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
 void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
     uint64_t due_ns;
     if (ticket == event->whole) {
-        event->parts_mark = mark > event->parts_mark ? mark : event->parts_mark;
+        event->parts_mark = timeline_later(&driver.book, gpu, mark, event->parts_mark);
         mark = event->parts_mark;
         if (--event->parts)
             return;
