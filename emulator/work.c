@@ -56,12 +56,24 @@ static void commit_device(CUstream stream, const struct work *work) {
     queues[gpu].marks[queues[gpu].count++ % QUEUE_DEPTH] = stream->mark;
 }
 
+/* A record takes no time, but its process's turn: where others have the GPU, it is reached in the next one.
+ */
+static void commit_record(CUstream stream, const struct work *work) {
+    int gpu = stream->context->gpu;
+    uint64_t due_ns, slice = 0;
+    if (timeline_reached(&driver.book, gpu, stream->mark, &due_ns))
+        slice = timeline_next_slice(&driver.book, gpu);
+    if (slice)
+        stream->mark = slice;
+    event_commit(work->event, work->ticket, gpu, stream->mark);
+}
+
 static void commit(CUstream stream, const struct work *work) {
     int gpu = stream->context->gpu;
     if (work->kind == WORK_DEVICE)
         commit_device(stream, work);
     else if (work->kind == WORK_RECORD)
-        event_commit(work->event, work->ticket, gpu, stream->mark);
+        commit_record(stream, work);
     else if (work->kind == WORK_STORE)
         work_value_store(&work->data);
     else if (work->kind == WORK_WAIT && work->event->gpu == gpu) /* what comes next runs after it anyway */
