@@ -37,7 +37,7 @@ CUresult launch_work(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *params, s
     return result == CUDA_SUCCESS && module_is_spin(function) ? spin_prepare(work) : result;
 }
 
-static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
+static CUresult launch_now(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
     struct work work;
     CUstream stream;
     CUresult result = submit_enter(handle, &stream);
@@ -45,6 +45,11 @@ static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
         return result;
     result = launch_work(stream->context, params, &work);
     return driver_leave(result == CUDA_SUCCESS ? submit(stream, &work) : result);
+}
+
+static CUresult launch(CUstream stream, const CUDA_KERNEL_NODE_PARAMS *params) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.launch_ns, launch_now(stream, params));
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
