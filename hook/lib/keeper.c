@@ -26,8 +26,9 @@ enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 /* The kernel may wake a thread so much later than it asked for; 50 us as a rule. */
 #define SLACK_NS 1000ul
 #define STACK_BYTES 0x80000
-#define LOOK_NS 5000000u    /* while a burst is under way: a tick of the broker's */
-#define REST_NS 50000000u   /* while nothing is: a launch stirs the keeper, unless it is just falling asleep \
+#define LOOK_NS 5000000u /* while a burst is under way: a tick of the broker's */
+#define REST_NS                                                                                              \
+    50000000u               /* while nothing is: a launch stirs the keeper, unless it is just falling asleep \
                              */
 #define OPEN_NS 1000000000u /* while the gate is open: its change wakes the keeper */
 #define LINGER_LOOKS 20     /* looks after a burst before it rests, so that few launches have to stir it */

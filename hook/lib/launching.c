@@ -17,10 +17,15 @@
 #define UNMARKED_NS 300000
 /* Behind an open gate: launches between two samples at most, and the parts of what may be queued in which
  * samples come while launches are long. */
-#define PASSES_MOST 511u
+#define PASSES_MOST 255u
 #define SAMPLE_PARTS 4
+/* So many may be queued while nothing is known of them. */
+#define FIRST_LAUNCHES 16
+#define NAP_NS 100000
+#define LONGEST_NAP_NS 10000000
 /* How often a program that polls has its marks looked at. */
 #define QUERY_NS 100000
+#define CALL_NS 2000
 
 /* --- the first half --------------------------------------------------------------------------------------
  */
@@ -31,20 +36,19 @@ static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
            now_ns > meter->entered_ns + plimsoll_outstanding(meter) * meter->average_ns;
 }
 
-/* Under the lock. The first mark goes ahead of a segment's first launch. */
-static void begin_segment(struct plimsoll_meter *meter, CUstream handle, uint64_t now_ns) {
+/* Under the lock. The first mark goes ahead of a segment's first launch; returns its serial. */
+static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uint64_t now_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));
     if (stream && stream->is_open)
-        return;
+        return 0;
     bool is_blocked = stream && stream->is_blocked;
     if (stream) {
-        stream->is_open = true;
+        stream->is_open = stream->is_fresh = true;
         stream->is_blocked = false;
     }
     if (!is_blocked)
         plimsoll_burst_launched(meter->gpu, now_ns);
-    if (stream && plimsoll_marks_have_room(meter))
-        plimsoll_mark_begin(meter, handle, is_blocked);
+    return stream && plimsoll_marks_have_room(meter) ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
 }
 
 /* Under the lock. */
@@ -52,10 +56,8 @@ static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
     meter->launching++;
     launch->meter = meter;
     launch->life = meter->life;
-    if (launch->is_sample)
-        plimsoll_mark_begin(meter, launch->stream, false);
-    else
-        begin_segment(meter, launch->stream, plimsoll_now_ns());
+    launch->begun = launch->is_sample ? plimsoll_mark_begin(meter, launch->stream, false)
+                                      : begin_segment(meter, launch->stream, plimsoll_now_ns());
 }
 
 /* Has the meter's marks looked at where a stream may have run dry, so that idleness is not taken for
@@ -86,42 +88,45 @@ static void enter_meter(struct plimsoll_launch *launch, uint64_t context, int gp
 /* --- behind an open gate ---------------------------------------------------------------------------------
  */
 
-/* Under the lock. As each sample stands for the launches since the one before it. */
-static uint64_t sampled_ns(const struct plimsoll_meter *meter) {
-    unsigned samples = 0;
+/* Under the lock. */
+static uint64_t sampled_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    uint64_t launches = 0, each_ns = plimsoll_each_ns(meter, now_ns);
     for (unsigned i = 0; i < meter->mark_count; i++)
-        samples += !meter->marks[i].is_begin;
-    return samples * meter->average_ns * __atomic_load_n(&SHARES->passes_each, __ATOMIC_RELAXED);
+        launches += meter->marks[i].stands_for;
+    uint64_t queued_ns = launches * each_ns, ran_ns = now_ns - meter->reached_ns;
+    if (meter->average_ns == 0 && launches >= FIRST_LAUNCHES)
+        return UINT64_MAX; /* nothing is known of them yet */
+    return queued_ns > ran_ns ? queued_ns - ran_ns : 0;
 }
 
-/* Under the lock. The next sample: soon while launches are long, or nothing is known of them yet. */
-static void plan_sample(const struct plimsoll_meter *meter) {
-    uint64_t each = __atomic_load_n(&SHARES->passes_each, __ATOMIC_RELAXED) * 2 + 1;
+/* Under the lock. The next sample: soon while launches are long, or nothing is known of them. */
+static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    uint64_t each_ns = plimsoll_each_ns(meter, now_ns), passes = 1;
     if (meter->average_ns)
-        each = plimsoll_gate_alone_ns() / SAMPLE_PARTS / meter->average_ns | 1;
-    each = plimsoll_sooner(each, PASSES_MOST);
-    __atomic_store_n(&SHARES->passes_each, (uint32_t)each, __ATOMIC_RELAXED);
-    __atomic_store_n(&SHARES->passes_left, (uint32_t)each - 1, __ATOMIC_RELAXED);
+        passes = plimsoll_sooner(plimsoll_gate_alone_ns() / SAMPLE_PARTS / each_ns | 1, PASSES_MOST);
+    __atomic_store_n(&SHARES->passes_each, (uint32_t)passes, __ATOMIC_RELAXED);
+    __atomic_store_n(&SHARES->passes_left, (uint32_t)passes - 1, __ATOMIC_RELAXED);
 }
 
-/* Waits while too much is queued, so that a neighbour who comes soon has its part: no longer than the excess
- * should take, as what is queued may wait for this very launch. */
+/* How much more is queued than may be. */
+static uint64_t excess_ns(struct plimsoll_meter *meter) {
+    plimsoll_look_at(meter);
+    uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t left_ns = sampled_ns(meter, now_ns);
+    plan_sample(meter, now_ns);
+    pthread_mutex_unlock(&SHARES->lock);
+    return left_ns > alone_ns ? left_ns - alone_ns : 0;
+}
+
+/* Waits while too much is queued, so that a neighbour who comes soon has its part: for twice as long as the
+ * excess should take at most, as what is queued may wait for this very launch. */
 static void stand_alone(struct plimsoll_meter *meter, uint32_t word) {
-    uint64_t until_ns = 0, alone_ns = plimsoll_gate_alone_ns();
-    for (;;) {
-        plimsoll_look_at(meter);
-        uint64_t now_ns = plimsoll_now_ns();
-        pthread_mutex_lock(&SHARES->lock);
-        uint64_t queued_ns = sampled_ns(meter), ran_ns = now_ns - meter->reached_ns;
-        plan_sample(meter);
-        pthread_mutex_unlock(&SHARES->lock);
-        uint64_t left_ns = queued_ns > ran_ns ? queued_ns - ran_ns : 0;
-        if (left_ns <= alone_ns || plimsoll_gate_word() != word)
-            return;
-        until_ns = until_ns ? until_ns : now_ns + 2 * (left_ns - alone_ns);
-        if (now_ns >= until_ns)
-            return;
-        plimsoll_gate_sleep(word, plimsoll_sooner(left_ns - alone_ns, until_ns - now_ns));
+    uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
+    uint64_t until_ns = begun_ns + plimsoll_sooner(2 * excess, plimsoll_gate_alone_ns());
+    while (excess > 0 && plimsoll_gate_word() == word && plimsoll_now_ns() < until_ns) {
+        plimsoll_gate_sleep(word, plimsoll_sooner(plimsoll_later(excess, NAP_NS), LONGEST_NAP_NS));
+        excess = excess_ns(meter);
     }
 }
 
@@ -179,7 +184,7 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsoll_stream *stream,
                         uint64_t entered_ns) {
     uint64_t gap_ns = entered_ns > meter->entered_ns ? entered_ns - meter->entered_ns : 0;
-    return meter->average_ns == 0 || gap_ns >= meter->average_ns ||
+    return stream->is_fresh || stream->tail >= FIRST_LAUNCHES || gap_ns >= meter->average_ns ||
            stream->tail * meter->average_ns >= UNMARKED_NS;
 }
 
@@ -187,14 +192,26 @@ static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsol
 static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_launch *launch,
                          uint64_t left_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(launch->stream));
-    bool is_alone = launch->is_sample || !stream || !stream->is_open;
-    if (!is_alone && stream->tail++ == 0)
+    bool is_followed = !launch->is_sample && stream && stream->is_open;
+    if (is_followed && stream->tail++ == 0)
         stream->entered_ns = launch->entered_ns;
-    bool is_due = is_alone || is_mark_due(meter, stream, launch->entered_ns);
+    bool is_due = !is_followed || is_mark_due(meter, stream, launch->entered_ns);
     meter->entered_ns = launch->entered_ns;
-    if (is_due && meter->mark_count < PLIMSOLL_MARKS)
-        plimsoll_mark_behind(meter, launch->stream, is_alone);
+    if (!is_due || meter->mark_count == PLIMSOLL_MARKS)
+        ; /* a later mark follows it */
+    else if (is_followed)
+        plimsoll_mark_behind(meter, launch->stream, 0);
+    else
+        plimsoll_mark_sample(meter, launch->stream, launch->is_sample ? SHARES->passes_each : 1);
     meter->entered_ns = left_ns;
+}
+
+/* The GPU is given what a call of the driver gives it towards the end of that call. A call that takes longer
+ * may load code first, or wait for the work itself. */
+static void date_begin(struct plimsoll_meter *meter, const struct plimsoll_launch *launch, uint64_t left_ns) {
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].serial == launch->begun)
+            meter->marks[i].entered_ns = plimsoll_sooner(left_ns, launch->entered_ns + CALL_NS);
 }
 
 static void count_out(const struct plimsoll_launch *launch, CUresult result) {
@@ -202,6 +219,8 @@ static void count_out(const struct plimsoll_launch *launch, CUresult result) {
     uint64_t left_ns = plimsoll_now_ns();
     if (meter->life != launch->life)
         return;
+    if (launch->begun)
+        date_begin(meter, launch, left_ns);
     if (result == CUDA_SUCCESS)
         count_launch(meter, launch, left_ns);
     if (meter->life != launch->life)

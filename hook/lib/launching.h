@@ -17,9 +17,10 @@ struct plimsoll_launch {
     CUstream stream;
     uint64_t life;       /* of that meter */
     uint64_t entered_ns; /* CLOCK_MONOTONIC just before the driver's call */
-    bool is_sample;      /* behind an open gate */
-    int cancelling;      /* the thread's state of cancellation, while `is_held` */
-    bool is_held;        /* this thread cannot be cancelled: it is counted in the meter, or stands */
+    uint64_t begun; /* the serial of the mark at the beginning of its segment, if it is the first; else 0 */
+    bool is_sample; /* behind an open gate */
+    int cancelling; /* the thread's state of cancellation, while `is_held` */
+    bool is_held;   /* this thread cannot be cancelled: it is counted in the meter, or stands */
 };
 
 static inline bool plimsoll_is_gate_open(void) {

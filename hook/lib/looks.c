@@ -196,8 +196,8 @@ static void retire(struct plimsoll_meter *meter, uint64_t serial, uint64_t at_ns
         return;
     struct plimsoll_mark mark = meter->marks[index];
     remove_mark(meter, (unsigned)index);
-    if (mark.is_begin)
-        plimsoll_burst_executed(meter->gpu, at_ns);
+    if (mark.is_begin) /* into an idle stream the launch comes later than the mark before it */
+        plimsoll_burst_executed(meter->gpu, at_ns = plimsoll_later(at_ns, mark.entered_ns));
     else
         plimsoll_burst_ended(meter->gpu, at_ns);
     learn(meter, &mark, at_ns);

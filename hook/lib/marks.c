@@ -63,9 +63,18 @@ static bool make(struct plimsoll_meter *meter, CUstream stream, struct plimsoll_
     return keep(meter, mark, result);
 }
 
-void plimsoll_mark_begin(struct plimsoll_meter *meter, CUstream stream, bool is_blocked) {
+uint64_t plimsoll_mark_begin(struct plimsoll_meter *meter, CUstream stream, bool is_blocked) {
     struct plimsoll_mark mark = {
         .stream = plimsoll_stream_key(stream), .is_begin = true, .is_blocked = is_blocked};
+    (void)make(meter, stream, &mark);
+    return mark.serial;
+}
+
+void plimsoll_mark_sample(struct plimsoll_meter *meter, CUstream stream, unsigned stands_for) {
+    struct plimsoll_mark mark = {.stream = plimsoll_stream_key(stream),
+                                 .launches = 1,
+                                 .stands_for = stands_for,
+                                 .entered_ns = meter->entered_ns};
     (void)make(meter, stream, &mark);
 }
 
@@ -75,8 +84,11 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
     struct plimsoll_mark mark = {.stream = key,
                                  .launches = launches + (known ? known->tail : 0),
                                  .entered_ns = known && known->tail ? known->entered_ns : meter->entered_ns};
-    if (known)
+    mark.stands_for = mark.launches;
+    if (known) {
         known->tail = 0;
+        known->is_fresh = false;
+    }
     if (make(meter, stream, &mark) || meter->life != life)
         return;
     known = plimsoll_stream_for(meter, key);
@@ -97,6 +109,7 @@ void plimsoll_mark_context(struct plimsoll_meter *meter) {
         mark.launches += before[i].tail;
         meter->streams[i].tail = 0;
     }
+    mark.stands_for = mark.launches;
     uint64_t life = meter->life;
     if (make(meter, NULL, &mark) || meter->life != life)
         return;

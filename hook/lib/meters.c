@@ -13,6 +13,8 @@
 
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
 #define STEP_NS 50000
+/* So much later than twice its time, a launch is overdue. */
+#define LATE_NS 50000
 
 #define SHARES (&plimsoll.shares)
 
@@ -96,6 +98,38 @@ struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64
 
 void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream) {
     *stream = meter->streams[--meter->stream_count];
+}
+
+/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have been
+ * looked at yet. NULL for none. */
+static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter) {
+    for (unsigned i = 0; i < meter->mark_count; i++) {
+        bool seems_to = !meter->marks[i].is_begin;
+        for (unsigned j = 0; j < i; j++)
+            if (meter->marks[j].stream == meter->marks[i].stream)
+                seems_to &= meter->marks[j].is_begin && !meter->marks[j].is_blocked;
+        if (seems_to)
+            return &meter->marks[i];
+    }
+    return NULL;
+}
+
+static uint64_t executed_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                            uint64_t now_ns) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
+    return now_ns > from_ns ? (now_ns - from_ns) / plimsoll_gate_sharers() : 0;
+}
+
+uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *mark = executing(meter);
+    if (!mark || mark->stands_for == 0)
+        return meter->average_ns;
+    return plimsoll_later(meter->average_ns, executed_ns(meter, mark, now_ns) / mark->stands_for);
+}
+
+bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *mark = executing(meter);
+    return mark && executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
 }
 
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter) {

@@ -27,11 +27,13 @@ struct plimsoll_mark {
     uint64_t serial;      /* tells this use of the event from the next */
     uint64_t stream;      /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
     uint64_t recorded_ns; /* just before it was recorded: it was not reached sooner */
-    uint64_t entered_ns;  /* when the first launch was made that it follows */
-    unsigned launches;    /* since the mark before it */
-    bool is_begin;        /* a segment begins here */
-    bool is_blocked;      /* and that stands behind something that executes nothing */
-    bool is_reprieved;    /* standing.h */
+    uint64_t
+        entered_ns;    /* when the first launch was made that it follows; at a beginning, that it precedes */
+    unsigned launches; /* since the mark before it */
+    unsigned stands_for; /* as many; of a sample, those before it too that were not sampled */
+    bool is_begin;       /* a segment begins here */
+    bool is_blocked;     /* and that stands behind something that executes nothing */
+    bool is_reprieved;   /* standing.h */
 };
 
 struct plimsoll_stream {
@@ -39,6 +41,7 @@ struct plimsoll_stream {
     unsigned tail;       /* launches that no mark follows yet */
     uint64_t entered_ns; /* the first of them */
     bool is_open;        /* its segment has begun, and is not known to have ended */
+    bool is_fresh;       /* and nothing of it was marked yet but its beginning */
     bool is_blocked;     /* its next segment will stand behind something that executes nothing */
 };
 
@@ -119,6 +122,10 @@ struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64
 /* Forgets a stream of which nothing is unfinished and which nothing blocks. */
 void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream);
 
+/* What a launch of the context executes, by the average; more where what executes now is overdue. */
+uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* Whether the foremost launches should have ended long ago, so that nobody knows what the rest will take. */
+bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Launches that are not known to be done. */
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
 /* What these should execute together on one GPU. */

@@ -17,6 +17,7 @@
 /* The bounds of one sleep: what is estimated may end sooner. */
 #define SHORTEST_NS 50000
 #define LONGEST_NS 50000000
+#define FEW 16
 
 /* One thread's. */
 struct stand {
@@ -99,14 +100,18 @@ static uint64_t until_room_ns(uint64_t queued_ns, uint64_t ahead_ns) {
 }
 
 /* The launches outstanding, less what of them has been executed meanwhile, as far as time tells. While nobody
- * knows what a launch takes, the first one is as much as may be queued. */
+ * knows what a launch takes, the first one is as much as may be queued, and while those under way take much
+ * longer than others did, the first few. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
-    uint64_t queued_ns = plimsoll_queued_ns(gpu), reached_ns = SHARES->bursts[gpu].executed_ns;
+    uint64_t queued_ns = 0, reached_ns = SHARES->bursts[gpu].executed_ns;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
         if (!meter->context || meter->gpu != gpu)
             continue;
+        unsigned outstanding = plimsoll_outstanding(meter);
         reached_ns = plimsoll_later(reached_ns, meter->reached_ns);
-        if (meter->average_ns == 0 && plimsoll_outstanding(meter) > 0 && !is_reprieved())
+        queued_ns += outstanding * plimsoll_each_ns(meter, now_ns);
+        bool is_known = meter->average_ns > 0 && (outstanding < FEW || !plimsoll_is_overdue(meter, now_ns));
+        if (outstanding > 0 && !is_known && !is_reprieved())
             return plimsoll_gate_ahead_ns();
     }
     uint64_t since_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
@@ -115,12 +120,12 @@ static uint64_t left_ns(int gpu, uint64_t now_ns) {
 }
 
 /* Under the lock. */
-static uint64_t stand_bounded(struct stand *stand, uint64_t now_ns) {
+static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_ns) {
     uint64_t queued_ns = plimsoll_container_queued_ns();
     if (!stand->since_ns || queued_ns < stand->queued_ns)
         renew(stand, queued_ns, now_ns);
-    if (now_ns < stand->until_ns)
-        return clamp(stand->until_ns - now_ns, SHORTEST_NS, LONGEST_NS);
+    if (now_ns < stand->until_ns || !is_fresh)
+        return clamp(plimsoll_later(stand->until_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
     SHARES->vain++;
     stand->since_ns = 0;
     reprieve();
@@ -128,7 +133,7 @@ static uint64_t stand_bounded(struct stand *stand, uint64_t now_ns) {
 }
 
 /* Under the lock. */
-static uint64_t judge(struct stand *stand, uint32_t state, uint64_t now_ns) {
+static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64_t now_ns) {
     bool is_shut = state == PLIMSOLL_GATE_SHUT;
     uint64_t ahead_ns = plimsoll_gate_ahead_ns();
     if (!plimsoll_container_executes()) {
@@ -140,27 +145,29 @@ static uint64_t judge(struct stand *stand, uint32_t state, uint64_t now_ns) {
         stand->since_ns = 0;
         return GO;
     }
-    uint64_t bounded_ns = stand_bounded(stand, now_ns);
+    uint64_t bounded_ns = stand_bounded(stand, is_fresh, now_ns);
     if (is_shut || bounded_ns == GO)
         return bounded_ns;
     return plimsoll_sooner(bounded_ns, until_room_ns(queued_ns, ahead_ns));
 }
 
-/* Whether what is known of the queues may be out of date. */
-static bool is_look_due(const struct stand *stand, uint64_t now_ns) {
-    return stand->since_ns && __atomic_load_n(&SHARES->looked_ns, __ATOMIC_RELAXED) + SHORTEST_NS < now_ns;
-}
-
-static uint64_t evaluate(struct stand *stand, uint32_t word) {
+static uint64_t judge_now(struct stand *stand, uint32_t word, bool is_fresh) {
     uint64_t now_ns = plimsoll_now_ns();
     uint32_t state = plimsoll_gate_state(word, now_ns);
-    if (is_look_due(stand, now_ns))
-        plimsoll_look(false);
     pthread_mutex_lock(&SHARES->lock);
     plimsoll_bursts_meter(state != PLIMSOLL_GATE_OPEN, now_ns);
-    uint64_t sleep_ns = state == PLIMSOLL_GATE_OPEN ? GO : judge(stand, state, now_ns);
+    uint64_t sleep_ns = state == PLIMSOLL_GATE_OPEN ? GO : judge(stand, state, is_fresh, now_ns);
     pthread_mutex_unlock(&SHARES->lock);
     return sleep_ns;
+}
+
+/* What is known of the queues is brought up to date before anybody stands on it. */
+static uint64_t evaluate(struct stand *stand, uint32_t word) {
+    uint64_t sleep_ns = judge_now(stand, word, false);
+    if (sleep_ns == GO)
+        return GO;
+    plimsoll_look(false);
+    return judge_now(stand, word, true);
 }
 
 static void tell(struct stand *stand, bool is_standing) {
