@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "attach.h"
 #include "bursts.h"
 #include "captures.h"
 #include "clock.h"
@@ -147,8 +148,21 @@ static void sample(struct plimsoll_launch *launch, uint64_t context, int gpu, ui
 /* --- both ------------------------------------------------------------------------------------------------
  */
 
+/* A program may have come by its context without cuInit's hook: then it attaches here. Where no gate holds
+ * it, it comes back after as many launches as can be counted. */
+static bool is_under_gate(void) {
+    if (!plimsoll_current_context())
+        return false;
+    if (plimsoll_attach() == STANDING_ATTACHED && plimsoll_has_gate())
+        return true;
+    __atomic_store_n(&SHARES->passes_left, UINT32_MAX, __ATOMIC_RELAXED);
+    return false;
+}
+
 static void enter(struct plimsoll_launch *launch) {
     uint64_t context;
+    if (!is_under_gate())
+        return;
     int gpu = plimsoll_gpu_of_stream(launch->stream, &context);
     if (context == 0 || gpu < 0)
         return;
@@ -160,17 +174,14 @@ static void enter(struct plimsoll_launch *launch) {
         sample(launch, context, gpu, word);
         return;
     }
-    plimsoll_stand(gpu);
-    if (plimsoll_gate_state(word, plimsoll_now_ns()) != PLIMSOLL_GATE_OPEN)
+    if (plimsoll_stand(gpu) && plimsoll_gate_state(word, plimsoll_now_ns()) != PLIMSOLL_GATE_OPEN)
         enter_meter(launch, context, gpu);
 }
 
 void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
     int saved = errno;
     *launch = (struct plimsoll_launch){.stream = stream};
-    if (!plimsoll_has_gate())
-        __atomic_store_n(&SHARES->passes_left, UINT32_MAX, __ATOMIC_RELAXED);
-    if (plimsoll_depth++ == 0 && plimsoll_has_gate() && !plimsoll_is_capturing(stream))
+    if (plimsoll_depth++ == 0 && !plimsoll_is_capturing(stream))
         enter(launch);
     launch->entered_ns = plimsoll_now_ns();
     errno = saved;

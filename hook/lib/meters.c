@@ -58,9 +58,8 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu) {
             return meter;
     struct plimsoll_meter *meter = vacant_meter();
     if (meter) {
-        struct plimsoll_meter *next = meter->next;
-        memset(meter, 0, sizeof(*meter));
-        meter->next = next;
+        /* But for `next`: others may be walking along the list. */
+        memset(&meter->context, 0, sizeof(*meter) - offsetof(struct plimsoll_meter, context));
         meter->context = context;
         meter->gpu = gpu;
         meter->life = ++SHARES->serial;
@@ -100,8 +99,8 @@ void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *
     *stream = meter->streams[--meter->stream_count];
 }
 
-/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have been
- * looked at yet. NULL for none. */
+/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have
+ * been looked at yet. NULL for none. */
 static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++) {
         bool seems_to = !meter->marks[i].is_begin;
@@ -130,6 +129,22 @@ uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
 bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
     return mark && executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
+}
+
+/* Behind the beginning of a segment that is blocked. */
+static bool is_held_up(const struct plimsoll_meter *meter, unsigned index) {
+    for (unsigned i = 0; i < index; i++)
+        if (meter->marks[i].stream == meter->marks[index].stream && meter->marks[i].is_blocked)
+            return true;
+    return false;
+}
+
+unsigned plimsoll_runnable(const struct plimsoll_meter *meter) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (!is_held_up(meter, i))
+            sum += meter->marks[i].launches;
+    return sum;
 }
 
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter) {

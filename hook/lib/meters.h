@@ -126,6 +126,8 @@ void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *
 uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Whether the foremost launches should have ended long ago, so that nobody knows what the rest will take. */
 bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* Launches of these whose streams nothing holds up; those that no mark follows are left out. */
+unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
 /* Launches that are not known to be done. */
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
 /* What these should execute together on one GPU. */

@@ -93,10 +93,20 @@ static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
 /* --- the rules -------------------------------------------------------------------------------------------
  */
 
-/* Under the lock. Until about half of what may be queued ahead is left. */
-static uint64_t until_room_ns(uint64_t queued_ns, uint64_t ahead_ns) {
+static uint64_t runnable_ns(int gpu) {
+    uint64_t sum_ns = 0;
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context && meter->gpu == gpu)
+            sum_ns += plimsoll_runnable(meter) * meter->average_ns;
+    return sum_ns;
+}
+
+/* Under the lock. Until about half of what may be queued ahead is left, or until what can run has run: what
+ * is left may then wait for this very launch. */
+static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
     uint64_t excess_ns = queued_ns > ahead_ns / 2 ? queued_ns - ahead_ns / 2 : 0;
-    return clamp(excess_ns * plimsoll_gate_sharers(), SHORTEST_NS, LONGEST_NS);
+    return clamp(plimsoll_sooner(excess_ns, runnable_ns(gpu)) * plimsoll_gate_sharers(), SHORTEST_NS,
+                 LONGEST_NS);
 }
 
 /* The launches outstanding, less what of them has been executed meanwhile, as far as time tells. While nobody
@@ -148,7 +158,7 @@ static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64
     uint64_t bounded_ns = stand_bounded(stand, is_fresh, now_ns);
     if (is_shut || bounded_ns == GO)
         return bounded_ns;
-    return plimsoll_sooner(bounded_ns, until_room_ns(queued_ns, ahead_ns));
+    return plimsoll_sooner(bounded_ns, until_room_ns(stand->gpu, queued_ns, ahead_ns));
 }
 
 static uint64_t judge_now(struct stand *stand, uint32_t word, bool is_fresh) {
@@ -178,7 +188,7 @@ static void tell(struct stand *stand, bool is_standing) {
 
 /* A handler of the program's may fork while this thread sleeps: the child comes out of here as well, has no
  * slot yet, and nothing to stand for. */
-void plimsoll_stand(int gpu) {
+bool plimsoll_stand(int gpu) {
     struct stand stand = {.gpu = gpu};
     pid_t own = getpid();
     for (;;) {
@@ -189,7 +199,8 @@ void plimsoll_stand(int gpu) {
         tell(&stand, true);
         plimsoll_gate_sleep(word, sleep_ns);
         if (getpid() != own)
-            return;
+            return false;
     }
     tell(&stand, false);
+    return true;
 }

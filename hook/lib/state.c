@@ -9,6 +9,6 @@ struct plimsoll_state plimsoll = {
     .attach_lock = PTHREAD_MUTEX_INITIALIZER,
     .retry_lock = PTHREAD_MUTEX_INITIALIZER,
     .context_lock = PTHREAD_MUTEX_INITIALIZER,
-    .shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .slower = 1, .passes_left = UINT32_MAX}};
+    .shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .slower = 1, .passes_left = 1}};
 
 _Thread_local unsigned plimsoll_depth;
