@@ -87,7 +87,6 @@ static void begin(int gpu, uint64_t launched_ns, uint64_t executed_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->launched_ns = burst->ended_ns = launched_ns;
     burst->executed_ns = executed_ns;
-    __atomic_fetch_add(&SHARES->under_way, 1, __ATOMIC_RELAXED);
     publish(gpu);
 }
 
@@ -100,7 +99,6 @@ static void end(int gpu) {
     burst->sure_ns += sure_ns;
     burst->sliced_ns += ran_ns - sure_ns;
     burst->launched_ns = burst->executed_ns = 0;
-    __atomic_fetch_sub(&SHARES->under_way, 1, __ATOMIC_RELAXED);
     publish(gpu);
 }
 
@@ -148,7 +146,7 @@ void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns) {
             end(gpu);
         }
     }
-    SHARES->is_metering = is_metering;
+    __atomic_store_n(&SHARES->is_metering, is_metering, __ATOMIC_RELAXED);
 }
 
 /* --- the container ---------------------------------------------------------------------------------------

@@ -50,8 +50,11 @@ static void look(void) {
     __atomic_store_n(&SHARES->is_keeper_inside, 0, __ATOMIC_SEQ_CST);
 }
 
-static bool is_under_way(void) {
-    return __atomic_load_n(&SHARES->under_way, __ATOMIC_SEQ_CST) > 0;
+static bool has_work(void) {
+    pthread_mutex_lock(&SHARES->lock);
+    bool has_any = plimsoll_has_work();
+    pthread_mutex_unlock(&SHARES->lock);
+    return has_any;
 }
 
 static bool note_gate(uint32_t word) {
@@ -63,16 +66,16 @@ static bool note_gate(uint32_t word) {
     return is_metering;
 }
 
-/* A launch that begins a burst meanwhile sees that the keeper rests, or the keeper sees the burst. */
+/* A launch meanwhile sees that the keeper rests, or the keeper sees the launch. */
 static void rest(uint32_t word, uint64_t longest_ns) {
     __atomic_store_n(&SHARES->is_keeper_resting, true, __ATOMIC_SEQ_CST);
-    if (!is_under_way())
+    if (!has_work() || longest_ns == OPEN_NS)
         plimsoll_gate_sleep(word, longest_ns);
     __atomic_store_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST);
 }
 
 void plimsoll_keeper_stir(void) {
-    if (__atomic_load_n(&SHARES->is_keeper_resting, __ATOMIC_SEQ_CST) && is_under_way() &&
+    if (__atomic_load_n(&SHARES->is_keeper_resting, __ATOMIC_SEQ_CST) &&
         __atomic_exchange_n(&SHARES->is_keeper_resting, false, __ATOMIC_SEQ_CST))
         plimsoll_gate_stir();
 }
@@ -90,10 +93,10 @@ static void *keep(void *unused) {
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
     while (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST)) {
         uint32_t word = plimsoll_gate_word();
-        bool is_metering = note_gate(word);
-        if (is_metering && is_under_way())
+        bool is_metering = note_gate(word), is_busy = is_metering && has_work();
+        if (is_busy)
             look();
-        idle_looks = is_under_way() ? 0 : idle_looks + 1;
+        idle_looks = is_busy ? 0 : idle_looks + 1;
         if (is_metering && idle_looks < LINGER_LOOKS)
             nap(LOOK_NS);
         else

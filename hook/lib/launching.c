@@ -174,7 +174,8 @@ static void enter(struct plimsoll_launch *launch) {
         sample(launch, context, gpu, word);
         return;
     }
-    if (plimsoll_stand(gpu) && plimsoll_gate_state(word, plimsoll_now_ns()) != PLIMSOLL_GATE_OPEN)
+    if (plimsoll_stand(gpu, launch->stream) &&
+        plimsoll_gate_state(word, plimsoll_now_ns()) != PLIMSOLL_GATE_OPEN)
         enter_meter(launch, context, gpu);
 }
 
@@ -249,7 +250,8 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
         pthread_mutex_lock(&SHARES->lock);
         count_out(launch, result);
         pthread_mutex_unlock(&SHARES->lock);
-        plimsoll_keeper_stir();
+        if (!launch->is_sample)
+            plimsoll_keeper_stir();
         errno = saved;
     }
     if (launch->is_held)
@@ -279,7 +281,7 @@ static void end_errand(const struct errand *errand) {
 }
 
 static bool is_metered(void) {
-    return plimsoll_depth == 0 && __atomic_load_n(&SHARES->under_way, __ATOMIC_RELAXED) > 0;
+    return plimsoll_depth == 0 && __atomic_load_n(&SHARES->is_metering, __ATOMIC_RELAXED);
 }
 
 /* Under the lock. Calls of the program with a stream of another context, or a broken one, are its own affair.
@@ -316,7 +318,7 @@ static void mark_tail(CUstream handle) {
 /* An event in the legacy stream would break the captures of all streams that keep order with it, and the
  * program may wait for something while one of them is under way. A thread's own default stream is made by the
  * first question after it. */
-static void see_to_tail(CUstream stream) {
+void plimsoll_see_to_tail(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
     if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
         return;
@@ -329,7 +331,7 @@ void plimsoll_before_sync(CUstream stream) {
     if (!is_metered())
         return;
     struct errand errand = begin_errand();
-    see_to_tail(stream);
+    plimsoll_see_to_tail(stream);
     end_errand(&errand);
 }
 
@@ -338,8 +340,8 @@ void plimsoll_before_sync_context(void) {
     if (!is_metered())
         return;
     struct errand errand = begin_errand();
-    see_to_tail(NULL);
-    see_to_tail(CU_STREAM_PER_THREAD);
+    plimsoll_see_to_tail(NULL);
+    plimsoll_see_to_tail(CU_STREAM_PER_THREAD);
     uint64_t context = plimsoll_current_context();
     int gpu = plimsoll_gpu_of_current_context(context);
     pthread_mutex_lock(&SHARES->lock);
@@ -369,7 +371,7 @@ void plimsoll_after_query(void) {
 static void block(CUstream handle) {
     uint64_t context;
     int gpu = plimsoll_gpu_of_stream(handle, &context);
-    see_to_tail(handle);
+    plimsoll_see_to_tail(handle);
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = metered(context, gpu);
     struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;

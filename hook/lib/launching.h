@@ -51,6 +51,10 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result);
 void plimsoll_before_sync(CUstream stream);
 void plimsoll_before_sync_context(void);
 
+/* A mark follows what was launched into a stream, if none does yet. For a thread that is about to use the
+ * stream. */
+void plimsoll_see_to_tail(CUstream stream);
+
 /* After such a call: if nothing is unfinished, the burst ended. */
 void plimsoll_after_sync(void);
 /* After a query that says all is done. Programs ask over and over, so it does something once in a while. */

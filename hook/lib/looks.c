@@ -20,6 +20,7 @@
 #define ANCHORED_NS 16000000000
 /* How long after its time a tail without a mark gets one from the keeper. */
 #define TAIL_NS 1000000
+#define AT_ONCE_NS 2000
 
 struct look {
     uint64_t context, life;
@@ -122,11 +123,22 @@ static void narrow(struct plimsoll_meter *meter, const struct look *look) {
     }
 }
 
-/* A stretch within one of the process's slices is its own; a longer one was shared. */
-static uint64_t executed_of(uint64_t stretch_ns) {
-    uint64_t slice_ns = plimsoll_gate_slice_ns();
-    return stretch_ns <= slice_ns ? stretch_ns
-                                  : plimsoll_later(slice_ns, stretch_ns / plimsoll_gate_sharers());
+static uint64_t distance(uint64_t one, uint64_t other) {
+    return one > other ? one - other : other - one;
+}
+
+/* What of a stretch the process executed itself. Within one of its slices all of it; a longer one was shared,
+ * or cut once by each of the others' slices: what comes nearest to what was expected. */
+static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
+    uint64_t slice_ns = plimsoll_gate_slice_ns(), sharers = plimsoll_gate_sharers();
+    uint64_t rounds = stretch_ns / (sharers * slice_ns) + 1, others_ns = rounds * (sharers - 1) * slice_ns;
+    uint64_t part_ns = stretch_ns / sharers;
+    uint64_t cut_ns = stretch_ns > others_ns ? stretch_ns - others_ns : 0;
+    if (stretch_ns <= slice_ns || sharers == 1 || expected_ns == 0)
+        return stretch_ns <= slice_ns ? stretch_ns : part_ns;
+    bool is_cut = cut_ns > 0 && distance(cut_ns, expected_ns) < distance(part_ns, expected_ns);
+    uint64_t nearest_ns = is_cut ? cut_ns : part_ns;
+    return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
 }
 
 /* Longer launches count sooner than shorter ones: rather too little work is queued than too much. */
@@ -134,7 +146,7 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
     if (mark->launches == 0 || at_ns <= from_ns)
         return;
-    uint64_t each_ns = executed_of(at_ns - from_ns) / mark->launches;
+    uint64_t each_ns = executed_of(at_ns - from_ns, mark->launches * meter->average_ns) / mark->launches;
     each_ns = each_ns ? each_ns : 1;
     if (meter->average_ns == 0)
         meter->average_ns = each_ns;
@@ -190,14 +202,25 @@ static int index_of(const struct plimsoll_meter *meter, uint64_t serial) {
     return -1;
 }
 
+/* A mark that was reached as soon as it was recorded came late: what it follows had ended by then, when it
+ * should have. And into an idle stream a launch comes later than the mark at the beginning. */
+static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                              uint64_t at_ns) {
+    bool is_late = mark->due_ns && mark->due_ns < at_ns && at_ns < mark->recorded_ns + AT_ONCE_NS;
+    if (mark->is_begin)
+        return plimsoll_later(at_ns, mark->entered_ns);
+    return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
+}
+
 static void retire(struct plimsoll_meter *meter, uint64_t serial, uint64_t at_ns) {
     int index = index_of(meter, serial);
     if (index < 0)
         return;
     struct plimsoll_mark mark = meter->marks[index];
     remove_mark(meter, (unsigned)index);
-    if (mark.is_begin) /* into an idle stream the launch comes later than the mark before it */
-        plimsoll_burst_executed(meter->gpu, at_ns = plimsoll_later(at_ns, mark.entered_ns));
+    at_ns = moment_behind(meter, &mark, at_ns);
+    if (mark.is_begin)
+        plimsoll_burst_executed(meter->gpu, at_ns);
     else
         plimsoll_burst_ended(meter->gpu, at_ns);
     learn(meter, &mark, at_ns);

@@ -7,6 +7,7 @@
 #include "captures.h"
 #include "clock.h"
 #include "driver.h"
+#include "gate.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -78,6 +79,13 @@ void plimsoll_mark_sample(struct plimsoll_meter *meter, CUstream stream, unsigne
     (void)make(meter, stream, &mark);
 }
 
+/* When all that was launched so far should be done. */
+static uint64_t due_ns(const struct plimsoll_meter *meter, uint64_t entered_ns) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, entered_ns);
+    uint64_t queued_ns = plimsoll_outstanding(meter) * meter->average_ns;
+    return queued_ns ? from_ns + queued_ns * plimsoll_gate_sharers() : 0;
+}
+
 void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigned launches) {
     uint64_t key = plimsoll_stream_key(stream), life = meter->life;
     struct plimsoll_stream *known = plimsoll_stream_in(meter, key);
@@ -85,6 +93,7 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
                                  .launches = launches + (known ? known->tail : 0),
                                  .entered_ns = known && known->tail ? known->entered_ns : meter->entered_ns};
     mark.stands_for = mark.launches;
+    mark.due_ns = due_ns(meter, mark.entered_ns);
     if (known) {
         known->tail = 0;
         known->is_fresh = false;
@@ -104,6 +113,7 @@ void plimsoll_mark_context(struct plimsoll_meter *meter) {
     struct plimsoll_mark mark = {.stream = PLIMSOLL_WHOLE_CONTEXT, .entered_ns = meter->entered_ns};
     if (!HAS(cuCtxRecordEvent) || !plimsoll_marks_have_room(meter))
         return;
+    mark.due_ns = due_ns(meter, mark.entered_ns);
     for (unsigned i = 0; i < count; i++) {
         before[i] = meter->streams[i];
         mark.launches += before[i].tail;

@@ -156,6 +156,13 @@ unsigned plimsoll_outstanding(const struct plimsoll_meter *meter) {
     return sum;
 }
 
+bool plimsoll_has_work(void) {
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context && (meter->mark_count > 0 || plimsoll_outstanding(meter) > 0))
+            return true;
+    return false;
+}
+
 uint64_t plimsoll_queued_ns(int gpu) {
     uint64_t sum_ns = 0;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)

@@ -29,6 +29,7 @@ struct plimsoll_mark {
     uint64_t recorded_ns; /* just before it was recorded: it was not reached sooner */
     uint64_t
         entered_ns;    /* when the first launch was made that it follows; at a beginning, that it precedes */
+    uint64_t due_ns;   /* when what it follows should be done; 0 where that is not known */
     unsigned launches; /* since the mark before it */
     unsigned stands_for; /* as many; of a sample, those before it too that were not sampled */
     bool is_begin;       /* a segment begins here */
@@ -82,7 +83,6 @@ struct plimsoll_shares {
     struct plimsoll_burst bursts[PLIMSOLL_MAX_GPUS]; /* lock */
     uint64_t serial;                                 /* lock; of marks and of meters' lives */
     bool is_metering;     /* lock; the gate was last seen not to be open: bursts are told */
-    unsigned under_way;   /* atomic, changed under the lock; GPUs with a burst */
     unsigned vain;        /* lock; stands in vain since nothing executed */
     double slower;        /* lock; how much longer queues take than expected, at least 1 */
     uint64_t looked_ns;   /* atomic; when marks were last looked at */
@@ -128,6 +128,8 @@ uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
 bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Launches of these whose streams nothing holds up; those that no mark follows are left out. */
 unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
+/* Whether anything is not known to be done, executing or not. */
+bool plimsoll_has_work(void);
 /* Launches that are not known to be done. */
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
 /* What these should execute together on one GPU. */

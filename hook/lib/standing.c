@@ -5,6 +5,7 @@
 #include "bursts.h"
 #include "clock.h"
 #include "gate.h"
+#include "launching.h"
 #include "looks.h"
 
 #define SHARES (&plimsoll.shares)
@@ -101,12 +102,11 @@ static uint64_t runnable_ns(int gpu) {
     return sum_ns;
 }
 
-/* Under the lock. Until about half of what may be queued ahead is left, or until what can run has run: what
- * is left may then wait for this very launch. */
+/* Under the lock. Until half of what may be queued is left where nobody else runs, as a neighbour's gate may
+ * shut at any moment; or until what can run has run: what is left may then wait for this very launch. */
 static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
-    uint64_t excess_ns = queued_ns > ahead_ns / 2 ? queued_ns - ahead_ns / 2 : 0;
-    return clamp(plimsoll_sooner(excess_ns, runnable_ns(gpu)) * plimsoll_gate_sharers(), SHORTEST_NS,
-                 LONGEST_NS);
+    uint64_t drained_ns = queued_ns > ahead_ns / 2 ? queued_ns - ahead_ns / 2 : 0;
+    return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
 }
 
 /* The launches outstanding, less what of them has been executed meanwhile, as far as time tells. While nobody
@@ -188,7 +188,7 @@ static void tell(struct stand *stand, bool is_standing) {
 
 /* A handler of the program's may fork while this thread sleeps: the child comes out of here as well, has no
  * slot yet, and nothing to stand for. */
-bool plimsoll_stand(int gpu) {
+bool plimsoll_stand(int gpu, CUstream stream) {
     struct stand stand = {.gpu = gpu};
     pid_t own = getpid();
     for (;;) {
@@ -196,6 +196,8 @@ bool plimsoll_stand(int gpu) {
         uint64_t sleep_ns = evaluate(&stand, word);
         if (sleep_ns == GO)
             break;
+        if (!stand.is_told)
+            plimsoll_see_to_tail(stream);
         tell(&stand, true);
         plimsoll_gate_sleep(word, sleep_ns);
         if (getpid() != own)

@@ -10,8 +10,8 @@
 
 #include "state.h"
 
-/* Waits until a launch on this GPU of `limits` may go. Call it with no lock, as one of no meter's users.
- * False in the child of a fork that a signal's handler made meanwhile. */
-bool plimsoll_stand(int gpu);
+/* Waits until a launch into this stream, on this GPU of `limits`, may go. Call it with no lock, as one of no
+ * meter's users. False in the child of a fork that a signal's handler made meanwhile. */
+bool plimsoll_stand(int gpu, CUstream stream);
 
 #endif
