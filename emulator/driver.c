@@ -105,6 +105,8 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (thread_forbidden)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (book_is_cut_off(&driver.book))
+        return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);
     return CUDA_SUCCESS;
 }
@@ -131,8 +133,9 @@ CUresult driver_enter_unsafe(CUcontext *context) {
 }
 
 CUresult driver_leave(CUresult result) {
+    bool is_cut_off = book_is_cut_off(&driver.book);
     pthread_mutex_unlock(&driver.lock);
-    return result;
+    return is_cut_off && result == CUDA_SUCCESS ? CUDA_ERROR_UNKNOWN : result;
 }
 
 CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result) {

@@ -28,7 +28,8 @@ struct driver {
 extern struct driver driver;
 
 /* Each API function enters, works, leaves. Entering takes the lock unless it returns an error:
- * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function. */
+ * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function, UNKNOWN where the
+ * program closed the driver's descriptors. A call during which that is found out does not succeed either. */
 CUresult driver_enter(void);
 /* The same, and there must be a current context. */
 CUresult driver_enter_context(CUcontext *context);
