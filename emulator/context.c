@@ -35,6 +35,7 @@ bool context_activate(CUcontext context) {
     book_count_context(&driver.book, context->gpu, 1);
     book_note(&driver.book, context->gpu, BOOK_CONTEXTS, (int64_t)context->own_bytes);
     context->charged = true;
+    context->id = ++last_id; /* a primary context that was reset is another one */
     context_default_limits(context);
     context->legacy = stream_new(context, 0, 0);
     return context->legacy != NULL;

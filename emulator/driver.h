@@ -43,6 +43,8 @@ CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result);
 /* Host functions run with this set; they may not call the driver. */
 void driver_forbid_thread(bool forbidden);
 
+/* The node's description, before cuInit too; NULL with a line on standard error where it is bad. */
+const struct node_file *driver_node(void);
 const struct node_gpu *driver_gpu(CUdevice device);
 static inline bool driver_has_device(CUdevice device) {
     return device >= 0 && device < driver.device_count;
