@@ -253,7 +253,7 @@ static CUresult append_spin(CUstream stream, const struct work *work) {
 
 CUresult work_submit(CUstream stream, const struct work *work) {
     uint64_t due_ns;
-    while (is_launch(work) && waiting_spins && waiting_launches >= QUEUE_DEPTH)
+    while (is_launch(work) && stream->first && waiting_spins && waiting_launches >= QUEUE_DEPTH)
         pthread_cond_wait(&brought, &driver.lock);
     if (work->kind == WORK_SPIN)
         return append_spin(stream, work);
