@@ -5,7 +5,8 @@
  * of living processes, so a `kill -9` between any two instructions leaves nothing to mend.
  * - A slot's owner holds a POSIX record lock on the slot's byte of the file. The kernel drops it at death and
  * at exec, and F_GETLK translates the owner's pid into the asker's PID namespace, so containers may share a
- * book. Never close a descriptor of the state file: POSIX would drop the process's locks with it.
+ * book. Never close a descriptor of the state file: POSIX would drop the process's locks with it. A program
+ *   that closes every descriptor it finds does so: it is cut off from the book, and all it asks for fails.
  * - `lock` guards memory and slots, each GPU's `clock_lock` its timeline. Both are robust: the death of a
  *   holder is handled by the next one. Order: `lock` before `clock_lock`; never two clock locks.
  * - The clock of a GPU is moved forward by whoever looks (book_advance). All processes with unfinished work
@@ -83,7 +84,7 @@ struct book_slot {
     uint32_t reserved;
     uint64_t start_ticks;       /* lock; /proc/self/stat, field 22 */
     uint64_t pid_namespace;     /* lock; inode of /proc/self/ns/pid */
-    uint64_t claimed_ns;        /* lock; CLOCK_MONOTONIC */
+    uint64_t claimed_ns;        /* lock; atomic; CLOCK_MONOTONIC; 0 = its owner lost it */
     char name[BOOK_NAME_BYTES]; /* lock; the command, as in /proc/self/comm */
     struct book_share gpus[NODE_MAX_GPUS];
 };
@@ -149,8 +150,11 @@ struct book_state {
 struct book {
     struct book_state *state;
     struct node_file node;
-    int fd;   /* never closed, see above */
-    int slot; /* ours; -1 = reader only */
+    int fd;                 /* never closed, see above */
+    int slot;               /* ours; -1 = reader only */
+    uint64_t claimed_ns;    /* when we claimed it */
+    uint64_t device, inode; /* of the state file: fd may come to mean another one */
+    bool is_file_lost;      /* atomic; it does */
 };
 
 /* One process on one GPU, as a reader sees it. */
@@ -181,6 +185,8 @@ struct book_snapshot {
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Claims a slot for this process (once). False when all slots are taken by living processes. */
 bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]);
+/* Has this process lost its slot, or its view of the others' lives? For good. */
+bool book_is_cut_off(const struct book *book);
 /* Gives the slot back, with all it holds. For an orderly exit; a kill needs nothing. */
 void book_leave(struct book *book);
 

@@ -74,6 +74,11 @@ static bool set_launch_us(struct parser *p, const char *value) {
     return node_parse_us(value, &p->node->launch_ns);
 }
 
+static bool set_private_addresses(struct parser *p, const char *value) {
+    p->node->has_private_addresses = strcmp(value, "yes") == 0;
+    return p->node->has_private_addresses || strcmp(value, "no") == 0;
+}
+
 static bool set_uuid(struct parser *p, const char *value) {
     return node_valid_uuid(value) && node_copy_text(gpu_of(p)->uuid, NODE_UUID_BYTES, value);
 }
@@ -172,6 +177,7 @@ static const struct key {
     {TOP, "event-us", set_event_us, "give microseconds between 0 and 10000, such as 0.5"},
     {TOP, "query-us", set_query_us, "give microseconds between 0 and 10000, such as 0.3"},
     {TOP, "launch-us", set_launch_us, "give microseconds between 0 and 10000, such as 2"},
+    {TOP, "private-addresses", set_private_addresses, "give yes or no"},
     {GPU, "uuid", set_uuid,
      "give GPU- and a lower-case UUID, such as GPU-5a1c0d2e-0000-0000-0000-000000000001"},
     {GPU, "model", set_model, "give a name of 1 to 95 characters, such as NVIDIA L4"},
@@ -208,7 +214,7 @@ static bool read_key(struct parser *p, char *text) {
     return refuse(
         p, name, value,
         p->section == TOP   ? "no such key before the sections; known: driver, cuda, slice, sample, copy, "
-                              "event-us, query-us, launch-us"
+                              "event-us, query-us, launch-us, private-addresses"
         : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, module, "
                               "compute, sms, pci, numa, cpus"
                             : "no such key in [link]; known: path");

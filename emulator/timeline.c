@@ -179,7 +179,17 @@ void timeline_advance(struct book *book, int gpu, uint64_t now_ns) {
     }
 }
 
-/* The caller has worked out the timeline up to now. */
+/* Takes the lock and works out the timeline up to now; false, without the lock, for a process that is cut off
+ * from the book: the slot may be another's. */
+static bool enter(struct book *book, int gpu) {
+    timeline_lock(book, gpu);
+    timeline_advance(book, gpu, book_now_ns());
+    bool is_cut_off = book_is_cut_off(book);
+    if (is_cut_off)
+        timeline_unlock(book, gpu);
+    return !is_cut_off;
+}
+
 static uint64_t issue(struct book *book, int gpu, enum book_lane lane, uint64_t length_ns) {
     struct book_share *share = timeline_share(book, gpu, book->slot);
     share->issued_ns[lane] += length_ns;
@@ -188,11 +198,13 @@ static uint64_t issue(struct book *book, int gpu, enum book_lane lane, uint64_t 
 }
 
 uint64_t timeline_issue(struct book *book, int gpu, uint64_t length_ns, unsigned launches, uint64_t *spans) {
-    timeline_lock(book, gpu);
-    timeline_advance(book, gpu, book_now_ns());
+    struct book_share *share = timeline_share(book, gpu, book->slot);
+    *spans = 0;
+    if (!enter(book, gpu))
+        return 0;
     uint64_t mark = issue(book, gpu, BOOK_QUEUE, length_ns);
-    timeline_share(book, gpu, book->slot)->launches += launches;
-    *spans = timeline_share(book, gpu, book->slot)->span_count;
+    share->launches += launches;
+    *spans = share->span_count;
     timeline_unlock(book, gpu);
     return mark;
 }
@@ -201,8 +213,8 @@ uint64_t timeline_next_slice(struct book *book, int gpu) {
     const struct book_gpu *card = &book->state->gpus[gpu];
     const struct book_share *share = timeline_share(book, gpu, book->slot);
     uint64_t mark = 0;
-    timeline_lock(book, gpu);
-    timeline_advance(book, gpu, book_now_ns());
+    if (!enter(book, gpu))
+        return 0;
     bool has_turn = card->turn == book->slot && turn_stands(book, gpu);
     if (card->working > share->working && !has_turn) {
         if (!share->working)
@@ -216,8 +228,8 @@ uint64_t timeline_next_slice(struct book *book, int gpu) {
 void timeline_spin(struct book *book, int gpu, int change, unsigned launches) {
     struct book_gpu *card = &book->state->gpus[gpu];
     struct book_share *share = timeline_share(book, gpu, book->slot);
-    timeline_lock(book, gpu);
-    timeline_advance(book, gpu, book_now_ns());
+    if (!enter(book, gpu))
+        return;
     share->spinning += (uint32_t)change;
     share->launches += launches;
     start_working(card, share);
@@ -226,11 +238,12 @@ void timeline_spin(struct book *book, int gpu, int change, unsigned launches) {
 }
 
 uint64_t timeline_end_spin(struct book *book, int gpu, uint64_t length_ns) {
-    timeline_lock(book, gpu);
-    timeline_advance(book, gpu, book_now_ns());
+    struct book_share *share = timeline_share(book, gpu, book->slot);
+    if (!enter(book, gpu))
+        return 0;
     uint64_t mark = MARK_ENDING | issue(book, gpu, BOOK_ENDING, length_ns);
-    timeline_share(book, gpu, book->slot)->spinning--;
-    stop_working(&book->state->gpus[gpu], timeline_share(book, gpu, book->slot));
+    share->spinning--;
+    stop_working(&book->state->gpus[gpu], share);
     timeline_unlock(book, gpu);
     return mark;
 }

@@ -29,7 +29,8 @@ void timeline_spin(struct book *book, int gpu, int change, unsigned launches);
 /* A kernel spins no more, and runs for `length_ns`; returns the mark of its end. */
 uint64_t timeline_end_spin(struct book *book, int gpu, uint64_t length_ns);
 
-/* Has this process's work up to the mark been done? If not, *due_ns is when to look again. */
+/* Has this process's work up to the mark been done? If not, *due_ns is when to look again. A process that is
+ * cut off from the book hands nothing over any more, and finds everything done. */
 bool timeline_reached(struct book *book, int gpu, uint64_t mark, uint64_t *due_ns);
 /* Of two marks of this process, the one that is reached later. */
 uint64_t timeline_later(struct book *book, int gpu, uint64_t one, uint64_t other);
@@ -42,7 +43,7 @@ void timeline_sleep_until(uint64_t due_ns);
 /* Drops what a process has not yet run, when it dies or leaves. The caller holds no clock_lock. */
 void timeline_drop(struct book *book, int gpu, int slot);
 /* Is the owner of a slot alive? Implemented by the book. */
-bool book_slot_alive(const struct book *book, int slot);
+bool book_slot_alive(struct book *book, int slot);
 
 /* What a process has and does on a GPU, for the files that make up the timeline. */
 struct book_share *timeline_share(struct book *book, int gpu, int slot);

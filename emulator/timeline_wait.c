@@ -5,10 +5,10 @@
 #include "timeline.h"
 
 enum {
-    LOOK_AGAIN_NS = 50000000, /* a neighbour's death may let us finish earlier than foreseen */
-    FORESEEN_TURNS = 64,      /* how far ahead one look goes; later is foreseen by the next look */
-    SPIN_NS = 30000,          /* sleeps end this late on an idle machine; the rest is spun away */
-    LONGEST_SLEEP_NS = 1000000000,
+    LOOK_AGAIN_NS = 50000000,     /* a neighbour's death may let us finish earlier than foreseen */
+    FORESEEN_TURNS = 64,          /* how far ahead one look goes; later is foreseen by the next look */
+    SPIN_NS = 30000,              /* sleeps end this late on an idle machine; the rest is spun away */
+    LONGEST_SLEEP_NS = 100000000, /* so soon a process finds out that it is cut off from the book */
 };
 
 static const uint64_t FOR_EVER =
@@ -69,7 +69,7 @@ bool timeline_reached(struct book *book, int gpu, uint64_t mark, uint64_t *due_n
     timeline_lock(book, gpu);
     uint64_t now_ns = book_now_ns();
     timeline_advance(book, gpu, now_ns);
-    uint64_t length_ns = need_ns(share, mark);
+    uint64_t length_ns = book_is_cut_off(book) ? 0 : need_ns(share, mark);
     if (length_ns && book->state->gpus[gpu].working == 1)
         *due_ns = now_ns + length_ns;
     else if (length_ns)

@@ -140,16 +140,20 @@ static void take_first(CUstream stream) {
 
 static bool is_first_ready(CUstream stream, uint64_t *due_ns) {
     struct waiting *first = stream->first;
+    if (book_is_cut_off(&driver.book))
+        return true;
     return first->work.kind == WORK_SPIN ? spin_go_on(&first->spin, stream, &first->work, due_ns)
                                          : is_ready(stream, &first->work, due_ns);
 }
 
-/* Commits the oldest waiting work of a stream if that is possible. A host function stays in the list while it
- * runs, so that all behind it waits. */
+/* Commits the oldest waiting work of a stream if that is possible, or drops it if nothing is any more. A host
+ * function stays in the list while it runs, so that all behind it waits. */
 static bool bring(CUstream stream, uint64_t *due_ns) {
     if (!stream->first || stands_behind(stream, stream->first->number) || !is_first_ready(stream, due_ns))
         return false;
-    if (stream->first->work.kind == WORK_HOST)
+    if (book_is_cut_off(&driver.book))
+        ;
+    else if (stream->first->work.kind == WORK_HOST)
         run_host(stream, &stream->first->work);
     else
         commit(stream, &stream->first->work);
@@ -249,7 +253,7 @@ static CUresult append_spin(CUstream stream, const struct work *work) {
 
 CUresult work_submit(CUstream stream, const struct work *work) {
     uint64_t due_ns;
-    while (is_launch(work) && waiting_spins && waiting_launches >= QUEUE_DEPTH)
+    while (is_launch(work) && stream->first && waiting_spins && waiting_launches >= QUEUE_DEPTH)
         pthread_cond_wait(&brought, &driver.lock);
     if (work->kind == WORK_SPIN)
         return append_spin(stream, work);
