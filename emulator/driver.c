@@ -7,6 +7,8 @@
 #include "context.h"
 #include "capture.h"
 
+enum { DOORBELL_NS = 300 }; /* about what handing work over takes at the end of a call that prepared it */
+
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int initialised_pid; /* atomic; 0 = not yet. A forked child sees its parent's. */
@@ -81,18 +83,28 @@ CUresult cuInit(unsigned int flags) {
     return driver_leave(result);
 }
 
-CUresult cuDriverGetVersion(int *version) {
-    static struct node_file node; /* driver.lock */
+const struct node_file *driver_node(void) {
+    static struct node_file node; /* driver.lock until is_known */
+    static bool is_known;         /* driver.lock */
     char message[NODE_MESSAGE_BYTES];
+    pthread_mutex_lock(&driver.lock);
+    if (!is_known)
+        is_known = node_file_read(getenv(NODE_FILE_VARIABLE), &node, message);
+    if (!is_known)
+        fprintf(stderr, "plimsoll emulator: %s\n", message);
+    bool good = is_known;
+    pthread_mutex_unlock(&driver.lock);
+    return good ? &node : NULL;
+}
+
+CUresult cuDriverGetVersion(int *version) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&driver.lock);
-    bool known = node.cuda_version || node_file_read(getenv(NODE_FILE_VARIABLE), &node, message);
-    if (known)
-        *version = node.cuda_version;
-    else
-        fprintf(stderr, "plimsoll emulator: %s\n", message);
-    return driver_leave(known ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_NOT_READY);
+    const struct node_file *node = driver_node();
+    if (!node)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    *version = node->cuda_version;
+    return CUDA_SUCCESS;
 }
 
 void driver_forbid_thread(bool forbidden) {
@@ -105,6 +117,8 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (thread_forbidden)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (book_is_cut_off(&driver.book))
+        return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);
     return CUDA_SUCCESS;
 }
@@ -131,8 +145,22 @@ CUresult driver_enter_unsafe(CUcontext *context) {
 }
 
 CUresult driver_leave(CUresult result) {
+    bool is_cut_off = book_is_cut_off(&driver.book);
     pthread_mutex_unlock(&driver.lock);
+    return is_cut_off && result == CUDA_SUCCESS ? CUDA_ERROR_UNKNOWN : result;
+}
+
+CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result) {
+    while (length_ns && book_now_ns() - began_ns < length_ns)
+        ;
     return result;
+}
+
+uint64_t driver_prepare(uint64_t length_ns) {
+    uint64_t began_ns = book_now_ns();
+    if (length_ns > DOORBELL_NS)
+        driver_last(began_ns, length_ns - DOORBELL_NS, CUDA_SUCCESS);
+    return began_ns;
 }
 
 const struct node_gpu *driver_gpu(CUdevice device) {

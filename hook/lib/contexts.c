@@ -7,7 +7,6 @@
 #include "charge.h"
 #include "driver.h"
 #include "attach.h"
-#include "keeper.h"
 #include "ledger.h"
 #include "messages.h"
 #include "room.h"
@@ -26,8 +25,7 @@ static uint64_t context_bytes(int gpu) {
 
 /* The mark in `counts` is what the container's processes see of each other through NVML. */
 static void note_made(int gpu, CUcontext context) {
-    plimsoll_meters_add((uintptr_t)context);
-    plimsoll_keeper_need();
+    (void)context;
     if (gpu < 0)
         return;
     pthread_mutex_lock(&plimsoll.context_lock);
@@ -247,8 +245,6 @@ static CUresult after_release(CUresult result, CUdevice device) {
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         end_primary(gpu);
-    else
-        plimsoll_meters_keep(plimsoll_primary_of_gpu(gpu));
     return result;
 }
 
