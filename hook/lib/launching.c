@@ -42,14 +42,16 @@ static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uin
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));
     if (stream && stream->is_open)
         return 0;
-    bool is_blocked = stream && stream->is_blocked;
+    bool is_blocked = stream && stream->is_blocked, has_room = plimsoll_marks_have_room(meter);
+    if (is_blocked && !has_room)
+        return 0; /* its segment begins with a later launch */
     if (stream) {
         stream->is_open = stream->is_fresh = true;
         stream->is_blocked = false;
     }
     if (!is_blocked)
         plimsoll_burst_launched(meter->gpu, now_ns);
-    return stream && plimsoll_marks_have_room(meter) ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
+    return stream && has_room ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
 }
 
 /* Under the lock. */
@@ -375,7 +377,7 @@ static void block(CUstream handle) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = metered(context, gpu);
     struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;
-    if (stream && stream->tail == 0) {
+    if (stream) {
         stream->is_open = false;
         stream->is_blocked = true;
     }
