@@ -5,6 +5,7 @@
 #include "attach.h"
 #include "bursts.h"
 #include "captures.h"
+#include "charge.h"
 #include "clock.h"
 #include "gate.h"
 #include "keeper.h"
@@ -59,7 +60,9 @@ static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
     meter->launching++;
     launch->meter = meter;
     launch->life = meter->life;
-    launch->begun = launch->is_sample ? plimsoll_mark_begin(meter, launch->stream, false)
+    const struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(launch->stream));
+    bool is_blocked = stream && stream->is_blocked;
+    launch->begun = launch->is_sample ? plimsoll_mark_begin(meter, launch->stream, is_blocked)
                                       : begin_segment(meter, launch->stream, plimsoll_now_ns());
 }
 
@@ -385,7 +388,7 @@ static void block(CUstream handle) {
 }
 
 void plimsoll_before_block(CUstream stream) {
-    if (plimsoll_depth > 0 || plimsoll_is_gate_open() || plimsoll_is_capturing(stream))
+    if (plimsoll_depth > 0 || !plimsoll_is_attached() || plimsoll_is_capturing(stream))
         return;
     struct errand errand = begin_errand();
     block(stream);
