@@ -136,7 +136,7 @@ async def scene(policy: str) -> AsyncIterator[Scene]:
         )
         async with running(kind, Path(folder) / "log"), BrokerClient(root) as broker:
             card = MeasuredGpu(gpu=GPU, usable_bytes=USABLE_BYTES, used_bytes=0)
-            await broker.measure(Measured(gpus=(card,), processes=()))
+            await broker.measure(Measured(began_ns=time.monotonic_ns(), gpus=(card,), processes=()))
             yield Scene(root, node_file, broker)
 
 

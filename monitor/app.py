@@ -79,7 +79,9 @@ async def _run_parts(
     def looked(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
         metrics.looked(gpus, facts)
         advertiser.looked(gpus, facts)
-        measurer.looked(gpus, facts)
+
+    def measured(gpus: tuple[Gpu, ...], began_ns: int) -> None:
+        measurer.looked(gpus, began_ns)
 
     async def know_epoch(epoch: int) -> None:
         await observer.know_epoch(epoch)
@@ -87,7 +89,7 @@ async def _run_parts(
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
     publisher = Publisher(Target(settings.nats_url, node, stream), store, know_epoch)
     acknowledger = Acknowledger(root)
-    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked, metrics.told_limit)
+    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked, measured, metrics.told_limit)
     observer = Observer(settings, identity, store, sampler, listeners)
     measurer = Measurer(root, settings.broker_away_s, observer.broker_presence)
     heard = announcements(root)

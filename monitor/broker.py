@@ -9,7 +9,6 @@ from pathlib import Path
 
 import structlog
 
-from monitor.core.lifecycle import Fact
 from monitor.core.measured import measured
 from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.brokerwire import Measured
@@ -70,11 +69,16 @@ class Measurer:
         self._newest: Measured | None = None
         self._wakened = asyncio.Event()
 
-    def looked(self, gpus: tuple[Gpu, ...], _: tuple[Fact, ...]) -> None:
-        """A turn ended with these GPUs; none means that they could not be read, which tells nothing."""
+    def looked(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
+        """A turn ended with these GPUs; none means that they could not be read, which tells nothing.
+
+        Args:
+            gpus: as NVML showed them.
+            began_ns: CLOCK_MONOTONIC just before NVML was asked.
+        """
         if not gpus:
             return
-        self._newest = measured(gpus)
+        self._newest = measured(gpus, began_ns)
         self._wakened.set()
 
     async def run(self) -> None:

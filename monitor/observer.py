@@ -27,13 +27,13 @@ from monitor.core.tasks import Tasks
 from monitor.core.telling import Entry, Moment
 from monitor.core.turn import START, Heard, Mark, Outcome, turn
 from monitor.epoch import raise_epoch
-from monitor.nvml import NvmlAwayError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from monitor.store import Store, StoreError
 from plimsoll.brokerwire import Announcement
 from plimsoll.events import Gpu
+from plimsoll.gpureadings import NvmlAwayError
 from plimsoll.names import GpuUuid, NodeName
 from plimsoll.times import rfc3339
 
@@ -53,12 +53,14 @@ class Listeners:
         published: events wait in the outbox.
         acknowledged: announcements up to this number are safe.
         looked: the GPUs as of the end of the turn, and its facts.
+        measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was asked; not where it was away.
         told: what was told of limits: `denied`, `violated` and so on.
     """
 
     published: Callable[[], None]
     acknowledged: Callable[[int], None]
     looked: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
+    measured: Callable[[tuple[Gpu, ...], int], None]
     told: Callable[[str], None]
 
 
@@ -178,6 +180,8 @@ class Observer:
             return self._troubled(str(error))
         self._taken(heard, outcome)
         self._listeners.looked(gpus, outcome.facts)
+        if sample is not None:
+            self._listeners.measured(gpus, sample.began_ns)
         await self._watch()
         self._at_ease(sample)
         return self._pause_s(now_s, sample)

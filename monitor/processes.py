@@ -7,9 +7,9 @@ Death is told by `pidfd`, 58 µs after it, and by no polling. What always holds:
 import asyncio
 from collections.abc import Callable
 
-from monitor.core import identity
 from monitor.core.lifecycle import NOBODY, Owner, Process
-from plimsoll.processes import GONE, PROC, DeathWatch, open_process, read_stat
+from plimsoll.podcgroup import read_pod
+from plimsoll.processes import DeathWatch, open_process, read_stat
 
 
 class Identities:
@@ -48,11 +48,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def _owner(pid: int) -> Owner:
-    try:
-        cgroup = (PROC / str(pid) / "cgroup").read_text(errors="replace")
-    except (*GONE, PermissionError):
-        return NOBODY
-    pod = identity.pod_uid(cgroup)
+    pod = read_pod(pid)
     return Owner(pod=pod) if pod else NOBODY
 
 

@@ -1,24 +1,17 @@
-"""The one thread that reads the driver and /proc, and the loop's way to ask it.
+"""The node's GPUs and the processes on them, read in the one thread that reads the driver and /proc."""
 
-What always holds: NVML is called from this thread alone; a driver that does not answer in time is an error
-on the loop and never blocks it.
-"""
-
-import asyncio
+import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
 
 from monitor.core.lifecycle import TaskKey
-from monitor.core.node_state import GpuReading
 from monitor.core.tasks import Look, Seen
-from monitor.nvml import GpuSample, Nvml, NvmlAwayError
 from monitor.processes import Identities
+from plimsoll.driverthread import DriverThread
+from plimsoll.gpureadings import GpuReading, GpuSample, NvmlAwayError
 from plimsoll.names import GpuUuid
-
-ANSWER_S: Final = 30.0
-"""A healthy driver answers in milliseconds; one that initialises eight cards may take seconds."""
+from plimsoll.nvml import Nvml
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +19,13 @@ class Sample:
     """The node, read once.
 
     Attributes:
+        began_ns: CLOCK_MONOTONIC just before NVML was asked.
         readings: the GPUs that answered.
         look: living processes on them.
         utilisation: per GPU, (microseconds since the epoch, busy percent), oldest first.
     """
 
+    began_ns: int
     readings: tuple[GpuReading, ...]
     look: Look
     utilisation: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
@@ -40,8 +35,7 @@ class Sampler:
     """Reads the node on its own thread. `close` it when done."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
-        self._nvml = Nvml()
+        self._driver = DriverThread()
         self._identities = Identities()
 
     async def sample(self, since_us: Mapping[GpuUuid, int] | None) -> Sample:
@@ -53,26 +47,17 @@ class Sampler:
             since_us: see `Nvml.read`.
 
         Raises:
-            NvmlAwayError: there is no driver, or it did not answer within `ANSWER_S`; or processes cannot be read.
+            NvmlAwayError: there is no driver, or it does not answer; or processes cannot be read.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await loop.run_in_executor(self._thread, self._read, since_us)
-        except TimeoutError as error:
-            raise NvmlAwayError(f"the NVIDIA driver did not answer in {ANSWER_S:.0f} s") from error
+        return await self._driver.ask(partial(self._read, since_us))
 
     async def close(self) -> None:
         """End the session with the driver and the thread."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await loop.run_in_executor(self._thread, self._nvml.close)
-        finally:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        await self._driver.close()
 
-    def _read(self, since_us: Mapping[GpuUuid, int] | None) -> Sample:
-        gpus = self._nvml.read(since_us)
+    def _read(self, since_us: Mapping[GpuUuid, int] | None, nvml: Nvml) -> Sample:
+        began_ns = time.monotonic_ns()
+        gpus = nvml.read(since_us)
         try:
             living = self._identities.of({pid for gpu in gpus for pid in gpu.used_bytes})
         except OSError as error:  # nobody may be taken for dead for that
@@ -84,6 +69,7 @@ class Sampler:
             if pid in living
         )
         return Sample(
+            began_ns=began_ns,
             readings=tuple(gpu.reading for gpu in gpus),
             look=Look(frozenset(gpu.reading.uuid for gpu in gpus), seen),
             utilisation=_utilisation(gpus),

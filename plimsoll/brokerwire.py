@@ -100,8 +100,14 @@ class MeasuredProcess(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
-    """What NVML shows at one moment, whole: a GPU or process that is not listed is not there."""
+    """What NVML shows at one moment, whole: a GPU or process that is not listed is not there.
 
+    Attributes:
+        began_ns: CLOCK_MONOTONIC just before NVML was asked. Where a process's words changed since then, they do not
+            belong to what NVML shows of it.
+    """
+
+    began_ns: int
     gpus: tuple[MeasuredGpu, ...]
     processes: tuple[MeasuredProcess, ...]
 

@@ -181,7 +181,11 @@ class Slot(ctypes.LittleEndianStructure):
         # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier than this says
         # nothing of what the process holds beyond its words.
         ("changed_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 10),
+        # In which namespaces `owner` is to be read: the inode of the PID namespace, and above it that of the time
+        # namespace, all XOR `owner`, so that what an earlier owner left here is never taken for this one's. Only a
+        # process in the same ones can tell by `owner` that this one is dead.
+        ("namespaces", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 

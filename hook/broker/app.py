@@ -29,10 +29,13 @@ from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.file_work import Disk
 from hook.broker.gates import check_machine
 from hook.broker.journal_file import JournalFile
+from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
 from hook.broker.shared_files import DIRECTORY_MODE, SharedFiles
+from hook.broker.utilisation import Utilisation
 from plimsoll.brokerwire import CONTROL_NAME
+from plimsoll.driverthread import DriverThread
 from plimsoll.errors import InputError
 from plimsoll.names import NodeName
 from plimsoll.processes import boot_id
@@ -83,7 +86,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file)
     try:
-        async with asyncio.TaskGroup() as group:
+        async with _driver_thread() as driver, asyncio.TaskGroup() as group:
             start_task = partial(_start_task, group)
             disk = Disk(SharedFiles(root), journal_file, ContextsFile(root))
             shares = settings.shares()
@@ -94,6 +97,9 @@ async def _serve(
                     listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
                     start_task(serve_control(engine, listener, start_task), "control socket")
                     start_task(_audit(engine, settings.audit_s), "audit")
+                    start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
+                    if settings.measure:
+                        start_task(Measurements(engine, driver).run(), "measurements")
                     if settings.kubeconfig:
                         start_task(_follow_pods(engine, settings), "pods")
                     _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
@@ -120,6 +126,16 @@ async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -
     async with metrics.serving_metrics(engine, settings.metrics_host, settings.metrics_port) as port:
         _log.info("metrics_ready", port=port)
         yield
+
+
+@contextlib.asynccontextmanager
+async def _driver_thread() -> AsyncIterator[DriverThread]:
+    """The one thread that asks NVML; it begins when anybody does."""
+    driver = DriverThread()
+    try:
+        yield driver
+    finally:
+        await driver.close()
 
 
 async def _start(engine: Engine) -> None:

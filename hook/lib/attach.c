@@ -14,6 +14,7 @@
 #include "ledger.h"
 #include "limits.h"
 #include "messages.h"
+#include "owners.h"
 #include "say.h"
 
 /* What pthread_atfork is made of, in every glibc; the name itself is in no shared library of some of them. */
@@ -216,31 +217,16 @@ enum plimsoll_standing plimsoll_map_files(void) {
     return reached;
 }
 
-/* Field 22 of /proc/self/stat, counted after the last ')': the name before it may hold anything. */
-static uint64_t start_time(void) {
-    char text[1024];
-    int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    ssize_t length = read(file, text, sizeof(text) - 1);
-    close(file);
-    if (length <= 0)
-        return 0;
-    text[length] = 0;
-    char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 /* Under attach_lock, with the files mapped. */
 static enum plimsoll_standing claim_slot(void) {
-    uint64_t owner = (uint32_t)getpid() | (start_time() & UINT32_MAX) << 32;
+    uint64_t owner = plimsoll_own_owner();
     int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
     if (slot < 0)
         return STANDING_MAPPED;
     plimsoll.slot = (unsigned)slot;
     plimsoll.owner = owner;
+    __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
+                     __ATOMIC_SEQ_CST);
     if (!plimsoll.is_fork_watched)
         plimsoll.is_fork_watched = __register_atfork(NULL, NULL, in_forked_child, &__dso_handle) == 0;
     __atomic_store_n(&plimsoll.standing, STANDING_ATTACHED, __ATOMIC_RELEASE);

@@ -6,6 +6,10 @@
  * loads (sequential consistency), and no process ever writes another's word, so a `kill -9` between any two
  * instructions leaves at worst a word that is too large, in a slot whose owner is dead.
  *
+ * A process that was found dead holds no memory, so its word may be left out, but never another's in the same
+ * slot. The owner is therefore loaded with each sum, after the own add: a process that claims the slot later
+ * adds later, and then it is that process's sum that counts both.
+ *
  * Why it holds while the line sinks. The broker writes the lower number, closes it with a new generation, and
  * then sums the words. A reservation is kept only if the generation, loaded after its add and its sum, is
  * still the one its ceiling was read under. So either the process meets the new number, or the broker's sum
@@ -18,8 +22,7 @@
  * comes again, after a pause that doubles with each round, plus its place among the processes: the lower slot
  * goes first and finds the higher one withdrawn. An add that must be withdrawn normally stands for less than
  * a microsecond, but its process may lose the processor just then; so the pauses outlast a time slice, 4 ms
- * in all. After so long there is somebody at every look: the line is full, or a process died while trying and
- * the broker has yet to clear its slot.
+ * in all. After so long there is somebody at every look: the line is full, or a process died while trying.
  */
 #include "ledger.h"
 
@@ -52,12 +55,22 @@ static uint32_t slots_touched(const struct plimsoll_counts *counts) {
     return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
 }
 
-uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu) {
+static bool is_dead(const struct plimsoll_counts *counts, uint32_t slot, const struct plimsoll_dead *dead) {
+    return dead && dead->owners[slot] && load(&counts->slots[slot].owner) == dead->owners[slot];
+}
+
+uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned gpu,
+                                  const struct plimsoll_dead *dead) {
     uint32_t touched = slots_touched(counts);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < touched; i++)
-        sum = add_saturating(sum, load(&counts->slots[i].used_bytes[gpu]));
+        if (!is_dead(counts, i, dead))
+            sum = add_saturating(sum, load(&counts->slots[i].used_bytes[gpu]));
     return sum;
+}
+
+uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu) {
+    return plimsoll_ledger_used_but(counts, gpu, NULL);
 }
 
 /* An odd generation just above is the next one being written: whoever writes it sums when it is done, and
@@ -73,15 +86,17 @@ struct attempts {
     uint64_t ever[PLIMSOLL_MAX_SLOTS];
 };
 
-/* A slot without an owner tries nothing, whatever a process that died in it left behind. */
-static void note_attempts(const struct plimsoll_counts *counts, unsigned self, struct attempts *noted) {
+/* A slot without a living owner tries nothing, whatever a process that died in it left behind. */
+static void note_attempts(const struct plimsoll_counts *counts, unsigned self,
+                          const struct plimsoll_dead *dead, struct attempts *noted) {
     noted->touched = slots_touched(counts);
     noted->is_quiet = true;
     for (uint32_t i = 0; i < noted->touched; i++) {
         uint64_t attempts = load(&counts->slots[i].attempts);
         uint32_t others = ATTEMPTS_NOW(attempts) - (i == self);
         noted->ever[i] = ATTEMPTS_EVER(attempts);
-        noted->is_quiet = noted->is_quiet && (others == 0 || load(&counts->slots[i].owner) == 0);
+        noted->is_quiet = noted->is_quiet &&
+                          (others == 0 || load(&counts->slots[i].owner) == 0 || is_dead(counts, i, dead));
     }
 }
 
@@ -97,15 +112,25 @@ static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigne
                                    const struct plimsoll_ceiling *ceiling) {
     struct attempts noted;
     enum plimsoll_verdict verdict = VERDICT_FITS;
-    if (plimsoll_ledger_used(counts, gpu) > ceiling->most_bytes) {
-        note_attempts(counts, slot, &noted);
-        if (plimsoll_ledger_used(counts, gpu) > ceiling->most_bytes)
+    if (plimsoll_ledger_used_but(counts, gpu, ceiling->dead) > ceiling->most_bytes) {
+        note_attempts(counts, slot, ceiling->dead, &noted);
+        if (plimsoll_ledger_used_but(counts, gpu, ceiling->dead) > ceiling->most_bytes)
             verdict = was_quiet_since(counts, &noted) ? VERDICT_PAST : VERDICT_COLLIDED;
     }
     return is_current(ceiling) ? verdict : VERDICT_CHANGED;
 }
 
+/* Stored before the change, never after it: a new time beside an old word only makes a measurement be taken
+ * again, while an old time beside a new word would let it pass. */
+static void stamp(struct plimsoll_slot *slot) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    __atomic_store_n(&slot->changed_ns, now_ns, __ATOMIC_SEQ_CST);
+}
+
 void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
+    stamp(&counts->slots[slot]);
     __atomic_fetch_add(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
 }
 
@@ -154,6 +179,7 @@ bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, 
 }
 
 void plimsoll_ledger_give_back(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {
+    stamp(&counts->slots[slot]);
     __atomic_fetch_sub(&counts->slots[slot].used_bytes[gpu], bytes, __ATOMIC_SEQ_CST);
 }
 
@@ -203,6 +229,7 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counts->slots[slot].changed_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     clear_work(&counts->works[slot], owner);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);

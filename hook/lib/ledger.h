@@ -9,12 +9,19 @@
 
 #define PLIMSOLL_NO_LINE UINT64_MAX
 
+/* By slot: the owner that was found dead in it, or 0. A slot that was claimed anew since then has another
+ * owner, and counts. */
+struct plimsoll_dead {
+    uint64_t owners[PLIMSOLL_MAX_SLOTS];
+};
+
 /* What a reservation is judged by: all words together may come to `most_bytes` (PLIMSOLL_NO_LINE: to
  * anything), as long as `*generation` still is `seen`, the even number under which `most_bytes` was read. */
 struct plimsoll_ceiling {
     uint64_t most_bytes;
     const uint64_t *generation;
     uint64_t seen;
+    const struct plimsoll_dead *dead; /* whose words do not count; NULL: every word counts */
 };
 
 enum plimsoll_verdict {
@@ -30,6 +37,10 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner);
 
 /* What all processes together have reserved or hold on GPU `gpu`, saturating. */
 uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu);
+
+/* The same without the words of the dead; NULL: every word counts. */
+uint64_t plimsoll_ledger_used_but(const struct plimsoll_counts *counts, unsigned gpu,
+                                  const struct plimsoll_dead *dead);
 
 /* Adds `bytes` to the slot's word for `gpu` if the ceiling allows; unless VERDICT_FITS, nothing was added. */
 enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,

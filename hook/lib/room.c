@@ -7,6 +7,7 @@
 #include "attach.h"
 #include "charge.h"
 #include "ledger.h"
+#include "owners.h"
 
 /* How often limits that change under a reservation are read again, the later half of them after a pause. A
  * broker that takes longer was killed while writing, and the next one finishes what it began: until then the
@@ -36,9 +37,11 @@ static uint64_t for_words(unsigned gpu, uint64_t most_bytes, uint64_t extra_byte
 }
 
 /* The generation is read before its numbers: they may be newer than it then, never older. */
-static struct plimsoll_ceiling ceiling_of(unsigned gpu, uint64_t extra_bytes) {
+static struct plimsoll_ceiling ceiling_of(unsigned gpu, uint64_t extra_bytes,
+                                          const struct plimsoll_dead *dead) {
     const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
     struct plimsoll_ceiling ceiling = {.most_bytes = PLIMSOLL_NO_LINE,
+                                       .dead = dead,
                                        .generation = &plimsoll.limits->generation,
                                        .seen = __atomic_load_n(&plimsoll.generation, __ATOMIC_ACQUIRE)};
     uint64_t line_bytes = number(&on->line_bytes), granted_bytes = number(&on->granted_bytes);
@@ -54,9 +57,10 @@ static void pause_for_the_writer(void) {
     errno = saved;
 }
 
-static enum plimsoll_verdict attempt(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+static enum plimsoll_verdict attempt(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
+                                     const struct plimsoll_dead *dead) {
     for (int change = 0;; change++) {
-        struct plimsoll_ceiling ceiling = ceiling_of(gpu, extra_bytes);
+        struct plimsoll_ceiling ceiling = ceiling_of(gpu, extra_bytes, dead);
         if (change >= CHANGES)
             ceiling.generation = &ceiling.seen;
         enum plimsoll_verdict verdict =
@@ -70,30 +74,58 @@ static enum plimsoll_verdict attempt(unsigned gpu, uint64_t bytes, uint64_t extr
 }
 
 /* One thread at a time: those of one process share a slot, and so would have the same turn. */
-static enum plimsoll_verdict attempt_in_turn(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+static enum plimsoll_verdict attempt_in_turn(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
+                                             const struct plimsoll_dead *dead) {
     enum plimsoll_verdict verdict = VERDICT_COLLIDED;
     pthread_mutex_lock(&plimsoll.retry_lock);
     for (unsigned round = 0;
          verdict == VERDICT_COLLIDED && plimsoll_ledger_pause(plimsoll.counts, plimsoll.slot, round); round++)
-        verdict = attempt(gpu, bytes, extra_bytes);
+        verdict = attempt(gpu, bytes, extra_bytes, dead);
     pthread_mutex_unlock(&plimsoll.retry_lock);
     return verdict;
 }
 
-static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
-    uint64_t most_bytes = for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes);
-    return plus(plimsoll_ledger_used(plimsoll.counts, gpu), bytes) <= most_bytes;
+static bool is_reserved(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
+                        const struct plimsoll_dead *dead) {
+    enum plimsoll_verdict verdict = attempt(gpu, bytes, extra_bytes, dead);
+    if (verdict == VERDICT_COLLIDED)
+        verdict = attempt_in_turn(gpu, bytes, extra_bytes, dead);
+    return verdict == VERDICT_FITS;
+}
+
+/* What all words may come to before the line, not only the grant, forbids. */
+static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
+    return for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes);
+}
+
+/* What this process holds and asks for may pass the line by itself: then no death makes room. */
+static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
+    uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
+    uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plus(own_bytes, bytes);
+    return needed_bytes <= most_bytes &&
+           plimsoll_find_dead(plimsoll.counts, plimsoll.slot, gpu, most_bytes - needed_bytes, dead);
+}
+
+static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
+                           const struct plimsoll_dead *dead) {
+    return plus(plimsoll_ledger_used_but(plimsoll.counts, gpu, dead), bytes) <=
+           line_for_words(gpu, extra_bytes);
+}
+
+/* The words of the dead stand until the broker has cleared their slots. A program that starts when another
+ * one has just ended must not be refused for that, so before a refusal the living alone are counted. */
+static enum plimsoll_fit fit_beside_the_living(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+    struct plimsoll_dead found;
+    const struct plimsoll_dead *dead = find_dead(gpu, bytes, extra_bytes, &found) ? &found : NULL;
+    const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
+    if (dead && is_reserved(gpu, bytes, extra_bytes, dead))
+        return FIT_RESERVED;
+    bool is_overcommitted = number(&on->granted_bytes) < number(&on->line_bytes);
+    return is_overcommitted && is_within_line(gpu, bytes, extra_bytes, dead) ? FIT_PAST_GRANT : FIT_PAST_LINE;
 }
 
 enum plimsoll_fit plimsoll_fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
-    if (bytes == 0)
+    if (bytes == 0 || is_reserved(gpu, bytes, extra_bytes, NULL))
         return FIT_RESERVED;
-    enum plimsoll_verdict verdict = attempt(gpu, bytes, extra_bytes);
-    if (verdict == VERDICT_COLLIDED)
-        verdict = attempt_in_turn(gpu, bytes, extra_bytes);
-    if (verdict == VERDICT_FITS)
-        return FIT_RESERVED;
-    const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
-    bool is_overcommitted = number(&on->granted_bytes) < number(&on->line_bytes);
-    return is_overcommitted && is_within_line(gpu, bytes, extra_bytes) ? FIT_PAST_GRANT : FIT_PAST_LINE;
+    return fit_beside_the_living(gpu, bytes, extra_bytes);
 }

@@ -6,10 +6,16 @@ from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.events import Gpu, Task
 
 
-def measured(gpus: Iterable[Gpu]) -> Measured:
-    """The whole look. A task that holds nothing was announced and is not listed yet, so it is left out."""
+def measured(gpus: Iterable[Gpu], began_ns: int) -> Measured:
+    """The whole look. A task that holds nothing was announced and is not listed yet, so it is left out.
+
+    Args:
+        gpus: as NVML showed them.
+        began_ns: CLOCK_MONOTONIC just before NVML was asked.
+    """
     gpus = tuple(gpus)
     return Measured(
+        began_ns=began_ns,
         gpus=tuple(
             MeasuredGpu(gpu=gpu.uuid, usable_bytes=gpu.usable_bytes, used_bytes=gpu.used_bytes)
             for gpu in gpus

@@ -10,32 +10,10 @@ from typing import Final
 
 from monitor.core.lifecycle import Life
 from plimsoll.events import Gpu, Task
+from plimsoll.gpureadings import GpuReading
 from plimsoll.names import GpuUuid
 
 _IDLE_DIGITS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """What the driver tells of one GPU.
-
-    Attributes:
-        total_bytes: the card's memory.
-        reserved_bytes: what the driver keeps for itself; 0 where it does not tell.
-        used_bytes: held by all processes; where `reserved_bytes` is not told, the driver's part is in here.
-    """
-
-    uuid: GpuUuid
-    index: int
-    model: str
-    total_bytes: int
-    reserved_bytes: int
-    used_bytes: int
-
-    @property
-    def usable_bytes(self) -> int:
-        """Total less reserved, never below 0 (a driver that reports nonsense offers nothing)."""
-        return max(self.total_bytes - self.reserved_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)

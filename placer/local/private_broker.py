@@ -104,7 +104,8 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
             sys.executable,
             "-m",
             MODULE,
-            env={**environment, "PLIMSOLL_BROKER_ROOT": str(root)},
+            # No monitor measures for it. Whoever wants it to rest says so in the environment.
+            env={"PLIMSOLL_BROKER_MEASURE": "true", **environment, "PLIMSOLL_BROKER_ROOT": str(root)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -30,10 +30,14 @@ class Hooked:
     Attributes:
         words: what it says to hold, per GPU in the order of its container's lines; None where its slot is not known.
         contexts: the GPUs on which it said to have made a context.
+        slots: the numbers of the slots in which its words stand.
+        changed_ns: CLOCK_MONOTONIC just before its words last changed, by its own account; 0 for never.
     """
 
     words: tuple[int, ...] | None
     contexts: frozenset[GpuUuid]
+    slots: tuple[int, ...] = ()
+    changed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class Audited:
     def line_bytes(self) -> dict[GpuUuid, int]:
         """Its lines."""
         return {line.gpu: line.line_bytes for line in self.lines.lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a process counts somewhere. While it changes, nobody knows which words belong to what NVML shows.
+
+    Attributes:
+        slots: where its words stand; None for a process that has none, as it never said hello.
+    """
+
+    place: Place
+    slots: tuple[int, ...] | None
+    has_context: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,20 @@ class Held:
         if self.container is None or self.process.gpu not in self.container.line_bytes:
             return None
         return self.container.key, self.process.gpu
+
+    @property
+    def standing(self) -> Standing | None:
+        """How it counts; None where it counts nowhere."""
+        if self.place is None:
+            return None
+        if self.hooked is None:
+            return Standing(self.place, None, has_context=False)
+        return Standing(self.place, self.hooked.slots, self.process.gpu in self.hooked.contexts)
+
+    @property
+    def changed_ns(self) -> int:
+        """CLOCK_MONOTONIC just before its words last changed; 0 for never, and where it has none."""
+        return 0 if self.hooked is None else self.hooked.changed_ns
 
     @property
     def line_bytes(self) -> int:

@@ -3,6 +3,8 @@
 What always holds:
 
 * What a container holds past its words (`excess_bytes`) counts against its line; it goes when its process goes.
+* A measurement counts only for a process that stood in the same slots at the one before, and whose words did not
+  change between the moment before NVML was asked and the reading of the words. Else its excess stays as it was.
 * What a context costs (`context_bytes`) only ever falls: the least that was seen, which nobody is wrongly charged.
 * A finding is told once, and again only after it had ended; only what two measurements running show is one.
 """
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.announcer import NOBODY, Told
-from hook.broker.core.attribution import Audited, Held, Place, Seen, attributed
+from hook.broker.core.attribution import Audited, Held, Place, Seen, Standing, attributed
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.overheads import BLOCK_BYTES, Overhead
 from plimsoll.brokerwire import Measured
@@ -59,14 +61,13 @@ class Audit:
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
         """Per GPU: usable bytes less what processes that are nobody's here hold."""
-        self._overheads: dict[Seen, tuple[Place, Overhead]] = {}
+        self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
         self._excess: dict[Place, int] = {}
         self._uncharged: set[Seen] = set()
         self._over: frozenset[Place] = frozenset()
         self._over_told: frozenset[Place] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
         self._bare_told: frozenset[ProcessKey] = frozenset()
-        self._is_first = True
 
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """What a container holds past its words."""
@@ -80,12 +81,11 @@ class Audit:
             containers: everything registered, with the words as read after that.
         """
         held = attributed(measured.processes, containers)
-        self._weigh(held)
+        self._weigh(held, measured.began_ns)
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
         findings = (*self._violated(held, containers), *self._unenforced(held))
-        self._is_first = False
         return Verdict(findings, frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
@@ -93,17 +93,19 @@ class Audit:
         self._overheads = {seen: each for seen, each in self._overheads.items() if seen[0] != process}
         return frozenset(self._sum_up())
 
-    def _weigh(self, held: Iterable[Held]) -> None:
-        """The next sample of everybody who counts somewhere; who is not listed any more has no overhead."""
+    def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
+        """The next sample of each process that counts somewhere; one that is not listed any more has no overhead."""
         before, self._overheads = self._overheads, {}
         for each in held:
-            place, sample = each.place, each.sample
-            if place is None or sample is None:
+            standing, sample = each.standing, each.sample
+            if standing is None or sample is None:
                 continue
-            known, overhead = before.get(each.seen, (place, Overhead(is_eager=self._is_first)))
-            overhead = overhead if known == place else Overhead()
-            overhead.add(sample)
-            self._overheads[each.seen] = (place, overhead)
+            known, overhead = before.get(each.seen, (None, Overhead()))
+            if known is not None and known.place != standing.place:
+                overhead = Overhead()
+            if known == standing and each.changed_ns < began_ns:
+                overhead.add(sample)
+            self._overheads[each.seen] = (standing, overhead)
 
     def _learn(self, held: Sequence[Held]) -> frozenset[GpuUuid]:
         """What a context costs, at the least; returns the GPUs of which something new is known.
@@ -126,8 +128,8 @@ class Audit:
     def _sum_up(self) -> set[ContainerKey]:
         """Each container's excess anew; returns whose changed."""
         before, now = self._excess, defaultdict[Place, int](int)
-        for place, overhead in self._overheads.values():
-            now[place] += overhead.excess_bytes
+        for standing, overhead in self._overheads.values():
+            now[standing.place] += overhead.excess_bytes
         self._excess = {place: excess for place, excess in now.items() if excess}
         places = before.keys() | self._excess.keys()
         return {place[0] for place in places if before.get(place) != self._excess.get(place)}

@@ -43,12 +43,14 @@ class SlotUse:
 
     Attributes:
         used_bytes: per GPU, in the order of the container's lines.
+        changed_ns: CLOCK_MONOTONIC just before `used_bytes` last changed, by the owner's own account; 0 for never.
     """
 
     slot: int
     owner: int
     used_bytes: tuple[int, ...]
     denied_count: int
+    changed_ns: int = 0
 
 
 def owner_word(own_pid: int, start_ticks: int) -> int:

@@ -1,7 +1,7 @@
 """A measurement's way through the core: words are read, the audit judges, and what it found is announced."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hook.broker.core.absences import Absences
 from hook.broker.core.attribution import Audited, Hooked
@@ -27,6 +27,11 @@ class Measuring:
         self._audit = Audit(contexts)
         self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, str]] = Counter()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any hooked process lives, which a measurement could tell something about."""
+        return bool(self._lives.containers)
 
     def context_bytes(self, gpu: GpuUuid) -> int:
         """What a context costs there; 0 while that is not known."""
@@ -97,12 +102,21 @@ class Measuring:
     def _hooked(
         self, container: ContainerKey, lines: ContainerLines, slots: tuple[SlotUse, ...]
     ) -> dict[ProcessKey, Hooked]:
-        nothing = (0,) * len(lines.lines)
-        words: dict[int, tuple[int, ...]] = {}
+        by_owner: dict[int, list[SlotUse]] = {}
         for slot in slots:
-            held = zip(words.get(slot.owner, nothing), slot.used_bytes, strict=False)
-            words[slot.owner] = tuple(before + more for before, more in held)
+            by_owner.setdefault(slot.owner, []).append(slot)
         return {
-            key: Hooked(words.get(owner, nothing) if owner else None, self._lives.contexts(container, key))
+            key: _hooked(
+                lines, by_owner.get(owner, []) if owner else None, self._lives.contexts(container, key)
+            )
             for key, owner in self._lives.of(container).items()
         }
+
+
+def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: frozenset[GpuUuid]) -> Hooked:
+    """A process by its own slots; None where they are not known."""
+    if own is None:
+        return Hooked(None, contexts)
+    words = tuple(sum(slot.used_bytes[place] for slot in own) for place in range(len(lines.lines)))
+    slots = tuple(slot.slot for slot in own)
+    return Hooked(words, contexts, slots, max((slot.changed_ns for slot in own), default=0))

@@ -18,7 +18,7 @@ from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.turns import (
     Append,
     ClearSlots,
@@ -32,6 +32,7 @@ from hook.broker.core.turns import (
     Record,
     RemovePod,
     Reply,
+    Report,
     SaveRecord,
     SetLimits,
     Survey,
@@ -99,7 +100,7 @@ class Node:
     def survey(self) -> list[Instruction]:
         """Look after every container: for the slow audit that finds what no event told."""
         registered = {key for record in self._records.values() for key in _containers(record.pod)}
-        surveys = [self._survey(container) for container in sorted(registered | self._lives.containers)]
+        surveys = [self.survey_of(container) for container in sorted(registered | self._lives.containers)]
         return [*self._set_limits(self._resizes.containers), *surveys]
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
@@ -121,20 +122,32 @@ class Node:
                 return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Unmet() | Unheld():
+            case Unmet() | Unheld() | ShareViolated():
                 return self._short(event, now_s)
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
                 assert_never(event)
 
-    def _short(self, event: Unmet | Unheld, now_s: float) -> list[Instruction]:
+    def _short(self, event: Unmet | Unheld | ShareViolated, now_s: float) -> list[Instruction]:
         """A container had less compute time than its request, or its share was not held for a while."""
         if self.lines(event.container) is None:
             return []
-        return (
-            self._unmet.take(event, now_s) if isinstance(event, Unmet) else self._lives.unheld(event, now_s)
-        )
+        match event:
+            case Unmet():
+                return self._unmet.take(event, now_s)
+            case Unheld():
+                return self._lives.unheld(event, now_s)
+            case ShareViolated(container, owner, gpu, used_pct, told_pct):
+                details: dict[str, str | int] = {
+                    "pod": container.pod,
+                    "container": container.container,
+                    "owner": owner,
+                    "gpu": gpu,
+                    "used_pct": round(used_pct),
+                    "told_pct": round(told_pct),
+                }
+                return [Report("share_violated", details)]
 
     def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
         match event:
@@ -169,6 +182,10 @@ class Node:
     def places(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers that a process lives in: one, as far as containers are what they should be."""
         return [container for container in self._lives.containers if key in self._lives.of(container)]
+
+    def processes(self, container: ContainerKey) -> Mapping[ProcessKey, int]:
+        """A container's announced processes with their owner words; 0 where that is not known yet."""
+        return self._lives.of(container)
 
     def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
         """A container's GPUs in the order of its lines; empty for one that is not registered."""
@@ -232,7 +249,7 @@ class Node:
         # The record of a resized pod is saved with the announcement, see `resizes`.
         instructions = [
             *self._lay_out(request),
-            *(map(self._survey, resized) if resized else (SaveRecord(record),)),
+            *(map(self.survey_of, resized) if resized else (SaveRecord(record),)),
         ]
         return instructions + self._waits.carry(enrolments, now_s)
 
@@ -242,7 +259,7 @@ class Node:
             return []
         leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
         # A process may have claimed a slot whose hello is still under way: look before removing anything.
-        return [SaveRecord(leaving), *map(self._survey, _containers(record.pod))]
+        return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
 
     def _acknowledge(self, request: Acknowledge) -> list[Instruction]:
         newest = self.newest_seq
@@ -272,7 +289,7 @@ class Node:
         instructions += self._waits.look(sorted({gpu for place in places for gpu in self.gpus(place)}))
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
-        return [*instructions, *map(self._survey, again)]
+        return [*instructions, *map(self.survey_of, again)]
 
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
@@ -352,7 +369,8 @@ class Node:
         excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
         return self._waits.read(event, words, excess, now_s)
 
-    def _survey(self, container: ContainerKey) -> Survey:
+    def survey_of(self, container: ContainerKey) -> Survey:
+        """A look after one container."""
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))
         return Survey(container, known)
 

@@ -1,26 +1,20 @@
-"""What one process holds past its words, from a run of measurements.
+"""What one process holds past its words, and what its contexts seem to cost, from measurements that count.
 
-NVML is read a few milliseconds before the words are, so the two never quite belong together: a program that allocates
-and frees in a loop is seen with its memory in NVML and without it in its word. One measurement therefore proves
-nothing. What always holds: an excess is believed only when a whole run of measurements shows at least as much, each
-against the higher of the words before and after it. A measurement that shows less lowers it at once, yet not further
-than to what it shows past the lower of the two words: a program that fills its line meanwhile has freed nothing.
+A measurement counts where the process's words did not change between the moment before NVML was asked and the reading
+of the words (see `audit`), so a single one proves what it shows past the word. What always holds: a measurement that
+shows less lowers the excess at once, yet not further than to what it shows past the lower of the words now and at the
+measurement before. A program that fills its line has reserved before the driver gives: it has freed nothing.
 """
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from plimsoll.quantity import MIB
 
-RUN: Final = 8
-"""Measurements in a run. With two, one run in thirty of a tight allocate-and-free loop shows memory that is not
-there; with eight, one in a hundred thousand. While a program loads they are 0.1 s apart."""
-
-EAGER_RUN: Final = 2
-"""The run for who was there before the broker's first measurement: at rest it is measured every few seconds, and its
-excess must not be forgotten for a minute because the broker was restarted."""
+RUN: Final = 3
+"""Measurements over which memory must stand still before a context's cost is learned from it: a context that is just
+being ended is seen in part, and what was learned only ever falls."""
 
 BLOCK_BYTES: Final = 2 * MIB
 """NVIDIA's driver gives out memory in such blocks; differences up to this are none."""
@@ -31,11 +25,11 @@ LEAST_CONTEXT_BYTES: Final = MIB
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process on one GPU at one measurement.
+    """One process on one GPU at one measurement that counts.
 
     Attributes:
         used_bytes: by NVML.
-        word_bytes: by the process's own count, read after that.
+        word_bytes: by the process's own count.
         has_context: it had announced its context, so that all of this is there.
     """
 
@@ -43,42 +37,31 @@ class Sample:
     word_bytes: int
     has_context: bool = False
 
+    @property
+    def past_bytes(self) -> int:
+        """What NVML shows past the word; below 0 where memory is reserved that the driver has not given yet."""
+        return self.used_bytes - self.word_bytes
+
 
 class Overhead:
     """One process on one GPU."""
 
-    def __init__(self, *, is_eager: bool = False) -> None:
-        self._least = EAGER_RUN if is_eager else RUN
-        self._samples: deque[Sample] = deque(maxlen=RUN + 1)
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=RUN)
         self.excess_bytes = 0
         """What it holds past its word, at least 0."""
 
     def add(self, sample: Sample) -> None:
-        """Take in the next measurement."""
+        """Take in the next measurement that counts."""
+        before = self._samples[-1] if self._samples else sample
+        possible_bytes = sample.used_bytes - min(sample.word_bytes, before.word_bytes)
         self._samples.append(sample)
-        self.excess_bytes = max(self._proven_bytes(), min(self.excess_bytes, self._possible_bytes()))
-
-    @property
-    def used_bytes(self) -> int:
-        """What NVML showed last."""
-        return self._samples[-1].used_bytes
-
-    def _possible_bytes(self) -> int:
-        """The most that the last measurement leaves room for."""
-        last = self._samples[-1]
-        return last.used_bytes - min(each.word_bytes for each in list(self._samples)[-2:])
-
-    def _proven_bytes(self) -> int:
-        """The least that a whole run shows, at least 0."""
-        samples = list(self._samples)
-        words = [max(a.word_bytes, b.word_bytes) for a, b in pairwise(samples)]
-        past = [each.used_bytes - word for each, word in zip(samples[1:], words, strict=True)]
-        return max(0, min(past)) if len(past) >= self._least else 0
+        self.excess_bytes = max(0, sample.past_bytes, min(self.excess_bytes, possible_bytes))
 
     @property
     def bare_bytes(self) -> int | None:
         """What NVML shows past the word, where it did not change over a run with a context; else None."""
-        return self._steady([each.used_bytes - each.word_bytes for each in self._samples])
+        return self._steady([each.past_bytes for each in self._samples])
 
     @property
     def whole_bytes(self) -> int | None:
@@ -86,7 +69,7 @@ class Overhead:
         return self._steady([each.used_bytes for each in self._samples])
 
     def _steady(self, values: list[int]) -> int | None:
-        if len(values) <= RUN or not all(each.has_context for each in self._samples):
+        if len(values) < RUN or not all(each.has_context for each in self._samples):
             return None
         lowest = min(values)
         return lowest if lowest >= LEAST_CONTEXT_BYTES and max(values) - lowest <= BLOCK_BYTES else None

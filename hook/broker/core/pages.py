@@ -22,12 +22,14 @@ from plimsoll.layout import (
     GpuLimit,
     Limits,
     Slot,
+    SlotWork,
 )
 from plimsoll.names import GpuUuid
 
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)
 SLOT_BYTES: Final = ctypes.sizeof(Slot)
+WORK_BYTES: Final = ctypes.sizeof(SlotWork)
 SLOTS_END: Final = int(Counts.works.offset)
 """How much of `counts` must be read to see every slot."""
 
@@ -108,14 +110,13 @@ def vacating_offset(slot: int) -> int:
     return owner_offset(slot) + int(Slot.is_vacating.offset)
 
 
-def busy_offset(slot: int) -> int:
-    """Where the words begin in which a slot's owner says how long it kept its GPUs busy, and what is overdue."""
-    return owner_offset(slot) + int(Slot.busy_ns.offset)
+def work_offset(slot: int) -> int:
+    """Where a process's work stands that owns this slot: whose it is, and then its words for each GPU."""
+    assert 0 <= slot < MAX_SLOTS
+    return int(Counts.works.offset) + slot * WORK_BYTES
 
 
-BUSY_BYTES: Final = 24
-assert Slot.busy_since_ns.offset == Slot.busy_ns.offset + 8
-assert Slot.stalled_ns.offset == Slot.busy_ns.offset + 16
+_CHANGED: Final = Slot.changed_ns.offset // 8
 
 USES_BYTES: Final = 8 * (MAX_GPUS + 1)
 assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
@@ -125,6 +126,8 @@ def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
     """Every claimed slot of a `counts` file.
 
     All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
+    An owner writes `changed_ns` before it changes `used_bytes`, and the kernel copies upwards through memory. So the
+    stamp that is found belongs to the words that are found, or to later ones.
 
     Args:
         counts: the whole file; slots missing from a truncated one count as free.
@@ -132,7 +135,7 @@ def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
     """
     slots = (counts[owner_offset(0) + n * SLOT_BYTES :][:SLOT_BYTES] for n in _claimed(counts))
     return tuple(
-        SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS])
+        SlotUse(n, words[0], tuple(words[1 : 1 + gpu_count]), words[1 + MAX_GPUS], words[_CHANGED])
         for n, words in zip(_claimed(counts), map(_OWNER.unpack, slots), strict=True)
     )
 

@@ -1,8 +1,8 @@
 """What goes into the core (events) and what comes out (instructions).
 
-`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`).
-Instructions are carried out in their order, those for files before those for the loop; every one may be repeated
-without harm, as a broker killed in the middle of a turn decides the same again after its restart.
+`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`,
+`ShareViolated`). Instructions are carried out in their order, those for files before those for the loop; every one
+may be repeated without harm, as a broker killed in the middle of a turn decides the same again after its restart.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from hook.broker.core.datagram import Datagram
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.pages import Numbers
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import ShareViolated, Unmet
 from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
 from plimsoll.names import GpuUuid, PodUid
 
@@ -103,6 +103,7 @@ Event = (
     | Died
     | Unmet
     | Unheld
+    | ShareViolated
     | Surveyed
     | WordsRead
     | HeldRead

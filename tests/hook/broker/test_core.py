@@ -1,5 +1,6 @@
 """The core's parts: journal, owner words, pages, and what a registration may say."""
 
+import ctypes
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -17,7 +18,7 @@ from hook.broker.core.journal import Journal
 from hook.broker.core.pages import PageNumbers, claimed_slots, counts_head, new_limits
 from plimsoll.brokerwire import Announcement, ContainerLines, Line, Register
 from plimsoll.errors import InputError
-from plimsoll.layout import MAX_SLOTS, Counts, Limits
+from plimsoll.layout import MAX_SLOTS, Counts, Limits, Slot
 from plimsoll.names import ContainerName, GpuUuid, PodUid
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
@@ -91,12 +92,13 @@ def test_claimed_slots_are_read_whatever_the_files_length(owners: dict[int, int]
         counts.slots[slot].owner = owner
         counts.slots[slot].used_bytes[1] = slot
         counts.slots[slot].denied_count = 3
+        counts.slots[slot].changed_ns = 4
     whole = bytes(counts)
     end = Counts.slots.offset
     found = claimed_slots(whole[:length], 2)
-    size = (len(whole) - end) // MAX_SLOTS
+    size = ctypes.sizeof(Slot)
     inside = sorted(slot for slot in owners if end + (slot + 1) * size <= length)
-    assert found == tuple(SlotUse(slot, owners[slot], (0, slot), 3) for slot in inside)
+    assert found == tuple(SlotUse(slot, owners[slot], (0, slot), 3, 4) for slot in inside)
 
 
 def test_a_limits_page_is_what_the_layout_says() -> None:

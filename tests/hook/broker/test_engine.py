@@ -91,7 +91,7 @@ def measured(sizes: Sequence[int]) -> Measured:
     gpus = [
         MeasuredGpu(gpu=gpu, usable_bytes=size, used_bytes=0) for gpu, size in zip(GPUS, sizes, strict=True)
     ]
-    return Measured(gpus=tuple(gpus), processes=())
+    return Measured(began_ns=time.monotonic_ns(), gpus=tuple(gpus), processes=())
 
 
 async def test_each_look_is_later_than_what_the_look_before_it_changed(bench: Bench) -> None:

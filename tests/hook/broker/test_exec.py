@@ -1,6 +1,7 @@
 """What a program held is given back when its process becomes another one by an exec, and not before."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ ONE, TWO = ProcessKey(1, 11), ProcessKey(2, 22)
 def _measured(*listed: ProcessKey, gpu: str = "GPU-a") -> Measured:
     about = MeasuredGpu(gpu=GpuUuid(gpu), usable_bytes=8 * GIB, used_bytes=0)
     return Measured(
+        began_ns=time.monotonic_ns(),
         gpus=(about,),
         processes=tuple(
             MeasuredProcess(pid=key.pid, start_ticks=key.start_ticks, gpu=about.gpu, used_bytes=HELD)

@@ -1,6 +1,7 @@
 """The real library under the real broker on an emulated GPU that is promised twice over."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ async def _crowded(tmp_path: Path) -> AsyncIterator[Broker]:
     gpu = MeasuredGpu(gpu=GPU, usable_bytes=GIB, used_bytes=0)
     try:
         await broker.start()
-        await broker.client.measure(Measured(gpus=(gpu,), processes=()))
+        await broker.client.measure(Measured(began_ns=time.monotonic_ns(), gpus=(gpu,), processes=()))
         for pod in (A, B):
             container = ContainerLines(name=MAIN, lines=(Line(gpu=GPU, line_bytes=GIB),))
             await broker.client.register(
@@ -63,7 +64,7 @@ async def test_a_program_waits_for_what_a_killed_one_held(
         await crowded.start()
         await until(lambda: _is_told(crowded, "paused", 2), "it waits at the next broker")
         gpu = MeasuredGpu(gpu=GPU, usable_bytes=GIB, used_bytes=0)
-        await crowded.client.measure(Measured(gpus=(gpu,), processes=()))
+        await crowded.client.measure(Measured(began_ns=time.monotonic_ns(), gpus=(gpu,), processes=()))
     assert not waiting.done()
     await first.kill()
     assert await waiting == "0"

@@ -1,5 +1,7 @@
 """A real broker that is told what NVML shows: what it writes into `limits`, announces, and keeps."""
 
+import time
+
 import pytest
 
 from hook.broker.core.overheads import RUN
@@ -14,7 +16,11 @@ CONTEXT = 300 * MIB
 def measured(*held: tuple[Process, int]) -> Measured:
     """What NVML shows of the first GPU."""
     gpu = MeasuredGpu(gpu=GPUS[0], usable_bytes=16 * GIB, used_bytes=sum(used for _, used in held))
-    return Measured(gpus=(gpu,), processes=tuple(_measured(process.pid, used) for process, used in held))
+    return Measured(
+        began_ns=time.monotonic_ns(),
+        gpus=(gpu,),
+        processes=tuple(_measured(process.pid, used) for process, used in held),
+    )
 
 
 def _measured(pid: int, used_bytes: int) -> MeasuredProcess:
@@ -34,6 +40,7 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
     process, other = await broker.spawn(), await broker.spawn()
     await process.begin(500 * MIB)
     await other.begin(100 * MIB)
+    await broker.announced(2)
     before = broker.limits().generation
     await _settle(broker, (process, 700 * MIB), (other, 110 * MIB))
     page = broker.limits()
@@ -43,6 +50,23 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
     await process.kill()
     await broker.announced(3)
     assert broker.limits().gpus[0].excess_bytes == 10 * MIB
+
+
+async def test_words_that_change_while_nvml_is_read_are_no_excess(broker: Broker) -> None:
+    """A program frees after NVML was asked, in step with every measurement: nothing is charged, until it rests."""
+    await broker.client.register(registration(4 * GIB))
+    process = await broker.spawn()
+    await process.begin(GIB)
+    await broker.announced(1)
+    for _ in range(RUN + 2):
+        asked = measured((process, GIB))
+        await process.do("use 0 0")
+        await broker.client.measure(asked)
+        assert broker.limits().gpus[0].excess_bytes == 0
+        await process.do(f"use 0 {GIB}")
+    await process.do("use 0 0")
+    await broker.client.measure(measured((process, GIB)))
+    assert broker.limits().gpus[0].excess_bytes == GIB
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,7 +79,7 @@ async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> No
     await until(lambda: _is_waiting(broker, 1), "it waits, as nothing was measured yet")
     assert (await _samples(broker))["plimsoll_hook_granted_bytes", GPUS[0]] == 0
     usable = tuple(MeasuredGpu(gpu=gpu, usable_bytes=GIB, used_bytes=0) for gpu in GPUS)
-    await broker.client.measure(Measured(gpus=usable, processes=()))
+    await broker.client.measure(Measured(began_ns=time.monotonic_ns(), gpus=usable, processes=()))
     assert await taking == "taken"
     assert await _is_waiting(broker, 0)
     samples = await _samples(broker)

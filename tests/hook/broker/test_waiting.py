@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def pod(uid: PodUid, *line_bytes: int) -> Register:
 def measured(usable_bytes: int) -> Measured:
     """Both GPUs have so much, and NVML shows nobody on them."""
     gpus = [MeasuredGpu(gpu=gpu, usable_bytes=usable_bytes, used_bytes=0) for gpu in GPUS]
-    return Measured(gpus=tuple(gpus), processes=())
+    return Measured(began_ns=time.monotonic_ns(), gpus=tuple(gpus), processes=())
 
 
 @pytest.fixture(name="crowded")

@@ -8,7 +8,9 @@ living processes ever held at once, so no moment goes unseen.
 import asyncio
 import contextlib
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ class Plan:
         seconds: how long memory is taken and given back.
         threads: of each process.
         deaths_per_s: by SIGKILL; each is followed by a new process.
+        is_broker_stopped: the broker stands still meanwhile, so that the dead keep their slots.
     """
 
     seed: int
@@ -56,6 +59,7 @@ class Plan:
     paths: tuple[str, ...] = PATHS
     deaths_per_s: float = 4.0
     may_fork: bool = True
+    is_broker_stopped: bool = False
 
 
 @dataclass(slots=True)
@@ -168,6 +172,8 @@ class Hammering:
         chance = random.Random(plan.seed)  # noqa: S311 - a dice, not a secret
         outcome = Outcome()
         end_s = time.monotonic() + plan.seconds
+        if plan.is_broker_stopped:
+            os.kill(self._broker.pid, signal.SIGSTOP)
         running = [
             await self.spawn(chance.randrange(1 << 20), plan.seconds, plan) for _ in range(plan.processes)
         ]
@@ -181,6 +187,8 @@ class Hammering:
                 outcome.kills += 1
                 left_s = max(0.1, end_s - time.monotonic())
                 running[at] = await self.spawn(chance.randrange(1 << 20), left_s, plan)
+            if plan.is_broker_stopped:
+                os.kill(self._broker.pid, signal.SIGCONT)
             async with asyncio.timeout(SETTLE_S):
                 await self._settle(running, outcome)
         finally:

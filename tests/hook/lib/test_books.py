@@ -102,6 +102,11 @@ def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> N
     assert above > 0  # the race was there to be lost
 
 
+def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> None:
+    """What a dead process held or was trying counts no more; whoever has its slot now counts in full."""
+    _run(books, "dead")
+
+
 def test_a_pools_record_is_dropped_once(records: Path) -> None:
     """Whoever comes late to a destroyed pool leaves the pool alone that has its record now."""
     _run(records)

@@ -50,6 +50,18 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
     assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), outcome
 
 
+async def test_not_one_byte_passes_the_line_among_the_dead(tmp_path: Path, seed: int) -> None:
+    """The same while the broker clears no slot: the lines are full of the living, and of nobody else."""
+    program = tmp_path / "hammer"
+    compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    plan = Plan(seed, SECONDS, deaths_per_s=8.0, is_broker_stopped=True)
+    async with hammering(tmp_path, program) as container:
+        outcome = await container.run(plan)
+    _check(outcome, plan)
+    assert outcome.peak_bytes == [line_mib * MIB for line_mib in LINES_MIB], outcome
+    assert all(min(outcome.tallies[path]) > 0 for path in plan.paths), outcome
+
+
 async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
     """Beside all else, processes map each other's memory and die with it: words and book end at 0.
 

@@ -1,5 +1,6 @@
 """Every way to ask for GPU memory is held to the line, and gives back what it took."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -368,3 +369,24 @@ def test_errno_stays_as_it_was(program: Program) -> None:
     """Neither a refusal nor a success changes the program's errno."""
     assert program.ask(f"alloc cuMemAlloc_v2 {1024 * MIB}")[2] == 77
     assert program.ask(f"alloc cuMemAlloc_v2 {1 * MIB}")[2] == 77
+
+
+@pytest.mark.parametrize(("allocate", "free"), PATHS)
+def test_the_slot_says_when_its_words_last_changed(
+    program: Program, container: Container, allocate: str, free: str
+) -> None:
+    """What takes, gives back or is refused leaves the time just before it; what asks only leaves none."""
+
+    def changed_ns() -> int:
+        return int(container.counts().slots[container.slot_of(program.pid)].changed_ns)
+
+    before_ns = time.monotonic_ns()
+    assert 0 < changed_ns() < before_ns, "the context was charged"
+    _, handle = program.alloc(128, allocate)
+    taken_ns = changed_ns()
+    assert before_ns < taken_ns < time.monotonic_ns()
+    assert program.ask("info")[0] == SUCCESS
+    assert changed_ns() == taken_ns
+    assert program.ask(f"free {free} {handle}") == program.ask("sync") == [SUCCESS]
+    freed_ns = changed_ns()
+    assert taken_ns < freed_ns < time.monotonic_ns()

@@ -1,5 +1,6 @@
 """Who is charged for memory whose exporter has let go of it, while another container still maps it."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,7 +55,9 @@ async def _measure(broker: Broker, node: Node, pods: dict[int, PodUid]) -> None:
         )
     card = MeasuredGpu(gpu=gpu, usable_bytes=2048 * MIB, used_bytes=book["used_bytes"])
     for _ in range(RUN + 2):
-        await broker.client.measure(Measured(gpus=(card,), processes=tuple(processes)))
+        await broker.client.measure(
+            Measured(began_ns=time.monotonic_ns(), gpus=(card,), processes=tuple(processes))
+        )
 
 
 async def test_what_an_exporter_let_go_of_is_taken_off_the_importers_line(

@@ -6,7 +6,8 @@ import pytest
 
 from monitor.core.capacity import capacity, missing
 from monitor.core.lifecycle import NOBODY, Owner, Process, TaskKey, begin
-from monitor.core.node_state import GpuReading, Thresholds, gpus, worth_telling
+from monitor.core.node_state import Thresholds, gpus, worth_telling
+from plimsoll.gpureadings import GpuReading
 from plimsoll.names import GpuUuid, PodUid
 
 GIB = 1024**3

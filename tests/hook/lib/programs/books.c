@@ -5,7 +5,7 @@
  * `books collide ROUNDS`: beside a process that is always about to withdraw. `books both ROUNDS`: processes
  * that reserve the whole line at the same instant; in every round exactly one must get it. `books line
  * ROUNDS`: processes that take and give back; what was granted never passes the line. `books sink ROUNDS`:
- * nor a line that sank meanwhile. */
+ * nor a line that sank meanwhile. `books dead`: a dead process leaves its word, and its slot to another. */
 #include "books.h"
 #include "ledger.h"
 
@@ -292,6 +292,30 @@ static int run_sink(unsigned rounds) {
     return 0;
 }
 
+static enum plimsoll_verdict reserve_without(const struct plimsoll_dead *dead, uint64_t bytes) {
+    static const uint64_t generation = 2;
+    struct plimsoll_ceiling ceiling = {
+        .most_bytes = LINE, .generation = &generation, .seen = 2, .dead = dead};
+    return plimsoll_ledger_reserve(counts, 0, 0, bytes, &ceiling);
+}
+
+/* Slot 1 holds the whole line and was about to reserve when its owner 2 died. */
+static int run_dead(void) {
+    struct plimsoll_dead dead = {.owners = {0, 2}};
+    CHECK(plimsoll_ledger_claim(counts, 1) == 0 && plimsoll_ledger_claim(counts, 2) == 1);
+    plimsoll_ledger_add(counts, 1, 0, LINE);
+    counts->slots[1].attempts = 1;
+    CHECK(reserve_without(NULL, 1) == VERDICT_COLLIDED);
+    CHECK(reserve_without(&dead, LINE + 1) == VERDICT_PAST && reserve_without(&dead, LINE) == VERDICT_FITS);
+    CHECK(reserve_without(&dead, 1) == VERDICT_PAST);
+    plimsoll_ledger_give_back(counts, 0, 0, LINE);
+    counts->slots[1].owner = 0;
+    CHECK(plimsoll_ledger_claim(counts, 3) == 1);
+    plimsoll_ledger_add(counts, 1, 0, LINE);
+    CHECK(reserve_without(&dead, 1) == VERDICT_PAST);
+    return 0;
+}
+
 static void *share(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
@@ -313,5 +337,7 @@ int main(int argc, char **argv) {
         return run_both(rounds);
     if (strcmp(what, "sink") == 0)
         return run_sink(rounds);
+    if (strcmp(what, "dead") == 0)
+        return run_dead();
     return strcmp(what, "collide") == 0 ? run_collide(rounds) : run_line(rounds);
 }

@@ -1,8 +1,8 @@
-"""NVML behind types: the only module that touches `pynvml`.
+"""NVML behind types: the one facade over `pynvml`, for every part that reads GPUs.
 
 What always holds:
 
-* Everything here blocks and runs on one thread (`sampler.py`); NVML serialises calls inside the driver anyway.
+* Everything here blocks and runs on one thread (`driverthread`); NVML serialises calls inside the driver anyway.
 * One GPU that fails (fallen off the bus, being reset) is left out of a reading and does not spoil the others.
 * A driver that is not there is `NvmlAwayError`, to be tried again later: a node may get its driver after us.
 
@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 import pynvml
 import structlog
 
-from monitor.core.node_state import GpuReading
-from plimsoll.errors import PlimsollError
+from plimsoll.gpureadings import GpuReading, GpuSample, NvmlAwayError, ProcessUsage
 from plimsoll.names import GpuUuid
 
 T = TypeVar("T")
@@ -45,26 +44,10 @@ _DRIVER_GONE: Final = frozenset(
 )
 """The driver went away or was replaced under us: begin anew."""
 
-log = structlog.get_logger("monitor.nvml")
+_LISTS: Final = 3
+"""How often the list of processes is asked for that grows between the two calls that read it."""
 
-
-class NvmlAwayError(PlimsollError):
-    """No NVIDIA driver answers; try again later."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSample:
-    """One GPU, read once.
-
-    Attributes:
-        reading: its memory.
-        used_bytes: per pid, as the process lists give it; None where the driver does not tell the amount.
-        utilisation: (microseconds since the epoch, busy percent), oldest first; empty if not asked for.
-    """
-
-    reading: GpuReading
-    used_bytes: Mapping[int, int | None]
-    utilisation: tuple[tuple[int, float], ...]
+log = structlog.get_logger("plimsoll.nvml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +75,26 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        if self._devices is None:
-            self._devices = _open_devices()
-        samples = (self._read(device, since_us) for device in self._devices)
-        try:
-            return tuple(sample for sample in samples if sample is not None)
-        except NvmlAwayError:
-            self.close()
-            raise
+
+        def sample(device: _Device) -> GpuSample:
+            busy = () if since_us is None else _utilisation(device, since_us.get(device.uuid, 0))
+            return GpuSample(_memory(device), _processes(device), busy)
+
+        return tuple(self._read(sample).values())
+
+    def usage(
+        self, since_us: Mapping[GpuUuid, int], earliest_us: int
+    ) -> dict[GpuUuid, tuple[ProcessUsage, ...]]:
+        """What each process used of each GPU that answers; empty where the driver does not tell.
+
+        Args:
+            since_us: per GPU, the end of the latest usage known.
+            earliest_us: no span begins before this, on any GPU.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
+        """
+        return self._read(lambda device: _usage(device, max(since_us.get(device.uuid, 0), earliest_us)))
 
     def close(self) -> None:
         """End the session; the next `read` begins another."""
@@ -111,13 +106,20 @@ class Nvml:
         except pynvml.NVMLError as error:
             log.info("the driver did not end the session", error=str(error))
 
-    def _read(self, device: _Device, since_us: Mapping[GpuUuid, int] | None) -> GpuSample | None:
+    def _read(self, work: Callable[[_Device], T]) -> dict[GpuUuid, T]:
+        """Do this for every GPU, and leave out those that do not answer."""
+        if self._devices is None:
+            self._devices = _open_devices()
         try:
-            sample = GpuSample(
-                reading=_memory(device),
-                used_bytes=_processes(device),
-                utilisation=() if since_us is None else _utilisation(device, since_us.get(device.uuid, 0)),
-            )
+            found = {device.uuid: self._tried(device, work) for device in self._devices}
+        except NvmlAwayError:
+            self.close()
+            raise
+        return {uuid: result for uuid, result in found.items() if result is not None}
+
+    def _tried(self, device: _Device, work: Callable[[_Device], T]) -> T | None:
+        try:
+            result = work(device)
         except pynvml.NVMLError as error:
             if error.value in _DRIVER_GONE:
                 raise NvmlAwayError(f"the NVIDIA driver went away ({error})") from error
@@ -126,7 +128,7 @@ class Nvml:
         if device.uuid in self._failing:
             self._failing.discard(device.uuid)
             log.info("the GPU can be read again", gpu=device.uuid)
-        return sample
+        return result
 
     def _fails(self, device: _Device, error: Exception) -> None:
         if device.uuid not in self._failing:
@@ -200,6 +202,31 @@ def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...
         return tuple(sorted(pair for pair in pairs if pair[0] > since_us))
     rates = _offered(lambda: pynvml.nvmlDeviceGetUtilizationRates(device.handle), None)
     return () if rates is None else ((time.time_ns() // 1000, float(rates.gpu)),)
+
+
+def _usage(device: _Device, since_us: int) -> tuple[ProcessUsage, ...]:
+    """The time in which each process kept a multiprocessor busy, in percent of the span since then.
+
+    Some drivers hand out entries of no process, old ones, and percentages that cannot be.
+    """
+    found: dict[int, ProcessUsage] = {}
+    for each in _listed(lambda: pynvml.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
+        pid, ended_us, busy_pct = int(each.pid), int(each.timeStamp), int(each.smUtil)
+        if pid and ended_us > since_us and busy_pct <= 100:
+            known = found.get(pid)
+            if known is None or known.ended_us < ended_us:
+                found[pid] = ProcessUsage(pid, busy_pct, since_us, ended_us)
+    return tuple(found.values())
+
+
+def _listed(call: Callable[[], list[Any]]) -> list[Any]:
+    """A list that `pynvml` reads by two calls, for its length and for itself; it may grow between them."""
+    for _ in range(_LISTS):
+        try:
+            return _offered(call, [])
+        except pynvml.NVMLError_InsufficientSize:
+            continue
+    return []
 
 
 def _number(value_type: int, value: Any) -> float:  # noqa: ANN401 - pynvml's untyped union

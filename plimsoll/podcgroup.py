@@ -4,12 +4,21 @@ import re
 from typing import Final
 
 from plimsoll.names import PodUid
+from plimsoll.processes import GONE, PROC
 
 _POD: Final = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
 )
 """A pod's own cgroup: `pod<uid>` by the cgroupfs driver, `…-pod<uid>.slice` by the systemd driver, which writes
 the uid's `-` as `_`. Static pods have 32 hex digits in place of a UUID."""
+
+
+def read_pod(pid: int) -> PodUid | None:
+    """The pod that a process is in now; None if in none, or if the kernel does not tell. Blocks, briefly."""
+    try:
+        return pod_uid((PROC / str(pid) / "cgroup").read_text(errors="replace"))
+    except (*GONE, PermissionError):
+        return None
 
 
 def pod_uid(cgroup: str) -> PodUid | None:

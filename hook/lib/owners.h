@@ -1,0 +1,23 @@
+/* Which process owns a slot, and whether that process is dead. */
+#ifndef PLIMSOLL_OWNERS_H
+#define PLIMSOLL_OWNERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ledger.h"
+
+/* The owner word of this process: its pid as it sees itself, and above that the low half of its start time.
+ */
+uint64_t plimsoll_own_owner(void);
+
+/* What stands in a slot's `namespaces` for an owner in the namespaces of this process. */
+uint64_t plimsoll_namespaces_for(uint64_t owner);
+
+/* Finds the slots whose words for GPU `gpu` count although their owners are dead, but for slot `self`. False
+ * if there is none, or if the words of the living come to more than `spare_bytes`, as then no death makes
+ * room. Changes no errno. */
+bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
+                        uint64_t spare_bytes, struct plimsoll_dead *dead);
+
+#endif

@@ -1,0 +1,61 @@
+"""The one thread of a part that reads the driver, and the loop's way to ask it.
+
+What always holds: NVML is called from this thread alone; a driver that does not answer in time is an error on the
+loop and never blocks it.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from plimsoll.gpureadings import NvmlAwayError
+
+if TYPE_CHECKING:
+    from plimsoll.nvml import Nvml
+
+T = TypeVar("T")
+
+ANSWER_S: Final = 30.0
+"""A healthy driver answers in milliseconds; one that initialises eight cards may take seconds."""
+
+
+class DriverThread:
+    """A session with the driver on a thread of its own, which begins when it is first asked. `close` it when done."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
+        self._nvml: Nvml | None = None
+
+    async def ask(self, work: Callable[["Nvml"], T]) -> T:
+        """Have this done in the thread. Cancelling leaves it to end by itself; its result is dropped.
+
+        Raises:
+            NvmlAwayError: there is no driver, or it did not answer within `ANSWER_S`.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await loop.run_in_executor(self._thread, lambda: work(self._session()))
+        except TimeoutError as error:
+            raise NvmlAwayError(f"the NVIDIA driver did not answer in {ANSWER_S:.0f} s") from error
+
+    async def close(self) -> None:
+        """End the session with the driver and the thread."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await loop.run_in_executor(self._thread, self._end)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _session(self) -> "Nvml":
+        if self._nvml is None:
+            # Not at the top: `pynvml` takes a tenth of a second to import, and many a broker never asks.
+            self._nvml = importlib.import_module("plimsoll.nvml").Nvml()
+        return self._nvml
+
+    def _end(self) -> None:
+        if self._nvml is not None:
+            self._nvml.close()
