@@ -135,6 +135,12 @@ CUresult driver_leave(CUresult result) {
     return result;
 }
 
+CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result) {
+    while (length_ns && book_now_ns() - began_ns < length_ns)
+        ;
+    return result;
+}
+
 const struct node_gpu *driver_gpu(CUdevice device) {
     return &driver.book.node.gpus[driver.gpus[device]];
 }

@@ -35,6 +35,9 @@ CUresult driver_enter_context(CUcontext *context);
 /* The same, and no stream capture may be under way that this call would break (memory, synchronisation). */
 CUresult driver_enter_unsafe(CUcontext *context);
 CUresult driver_leave(CUresult result);
+/* For calls that cost the host as much as with a real driver: returns `result` when the call, which began at
+ * `began_ns`, has lasted that long. The CPU is kept busy meanwhile. The caller has left. */
+CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result);
 
 /* Host functions run with this set; they may not call the driver. */
 void driver_forbid_thread(bool forbidden);
