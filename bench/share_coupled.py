@@ -38,6 +38,7 @@ PROGRAMS: Final = (
     Coupled("gil", Work("gil", 200 * US, 1)),
     Coupled("gil-two-threads", Work("gil", 200 * US, 2), is_quick=False),
     Coupled("streams", Work("streams", MS, LATER)),
+    Coupled("streams-ahead", Work("streams-ahead", MS, LATER), is_quick=False),
     Coupled("events", Work("events", MS, LATER), is_quick=False),
     Coupled("collective", Work("collective", MS), (0, 1)),
     Coupled("persistent", Work("persistent", MS, LATER)),

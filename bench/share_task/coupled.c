@@ -4,8 +4,8 @@
  *   gil          `each` threads, which hold one lock while they launch five kernels; a host function queued
  *                behind those takes that lock, too, as a callback into Python does
  *   streams      one thread, two streams: one waits on the device for a word that the other writes `each`
- *                launches later
- *   events       one thread, two streams, each of which waits for the other's event after `each` launches
+ *                launches later; each step is waited for (`streams-ahead`: four steps are queued)
+ *   events       one thread, two streams, of which each waits for the other's event; four steps are queued
  *   collective   a kernel on each of two GPUs that spins until both have started
  *   persistent   a kernel that spins until the last of `each` later launches has run */
 #define _GNU_SOURCE
@@ -86,30 +86,9 @@ struct spin {
     uint32_t started;
 };
 
-static bool is_spinning;
-
-/* An emulator without `spin` runs it at once: there a stream waits in its place, which keeps no GPU occupied.
- */
 static void launch_spin(CUfunction function, CUstream on, struct spin spin) {
     void *parameters[] = {&spin.length_ns, &spin.address, &spin.value, &spin.start, &spin.started};
-    if (is_spinning) {
-        MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL));
-        return;
-    }
-    if (spin.start)
-        MUST(cuStreamWriteValue32(on, spin.start, spin.started, 0));
-    MUST(cuStreamWaitValue32(on, spin.address, spin.value, CU_STREAM_WAIT_VALUE_GEQ));
-    launch_on(device_kernel("busy"), on, spin.length_ns);
-}
-
-static void probe_spin(void) {
-    CUdeviceptr address = word(0);
-    is_spinning = true;
-    launch_spin(device_kernel("spin"), stream, (struct spin){US, address, ++grown, 0, 0});
-    pause_for(5 * MS);
-    is_spinning = cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
-    *(volatile uint32_t *)words = grown;
-    MUST(cuStreamSynchronize(stream));
+    MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL));
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -163,10 +142,11 @@ static void launch_many(uint64_t count) {
     done.kernels += count;
 }
 
-static void work_streams(void) {
+/* With so many steps queued. */
+static void take_streams(unsigned deepest) {
     CUstream waiting = stream_new();
     CUfunction busy = device_kernel("busy");
-    struct queue queue = queue_new(stream, DEEPEST / 2);
+    struct queue queue = queue_new(stream, deepest);
     for (uint64_t step = 1; now_ns() < order.end_ns; step++) {
         queue_wait(&queue, step);
         MUST(cuStreamWaitValue32(waiting, word(0), ++grown, CU_STREAM_WAIT_VALUE_GEQ));
@@ -179,6 +159,14 @@ static void work_streams(void) {
     }
     MUST(cuStreamSynchronize(waiting));
     queue_free(&queue);
+}
+
+static void work_streams(void) {
+    take_streams(1);
+}
+
+static void work_streams_ahead(void) {
+    take_streams(DEEPEST / 2);
 }
 
 static void work_events(void) {
@@ -237,7 +225,6 @@ static void take_rank_step(const struct rank *rank, int gpu, uint64_t step) {
 
 static void work_collective(void) {
     struct rank ranks[GPUS];
-    probe_spin();
     for (int gpu = 0; gpu < GPUS; gpu++)
         ranks[gpu] = rank_new(gpu);
     sleep_until(order.begin_ns);
@@ -257,8 +244,6 @@ static void work_collective(void) {
 static void work_persistent(void) {
     CUstream spinning = stream_new();
     CUfunction spin = device_kernel("spin");
-    probe_spin();
-    sleep_until(order.begin_ns);
     for (; now_ns() < order.end_ns; count_step()) {
         launch_spin(spin, spinning, (struct spin){PERSISTENT_NS, word(0), ++grown, 0, 0});
         for (uint64_t i = 0; i < order.each; i++) {
@@ -274,8 +259,9 @@ static void work_persistent(void) {
 const struct mode coupled_modes[] = {
     {"gil", work_gil, false},
     {"streams", work_streams, false},
+    {"streams-ahead", work_streams_ahead, false},
     {"events", work_events, false},
     {"collective", work_collective, true},
-    {"persistent", work_persistent, true},
+    {"persistent", work_persistent, false},
     {NULL, NULL, false},
 };
