@@ -131,7 +131,7 @@ def steps(*, quick: bool) -> Iterator[Step]:
     for kernel_ns in share_arrival.KERNELS:
         measure = partial(share_arrival.measure, kernel_ns=kernel_ns)
         yield Step(f"arrival/{kernel_name(kernel_ns)}", measure, kernel_ns in share_arrival.QUICK_KERNELS)
-    yield Step("sequential", partial(share_short.measure, quick=quick))
+    yield Step("sequential", partial(share_short.measure, quick=quick), is_emulated=True)
     yield Step("broker/8gpus", partial(share_broker.measure, quick=quick), is_emulated=True)
 
 

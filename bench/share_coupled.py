@@ -41,6 +41,7 @@ PROGRAMS: Final = (
     Coupled("streams-ahead", Work("streams-ahead", MS, LATER), is_quick=False),
     Coupled("events", Work("events", MS, LATER), is_quick=False),
     Coupled("collective", Work("collective", MS), (0, 1)),
+    Coupled("ranks", Work("ranks", MS), (0, 1), is_quick=False),
     Coupled("persistent", Work("persistent", MS, LATER)),
 )
 

@@ -158,7 +158,7 @@ class Place:
         ready = asyncio.Barrier(first + 1)
         begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        async def stay(tenant: Tenant) -> tuple[Json, int]:
+        async def stay(tenant: Tenant) -> Json:
             if tenant.begin_s:
                 await asyncio.sleep((await begin - time.monotonic_ns()) / 1e9 + tenant.begin_s - STARTED_S)
             pod = await self.register(tenant) if is_hooked else None
@@ -166,7 +166,7 @@ class Place:
                 if not tenant.begin_s:
                     await ready.wait()
                 span_ns = _span(tenant, await begin, seconds)
-                return await process.work(tenant.work, *span_ns), process.pid
+                return await process.work(tenant.work, *span_ns)
 
         gpus = sorted({gpu for tenant in tenants for gpu in tenant.gpus})
         async with contextlib.AsyncExitStack() as stack:
@@ -178,8 +178,8 @@ class Place:
             begin.set_result(_when(time.monotonic_ns() + int(AHEAD_S * 1e9)))
             await asyncio.wait(stays)
         told = tuple(
-            Told(tenant, answer, tuple(track_of(answer, books[gpu], pid) for gpu in tenant.gpus))
-            for tenant, (answer, pid) in zip(tenants, (task.result() for task in stays), strict=True)
+            Told(tenant, answer, tuple(track_of(answer, books[gpu], *answer["pids"]) for gpu in tenant.gpus))
+            for tenant, answer in zip(tenants, (task.result() for task in stays), strict=True)
         )
         return Run(begin.result(), begin.result() + int(seconds * 1e9), told, os.getloadavg()[0])
 
@@ -207,15 +207,15 @@ def _span(tenant: Tenant, begin_ns: int, seconds: float) -> tuple[int, int]:
     return begin_ns + int(tenant.begin_s * 1e9), begin_ns + int(end_s * 1e9)
 
 
-def track_of(answer: Json, book: Sequence[Json], pid: int) -> Track:
-    """A process's time on one GPU, by that GPU's book, or by itself where nobody keeps one."""
+def track_of(answer: Json, book: Sequence[Json], *pids: int) -> Track:
+    """Time by one GPU's book, of whichever of a tenant's processes uses that GPU; else by its own sum."""
     if not book:
         return Track(*zip(*answer["samples"], strict=True))
     rows = [
         (line["time_ns"], process["busy_ns"])
         for line in book
         for process in line["processes"]
-        if process["pid"] == pid
+        if process["pid"] in pids
     ]
     return Track(*zip(*rows, strict=True))
 

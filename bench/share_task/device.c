@@ -1,5 +1,5 @@
-/* The device: its kernels, and on a real GPU its own sums of how long they worked, which the emulator's book
- * tells elsewhere. */
+/* The device: its kernels, streams with few steps queued, and on a real GPU its own sum of how long kernels
+ * worked, which the emulator's book tells elsewhere. */
 #define _GNU_SOURCE
 #include "tenant.h"
 
@@ -119,6 +119,39 @@ void launch(uint64_t length_ns) {
     launch_on(kernel, stream, length_ns);
 }
 
+void launch_spin(CUfunction function, CUstream on, struct spin spin) {
+    void *parameters[] = {&spin.length_ns, &spin.address, &spin.value, &spin.start, &spin.started};
+    MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL));
+}
+
+CUstream stream_new(void) {
+    CUstream made;
+    MUST(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
+    return made;
+}
+
+struct queue queue_new(CUstream on, unsigned ahead) {
+    struct queue queue = {.stream = on, .ahead = ahead};
+    for (unsigned i = 0; i < ahead; i++)
+        MUST(cuEventCreate(&queue.ends[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+    return queue;
+}
+
+void queue_wait(const struct queue *queue, uint64_t step) {
+    if (step > queue->ahead)
+        MUST(cuEventSynchronize(queue->ends[step % queue->ahead]));
+}
+
+void queue_mark(const struct queue *queue, uint64_t step) {
+    MUST(cuEventRecord(queue->ends[step % queue->ahead], queue->stream));
+}
+
+void queue_free(const struct queue *queue) {
+    MUST(cuStreamSynchronize(queue->stream));
+    for (unsigned i = 0; i < queue->ahead; i++)
+        MUST(cuEventDestroy(queue->ends[i]));
+}
+
 static void *watch(void *unused) {
     (void)unused;
     for (uint64_t due_ns = order.begin_ns; !seen.stop && seen.count < MOST_SAMPLES; due_ns += SAMPLE_NS) {
@@ -189,7 +222,7 @@ void device_prepare(bool is_gpu) {
     MUST(cuCtxSetCurrent(context));
     MUST(cuModuleLoadData(&module, ptx));
     MUST(cuModuleGetFunction(&kernel, module, "busy"));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = stream_new();
     if (is_gpu)
         share_page(module);
 }

@@ -6,12 +6,14 @@
  *         MODE KERNEL_NS BEGIN_NS END_NS EACH   works from BEGIN to END (CLOCK_MONOTONIC; 0: from now on),
  * and prints what it did launch MS                             median nanoseconds of a launch of nothing
  *
- * With `gpu` the device adds up how long kernels ran, and the answer carries that sum every 50 ms: what the
- * emulator's book would tell. */
+ * `share_task rank …` is the second process of the mode `ranks`, which starts it. With `gpu` the device adds
+ * up how long kernels ran, and the answer carries that sum every 50 ms: what the emulator's book would tell.
+ */
 #define _GNU_SOURCE
 #include "tenant.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct order order;
 struct done done;
@@ -24,6 +26,10 @@ void sleep_until(uint64_t due_ns) {
     struct timespec due = {.tv_sec = (time_t)(due_ns / 1000000000), .tv_nsec = (long)(due_ns % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) != 0)
         ;
+}
+
+void pause_for(uint64_t ns) {
+    sleep_until(now_ns() + ns);
 }
 
 uint64_t between(uint64_t value, uint64_t least, uint64_t most) {
@@ -50,10 +56,10 @@ void add_latency(uint64_t due_ns) {
 
 static void print_done(uint64_t ended_ns) {
     printf("{\"kernels\": %llu, \"steps\": %llu, \"longest_step_ms\": %.1f, \"began_ns\": %llu, "
-           "\"ended_ns\": %llu, \"latencies_us\": [",
+           "\"ended_ns\": %llu, \"pids\": [%d, %d], \"latencies_us\": [",
            (unsigned long long)done.kernels, (unsigned long long)done.steps,
            (double)done.longest_step_ns / (double)MS, (unsigned long long)order.begin_ns,
-           (unsigned long long)ended_ns);
+           (unsigned long long)ended_ns, getpid(), done.other_pid);
     for (size_t i = 0; i < done.latency_count; i++)
         printf("%s%u", i ? ", " : "", done.latencies_us[i]);
     printf("], \"samples\": [");
@@ -62,7 +68,7 @@ static void print_done(uint64_t ended_ns) {
 }
 
 static const struct mode *mode_named(const char *name) {
-    const struct mode *const tables[] = {steady_modes, request_modes, coupled_modes};
+    const struct mode *const tables[] = {steady_modes, request_modes, coupled_modes, rank_modes};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         for (const struct mode *mode = tables[i]; mode->name; mode++)
             if (strcmp(mode->name, name) == 0)
@@ -72,6 +78,7 @@ static const struct mode *mode_named(const char *name) {
 
 static void work(const struct mode *mode) {
     done.kernels = done.steps = done.longest_step_ns = done.latency_count = 0;
+    done.other_pid = 0;
     random_state = 1;
     if (!order.begin_ns)
         order.begin_ns = now_ns();
@@ -117,6 +124,8 @@ static void obey(const char *line) {
 
 int main(int count, char **arguments) {
     char line[256];
+    if (count > 1 && strcmp(arguments[1], "rank") == 0)
+        return rank_main(arguments);
     device_prepare(count > 1 && strcmp(arguments[1], "gpu") == 0);
     printf("ready\n");
     fflush(stdout);
