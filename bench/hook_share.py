@@ -8,6 +8,8 @@ than five minutes, `--case` runs those whose name begins so, such as `cap/30/asy
 Every case is appended as one JSON line to `build/bench/hook-share.jsonl`, with the machine's load average beside it,
 and at last the worst figures; the plots lie there too. The last line printed has the worst figures and all cases.
 
+The broker's settings may be given as to itself, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line tells them.
+
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels tell what the book would: see
 `share_place`.
 """
@@ -41,7 +43,7 @@ from bench import (
 )
 from bench.gpu_node import GpuNode
 from bench.share_keys import summary
-from bench.share_place import Place, compiled, place
+from bench.share_place import Place, compiled, place, settings_in_use
 from bench.share_tenants import Json, NoAnswerError, kernel_name
 from plimsoll.brokerclient import BrokerAwayError, RefusedError
 
@@ -206,6 +208,7 @@ def result(bench: Bench, *, quick: bool, is_whole: bool, took_s: float) -> Json:
     return {
         **summary(bench.rows, is_whole=is_whole),
         "quick": quick,
+        "settings": settings_in_use(),
         "took_s": round(took_s),
         "machine": f"{platform.machine()} {platform.system()} {platform.release()}",
         "cores": len(os.sched_getaffinity(0)),

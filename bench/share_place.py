@@ -23,7 +23,7 @@ from typing import Final
 from bench.gpu_node import GpuNode
 from bench.share_figures import Track
 from bench.share_tenants import PATIENCE_S, Json, Process, Run, Tenant, Told
-from hook.broker.settings import Settings
+from hook.broker.settings import PREFIX, Settings
 from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.names import GpuUuid, PodUid
@@ -246,15 +246,25 @@ def broker_cpu_s(broker: Broker) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
-    """Settings with one quantum; None for the default.
+QUANTUM_SETTINGS: Final = (
+    ("share_quantum_ms",),
+    ("share_quota_ms", "share_quota_least_ms", "share_quota_most_ms"),
+)
+"""Names of the quantum, and of the quota of a broker that shares by turns, which adapts between two bounds."""
 
-    A broker of before compute shares went without turns has a quota in its place, which is then held at one length.
-    """
+
+def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
+    """Settings with one quantum; None for the default."""
     if quantum_ms is None:
         return {}
     known = {field.name for field in fields(Settings)}
-    if "share_quantum_ms" in known:
-        return {"share_quantum_ms": str(quantum_ms)}
-    names = ("share_quota_ms", "share_quota_least_ms", "share_quota_most_ms")
+    names = next(names for names in QUANTUM_SETTINGS if known.issuperset(names))
     return dict.fromkeys(names, str(quantum_ms))
+
+
+def settings_in_use() -> Mapping[str, str]:
+    """The broker's settings of compute shares: its defaults, or what the environment gives in their place."""
+    defaults = {field.name: field.default for field in fields(Settings) if field.name.startswith("share_")}
+    return {
+        name: os.environ.get(f"{PREFIX}{name.upper()}", str(default)) for name, default in defaults.items()
+    }

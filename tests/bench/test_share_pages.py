@@ -13,7 +13,8 @@ def _opened(folder: Path) -> Page:
 
 
 def _work(page: Page) -> Work:
-    return Counts.from_buffer_copy(page.mapped).works[0].gpus[0]
+    work: Work = Counts.from_buffer_copy(page.mapped).works[0].gpus[0]
+    return work
 
 
 def test_a_burst_under_way_is_told_with_its_times(tmp_path: Path) -> None:
