@@ -22,7 +22,7 @@ from typing import Final
 
 from bench.gpu_node import GpuNode
 from bench.share_figures import Track
-from bench.share_tenants import PATIENCE_S, Json, Process, Run, Tenant, Told
+from bench.share_tenants import PATIENCE_S, Json, NoAnswerError, Process, Run, Tenant, Told
 from hook.broker.settings import PREFIX, Settings
 from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
@@ -208,16 +208,22 @@ def _span(tenant: Tenant, begin_ns: int, seconds: float) -> tuple[int, int]:
 
 
 def track_of(answer: Json, book: Sequence[Json], *pids: int) -> Track:
-    """Time by one GPU's book, of whichever of a tenant's processes uses that GPU; else by its own sum."""
+    """Time of a tenant's processes by one GPU's book, while any of them is in it; else by the tenant's own sum.
+
+    Raises:
+        NoAnswerError: the book never showed any of them.
+    """
     if not book:
         return Track(*zip(*answer["samples"], strict=True))
-    rows = [
-        (line["time_ns"], process["busy_ns"])
-        for line in book
-        for process in line["processes"]
-        if process["pid"] in pids
-    ]
-    return Track(*zip(*rows, strict=True))
+    times: list[int] = []
+    sums: list[int] = []
+    for line in book:
+        if shown := [process["busy_ns"] for process in line["processes"] if process["pid"] in pids]:
+            times.append(line["time_ns"])
+            sums.append(sum(shown))
+    if not times:
+        raise NoAnswerError(f"the book never showed any of the processes {pids}")
+    return Track(times, sums)
 
 
 def compiled(folder: Path) -> Path:

@@ -6,10 +6,12 @@
 #define _GNU_SOURCE
 #include "tenant.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +158,7 @@ static void work_ranks(void) {
 }
 
 int rank_main(char **arguments) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* alone it would wait for ever */
     order.kernel_ns = strtoull(arguments[3], NULL, 10);
     order.begin_ns = strtoull(arguments[4], NULL, 10);
     MUST(cuInit(0));
