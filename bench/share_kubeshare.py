@@ -173,4 +173,4 @@ def _draw_7(rows: list[Json], by_kernel: dict[int, list[tuple[float, float]]]) -
         ends = ((span[0], level), (span[-1], level))
         lines.append(Line(f"{kernel_name(kernel_ns)}, default", colours[kernel_ns], ends, dashed=True))
     title = "KubeShare, Figure 7: what two tenants lose, against the quantum"
-    return line_chart(title, "quantum, ms", "% of their work without the library", lines)
+    return line_chart(title, "quantum, ms", "loss, %", lines)
