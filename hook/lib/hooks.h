@@ -259,6 +259,7 @@
     X(cuCtxFromGreenCtx)                                                                                     \
     X(cuCtxGetCurrent)                                                                                       \
     X(cuCtxGetDevice)                                                                                        \
+    X(cuCtxGetId)                                                                                            \
     X(cuCtxPushCurrent_v2)                                                                                   \
     X(cuCtxPopCurrent_v2)                                                                                    \
     X(cuCtxRecordEvent)                                                                                      \
