@@ -18,7 +18,9 @@ enum plimsoll_kind {
     HELD_CONTEXT,
     HELD_POOL,
     HELD_GRAPH,
-    HELD_CAPTURE
+    HELD_CAPTURE,
+    HELD_HEAP,
+    HELD_PRINTF
 };
 
 /* Whether a handle's memory may have other handles, in this process or elsewhere. */

@@ -55,6 +55,8 @@ struct plimsoll_gpu {
 
 /* A process's contexts on one GPU: the primary one, since created ones are holdings. */
 struct plimsoll_contexts {
+    uint64_t heap_base;     /* context_lock; the driver's own size, plus 1; 0: not asked yet (heap.c) */
+    uint64_t printf_base;   /* likewise */
     uint64_t charged_bytes; /* context_lock; for the primary context */
     unsigned alive;      /* context_lock; retains under way, and 1 for the primary context while it lives */
     bool is_announced;   /* context_lock */
