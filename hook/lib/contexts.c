@@ -6,10 +6,13 @@
 
 #include "charge.h"
 #include "driver.h"
+#include "routing.h"
 
 CUresult cuInit(unsigned int Flags) {
     struct plimsoll_charge charge;
-    plimsoll_begin(&charge, "cuInit");
+    bool is_limited = plimsoll_begin(&charge, "cuInit") && !plimsoll_is_whole();
+    if (is_limited && !plimsoll_is_memory_routed())
+        charge.refusal = CUDA_ERROR_SYSTEM_NOT_READY;
     return charge.refusal ? charge.refusal : REAL(cuInit)(Flags);
 }
 

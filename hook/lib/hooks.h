@@ -272,6 +272,7 @@
     X(cuDeviceGetMemPool)                                                                                    \
     X(cuDeviceGetGraphMemAttribute)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuDriverGetVersion)                                                                                    \
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy_v2)                                                                                     \
     X(cuEventElapsedTime)                                                                                    \
