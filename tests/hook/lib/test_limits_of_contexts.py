@@ -32,13 +32,15 @@ def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script
 
 
 @pytest.mark.parametrize("limit", [PRINTF, HEAP])
-def test_what_is_added_counts_until_it_is_lowered(script: Script, container: Container, limit: int) -> None:
+def test_what_is_added_counts_until_it_is_lowered(
+    script: Script, node: Node, container: Container, limit: int
+) -> None:
     """Beyond the driver's own size each byte counts; below it nothing does."""
     script.do(f"own = get({limit})")
     assert script.get(f"change({limit}, own + 100 * MIB)") == SUCCESS
-    assert container.used_bytes() == (CONTEXT_MIB + 100) * MIB
+    assert container.used_bytes() == (CONTEXT_MIB + 100) * MIB == node.held_bytes({script.pid})
     assert script.get(f"[change({limit}, own + 150 * MIB), change({limit}, own + 40 * MIB)]") == [SUCCESS] * 2
-    assert container.used_bytes() == (CONTEXT_MIB + 40) * MIB
+    assert container.used_bytes() == (CONTEXT_MIB + 40) * MIB == node.held_bytes({script.pid})
     assert script.get(f"[change({limit}, own // 2), change({limit}, own)]") == [SUCCESS] * 2
     assert container.used_bytes() == CONTEXT_MIB * MIB
 

@@ -13,13 +13,17 @@ from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
 HELPERS = """
-def enter(how, device=1):
+def enter(how="plimsoll_emulator_private_retain", device=1):
     must("cuCtxSetCurrent", make(how, device))
 
 
-def begin_anew(device=1):
-    must("privateReset", device)
-    enter("privateRetain", device)
+def end_unseen(device=1):
+    must("plimsoll_emulator_private_reset", device)
+
+
+def begin_anew():
+    end_unseen()
+    enter()
 
 
 def array(mib):
@@ -42,13 +46,13 @@ def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
     assert (container.used_bytes(1), node.held_bytes({script.pid}, 1)) == (mib * MIB, mib * MIB)
 
 
-@pytest.mark.parametrize("way", ["privateRetain", "privateCreate"])
+@pytest.mark.parametrize("way", ["enter()", "enter('privateCreate')"])
 @pytest.mark.parametrize("take", ["alloc(100 * MIB)", "take(96 * MIB)", "array(100)"])
 def test_the_first_allocation_brings_the_context_on_the_books(
     script: Script, node: Node, container: Container, way: str, take: str
 ) -> None:
     """What the context costs is charged, marked for the container's processes, and told to the broker."""
-    script.do(f"enter('{way}')")
+    script.do(way)
     assert container.used_bytes(1) == 0
     with container.ear() as ear:
         assert script.get(f"{take}[0]") == SUCCESS
@@ -64,7 +68,7 @@ def test_a_context_past_the_line_is_charged_and_leaves_no_room(
 ) -> None:
     """It is there, so it counts; what is asked for beside it is refused."""
     container.rewrite([lines[0], replace(lines[1], line_bytes=32 * MIB)])
-    script.do("enter('privateRetain')")
+    script.do("enter()")
     assert script.get("alloc(MIB)[0]") == OUT_OF_MEMORY
     _agree(script, node, container, 64)
 
@@ -76,7 +80,7 @@ def test_a_hooked_end_takes_an_unseen_context_along(
     script: Script, node: Node, container: Container, reset: str
 ) -> None:
     """However it was made, a reset or the last release gives back what it held and what it cost."""
-    script.do("enter('privateRetain'); alloc(100 * MIB)")
+    script.do("enter(); alloc(100 * MIB)")
     script.do(reset)
     _agree(script, node, container, 0)
 
@@ -85,9 +89,9 @@ def test_a_retain_that_finds_an_unseen_context_charges_it_once(
     script: Script, node: Node, container: Container
 ) -> None:
     """Before or after it is noticed, a retain by the program adds nothing."""
-    script.do("enter('privateRetain'); context(1)")
+    script.do("enter(); context(1)")
     _agree(script, node, container, 64)
-    script.do("enter('privateRetain'); alloc(100 * MIB); context(1)")
+    script.do("enter(); alloc(100 * MIB); context(1)")
     _agree(script, node, container, 164)
 
 
@@ -96,7 +100,7 @@ def test_cycles_of_unseen_resets_are_refused_nothing(
     script: Script, node: Node, container: Container, again: str
 ) -> None:
     """Each time the whole line can be used, under the same handle or another one."""
-    script.do("enter('privateRetain')")
+    script.do("enter()")
     for _ in range(3):
         assert script.get("[alloc(128 * MIB)[0], alloc(100 * MIB)[0], array(20)[0]]") == [SUCCESS] * 3
         _agree(script, node, container, 64 + 128 + 100 + 20)
@@ -110,7 +114,7 @@ def test_what_lives_under_a_reused_handle_stays_counted(
     script: Script, node: Node, container: Container
 ) -> None:
     """Memory taken after an unseen reset, before anybody noticed that, is not swept with what the reset freed."""
-    script.do("enter('privateRetain'); held = [alloc(2 * MIB)[1] for _ in range(30)]; alloc(20 * MIB)")
+    script.do("enter(); held = [alloc(2 * MIB)[1] for _ in range(30)]; alloc(20 * MIB)")
     script.do("begin_anew(); held = [alloc(3 * MIB)[1] for _ in range(40)]")
     assert script.get("alloc(128 * MIB)[0]") == OUT_OF_MEMORY
     _agree(script, node, container, 64 + 40 * 4)
@@ -120,14 +124,14 @@ def test_what_lives_under_a_reused_handle_stays_counted(
 
 def test_a_retain_notices_an_unseen_reset(script: Script, node: Node, container: Container) -> None:
     """The program's own retain of the next context gives back what the one before held."""
-    script.do("context(1); alloc(100 * MIB); must('privateReset', 1)")
+    script.do("context(1); alloc(100 * MIB); end_unseen()")
     script.do("context(1)")
     _agree(script, node, container, 64)
 
 
 def test_a_pool_outlives_unseen_resets(script: Script, node: Node, container: Container) -> None:
     """What was allocated in order of a stream goes with the context as well."""
-    script.do("enter('privateRetain')")
+    script.do("enter()")
     for _ in range(3):
         assert script.get("[take(96 * MIB)[0], take(96 * MIB)[0]]") == [SUCCESS] * 2
         script.do("begin_anew()")

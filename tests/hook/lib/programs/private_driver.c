@@ -1,8 +1,6 @@
-/* A driver whose contexts also come and go by ways that no hook sees, as by NVIDIA's private tables. All else
- * comes from the emulator, which it is linked to under another name.
- *
- * A reset gives the next primary context another number, as NVIDIA's does, and here the same handle;
- * privateReplace gives it another handle as well.
+/* A driver whose contexts also come and go by ways that no hook sees, beside those that the emulator has,
+ * which it is linked to under another name: created ones, and primary ones whose successor has another
+ * handle.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -10,9 +8,7 @@
 #include <string.h>
 
 #define DEVICES 2
-#define RESET_STEP 1000
 
-static unsigned long long resets;
 static CUcontext replaced[DEVICES]; /* what stands for a device's primary context; NULL for its own */
 
 static void *find(const char *name) {
@@ -27,12 +23,6 @@ static void *find(const char *name) {
         memcpy(&function, &found, sizeof(found));                                                            \
         function(__VA_ARGS__);                                                                               \
     })
-
-CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
-    CUresult result = EMULATED(cuCtxGetId, context, id);
-    *id += resets * RESET_STEP;
-    return result;
-}
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     *context = replaced[device];
@@ -50,27 +40,12 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *is_ac
 }
 
 /* What is defined here is the driver's own, and hooked; what the emulator has under the same name is not. */
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return EMULATED(cuDevicePrimaryCtxReset_v2, device);
-}
-
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return EMULATED(cuCtxCreate_v2, context, flags, device);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
     return EMULATED(cuCtxDestroy_v2, context);
-}
-
-CUresult privateRetain(CUcontext *context, CUdevice device);
-CUresult privateRetain(CUcontext *context, CUdevice device) {
-    return EMULATED(cuDevicePrimaryCtxRetain, context, device);
-}
-
-CUresult privateReset(CUdevice device);
-CUresult privateReset(CUdevice device) {
-    resets++;
-    return EMULATED(cuDevicePrimaryCtxReset_v2, device);
 }
 
 CUresult privateCreate(CUcontext *context, CUdevice device);
