@@ -116,6 +116,9 @@ void plimsoll_release_thread(int before);
  * for those who do. */
 void plimsoll_bursts_forget(uint64_t context);
 
+/* After a context ended unseen: its events are gone with it. */
+void plimsoll_bursts_lost(uint64_t context);
+
 void plimsoll_shares_in_child(void);
 
 /* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
