@@ -120,7 +120,8 @@ static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
     return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
 }
 
-/* Longer launches count sooner than shorter ones: rather too little work is queued than too much. */
+/* Longer launches count sooner than shorter ones: rather too little work is queued than too much. But no
+ * single one counts for much, as a kernel may have waited for something. */
 static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
     if (mark->launches == 0 || at_ns <= from_ns)
@@ -130,7 +131,7 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
     if (meter->average_ns == 0)
         meter->average_ns = each_ns;
     else if (each_ns > meter->average_ns)
-        meter->average_ns += (each_ns - meter->average_ns) / 2 + 1;
+        meter->average_ns = plimsoll_sooner(each_ns, meter->average_ns + meter->average_ns / 2 + 1);
     else
         meter->average_ns -= (meter->average_ns - each_ns) / 8;
 }
