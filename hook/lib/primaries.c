@@ -96,12 +96,20 @@ struct plimsoll_primary plimsoll_primary_known(int gpu) {
     return known;
 }
 
+bool plimsoll_is_former_primary(int gpu, uint64_t context) {
+    pthread_mutex_lock(&plimsoll.context_lock);
+    bool is_former = plimsoll.contexts[gpu].former == context;
+    pthread_mutex_unlock(&plimsoll.context_lock);
+    return is_former;
+}
+
 /* Makes `to` the known one where `from` still is. */
 static bool change(int gpu, struct plimsoll_primary from, struct plimsoll_primary to) {
     pthread_mutex_lock(&plimsoll.context_lock);
     struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
     bool is_changed = plimsoll_is_same(from, (struct plimsoll_primary){here->primary, here->primary_id});
     if (is_changed) {
+        here->former = from.context ? from.context : here->former;
         here->primary_id = to.id;
         __atomic_store_n(&here->primary, to.context, __ATOMIC_RELEASE);
     }

@@ -62,6 +62,7 @@ struct plimsoll_contexts {
     bool is_announced;   /* context_lock */
     unsigned present;    /* context_lock; contexts that the driver made here, of both kinds */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
+    uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
     uint64_t primary_id; /* context_lock; the driver's number for it, which no other context ever has */
 };
 

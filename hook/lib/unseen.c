@@ -10,7 +10,6 @@
 #include "contexts.h"
 #include "driver.h"
 #include "ledger.h"
-#include "say.h"
 #include "unseen.h"
 
 uint64_t plimsoll_context_id(CUcontext context) {
@@ -82,10 +81,9 @@ void plimsoll_context_seen(uint64_t context) {
         return; /* a GPU that is not in `limits`: nothing is counted there */
     plimsoll_contexts_look(gpu);
     struct plimsoll_primary now = primary_of(device);
-    plimsoll_note("a context that nobody announced is in use on %s", plimsoll.gpus[gpu].uuid);
     if (now.context == context)
         adopt_primary(gpu, now);
-    else
+    else if (!plimsoll_is_former_primary(gpu, context))
         adopt_created(gpu, context);
 }
 

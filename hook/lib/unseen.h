@@ -27,6 +27,9 @@ uint64_t plimsoll_context_id(CUcontext context);
 /* Of a GPU of `limits`, as it was last noted. */
 struct plimsoll_primary plimsoll_primary_known(int gpu);
 
+/* Whether this was the GPU's primary context until it ended: a thread may still have it current. */
+bool plimsoll_is_former_primary(int gpu, uint64_t context);
+
 /* Enters for a context that is there already, so nothing is judged. */
 void plimsoll_primary_enter_unjudged(int gpu);
 

@@ -12,6 +12,8 @@ from tests.hook.lib.launches import another_driver
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
+CONTEXT_IS_DESTROYED = 709
+
 HELPERS = """
 def enter(how="plimsoll_emulator_private_retain", device=1):
     must("cuCtxSetCurrent", make(how, device))
@@ -120,6 +122,16 @@ def test_what_lives_under_a_reused_handle_stays_counted(
     _agree(script, node, container, 64 + 40 * 4)
     script.do("for address in held: must('cuMemFree_v2', U64(address))")
     _agree(script, node, container, 64)
+
+
+@pytest.mark.parametrize("end", ["must('cuDevicePrimaryCtxReset_v2', 1)", "end_unseen()"])
+def test_a_context_that_is_gone_is_not_taken_for_a_new_one(
+    script: Script, node: Node, container: Container, end: str
+) -> None:
+    """A thread that still has an ended context current is refused by the driver, and charged nothing."""
+    script.do(f"context(1); alloc(100 * MIB); {end}")
+    assert script.get("[alloc(200 * MIB)[0], alloc(200 * MIB)[0]]") == [CONTEXT_IS_DESTROYED] * 2
+    _agree(script, node, container, 0)
 
 
 def test_a_retain_notices_an_unseen_reset(script: Script, node: Node, container: Container) -> None:

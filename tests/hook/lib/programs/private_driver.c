@@ -48,6 +48,14 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     return EMULATED(cuCtxDestroy_v2, context);
 }
 
+/* A reset leaves the primary context in place, if without anything in it: so it may still tell its device. */
+CUresult cuCtxGetDevice(CUdevice *device) {
+    CUresult result = EMULATED(cuCtxGetDevice, device);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        *device = DEVICES - 1;
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_SUCCESS : result;
+}
+
 CUresult privateCreate(CUcontext *context, CUdevice device);
 CUresult privateCreate(CUcontext *context, CUdevice device) {
     return EMULATED(cuCtxCreate_v2, context, 0, device);
