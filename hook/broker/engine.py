@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from hook.broker.core.facts import ProcessKey
+from hook.broker.bounded_log import BoundedLog
+from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.node import Node
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
@@ -33,6 +34,8 @@ from hook.broker.core.turns import (
     Reply,
     Report,
     Rewrite,
+    ShareViolated,
+    ShareViolationEnded,
     Unheld,
 )
 from hook.broker.file_work import Disk, FileWork, Outcome
@@ -43,6 +46,9 @@ from hook.broker.shares import Shares
 from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
 from plimsoll.processes import DeathWatch
+
+Told = Unmet | Unheld | ShareViolated | ShareViolationEnded
+"""What the share scheduler has to tell."""
 
 LOOK_AGAIN_S: Final = 1.0
 """Between two looks at the words while anybody waits, for what no message told; nobody looks while nobody waits."""
@@ -78,10 +84,11 @@ class Engine:
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
         pace = Pace(share_settings.run_ahead_us, share_settings.idle_us)
-        self._file_work = FileWork(node, disk, pace)
+        self._log = BoundedLog()
+        self._file_work = FileWork(node, disk, pace, self._log)
         self._shares = Shares(partial(Scheduler, share_settings), disk.shared.counts_path, self._tell)
         self._hooks = HookSockets(
-            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._shares
+            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._shares, self._log
         )
 
     @property
@@ -93,6 +100,11 @@ class Engine:
     def shares(self) -> Shares:
         """Who holds the GPUs; for the loop's thread only."""
         return self._shares
+
+    @property
+    def bounded_log(self) -> BoundedLog:
+        """For lines that others can cause."""
+        return self._log
 
     @property
     def files(self) -> SharedFiles:
@@ -150,13 +162,13 @@ class Engine:
     async def _in_files_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
-    async def _hear(self, event: Heard | HungUp | Unmet | Unheld) -> None:
+    async def _hear(self, event: Heard | HungUp | Told) -> None:
         try:
             await self.take(event)
         except NotCarriedOutError as error:
             _log.error("not_carried_out", problem=str(error))
 
-    def _tell(self, event: Unmet | Unheld) -> None:
+    def _tell(self, event: Told) -> None:
         self._start_task(self._hear(event), "announce")
 
     def _on_death(self, key: ProcessKey) -> None:
@@ -224,17 +236,17 @@ class Engine:
                 for container in instruction.containers:
                     self._hooks.close(container)
                     self._shares.leave(container)
+                    self._log.forget(container)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)
             case Report():
-                _log.warning(instruction.event, **instruction.details)
+                self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = {"gpu": line.gpu, "text": line.text}
                 told = {name: value for name, value in found.items() if value}
-                _log.info(
-                    line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq, **told
-                )
+                container = ContainerKey(line.pod, line.container)
+                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **told)
 
     async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
         """Schedule a container, and listen to it."""

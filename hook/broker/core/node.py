@@ -18,6 +18,7 @@ from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
+from hook.broker.core.share_violations import ShareViolations
 from hook.broker.core.shares.turns import Unmet
 from hook.broker.core.turns import (
     Append,
@@ -34,6 +35,8 @@ from hook.broker.core.turns import (
     Reply,
     SaveRecord,
     SetLimits,
+    ShareViolated,
+    ShareViolationEnded,
     Survey,
     Surveyed,
     Unheld,
@@ -84,6 +87,7 @@ class Node:
         self._measuring = Measuring(self._lives, contexts or {})
         self._waits = Waits(overcommit, self._lives.announcer, self._set_limits)
         self._unmet = UnmetRequests(self._lives.announcer)
+        self._share_violations = ShareViolations(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
@@ -121,20 +125,28 @@ class Node:
                 return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Unmet() | Unheld():
-                return self._short(event, now_s)
+            case Unmet() | Unheld() | ShareViolated() | ShareViolationEnded():
+                return self._of_shares(event, now_s)
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
                 assert_never(event)
 
-    def _short(self, event: Unmet | Unheld, now_s: float) -> list[Instruction]:
-        """A container had less compute time than its request, or its share was not held for a while."""
+    def _of_shares(
+        self, event: Unmet | Unheld | ShareViolated | ShareViolationEnded, now_s: float
+    ) -> list[Instruction]:
+        """What was found out of a container's share of compute time."""
         if self.lines(event.container) is None:
             return []
-        return (
-            self._unmet.take(event, now_s) if isinstance(event, Unmet) else self._lives.unheld(event, now_s)
-        )
+        match event:
+            case Unmet():
+                return self._unmet.take(event, now_s)
+            case Unheld():
+                return self._lives.unheld(event, now_s)
+            case ShareViolated() | ShareViolationEnded():
+                return self._share_violations.take(event, now_s)
+            case _:
+                assert_never(event)
 
     def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
         match event:
@@ -205,6 +217,11 @@ class Node:
         return self._unmet
 
     @property
+    def share_violations(self) -> ShareViolations:
+        """Processes whose pages were belied by NVML; to be read only."""
+        return self._share_violations
+
+    @property
     def newest_seq(self) -> int:
         """The number of the latest announcement, 0 before the first."""
         return self._journal.next_seq - 1
@@ -269,6 +286,7 @@ class Node:
         instructions = self._waits.died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self._measuring.forget(event.key))
+        self._share_violations.died(event.key)
         instructions += self._waits.look(sorted({gpu for place in places for gpu in self.gpus(place)}))
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
@@ -307,6 +325,7 @@ class Node:
         self._resizes.forget(record.pod.pod)
         self._measuring.forget_pod(record.pod.pod)
         self._unmet.forget(containers)
+        self._share_violations.forget(containers)
         return [RemovePod(record.pod.pod, containers), *self._waits.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:

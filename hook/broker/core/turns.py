@@ -1,6 +1,7 @@
 """What goes into the core (events) and what comes out (instructions).
 
-`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`).
+`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`,
+`ShareViolated`).
 Instructions are carried out in their order, those for files before those for the loop; every one may be repeated
 without harm, as a broker killed in the middle of a turn decides the same again after its restart.
 """
@@ -93,6 +94,31 @@ class Unheld:
     process: ProcessKey
 
 
+@dataclass(frozen=True, slots=True)
+class ShareViolated:
+    """By NVML a process uses much more of a GPU than its page says; may be repeated for as long as that lasts.
+
+    Attributes:
+        used_pct: by NVML, in percent of the GPU's time.
+        told_pct: by the process's page, over the same span.
+    """
+
+    container: ContainerKey
+    process: ProcessKey
+    gpu: GpuUuid
+    used_pct: float
+    told_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShareViolationEnded:
+    """NVML and the page of a process agree again."""
+
+    container: ContainerKey
+    process: ProcessKey
+    gpu: GpuUuid
+
+
 Event = (
     Register
     | Unregister
@@ -103,6 +129,8 @@ Event = (
     | Died
     | Unmet
     | Unheld
+    | ShareViolated
+    | ShareViolationEnded
     | Surveyed
     | WordsRead
     | HeldRead
@@ -221,10 +249,15 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something for the log that an operator should know."""
+    """Something for the log that an operator should know.
+
+    Attributes:
+        container: whose programs caused it; None where it is about the node.
+    """
 
     event: str
     details: Mapping[str, str | int] = field(default_factory=dict)
+    container: ContainerKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,18 @@ async def test_programs_one_after_another_stay_within_the_line_from_the_first_on
         assert set(results) == {"0", OUT_OF_MEMORY}
         assert await machine.used_bytes() <= GIB + CONTEXT
     assert await private_log(machine, "denied")
+
+
+async def test_many_at_once_before_anything_was_measured_are_told_and_get_no_more(machine: Machine) -> None:
+    """What a context costs is not known before there is one, so more than fit may be made; not one after that."""
+    async with crowd(machine) as one:
+        await one.start(20)
+        await eventually(one.knows_the_context, expected=True)
+        if await machine.used_bytes() > GIB:
+            await eventually(partial(has_told, machine, "violated"), expected=True)
+        assert await one.start(1) == [OUT_OF_MEMORY]
+
+
+async def has_told(machine: Machine, what: str) -> bool:
+    """Whether the private broker's log has it."""
+    return bool(await private_log(machine, what))
