@@ -34,12 +34,27 @@ bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     return node_file_read(getenv(NODE_FILE_VARIABLE), &book->node, message) && book_file_map(book, message);
 }
 
-bool book_slot_alive(const struct book *book, int slot) {
+/* Without its descriptor a process knows nothing of the others: it must not take them for dead. */
+bool book_slot_alive(struct book *book, int slot) {
     uint32_t pid;
-    return slot == book->slot || book_file_slot_held(book->fd, slot, &pid);
+    if (slot == book->slot || book_file_slot_held(book->fd, slot, &pid))
+        return true;
+    if (book_file_is_open(book))
+        return false;
+    __atomic_store_n(&book->is_file_lost, true, __ATOMIC_RELAXED);
+    return true;
+}
+
+bool book_is_cut_off(const struct book *book) {
+    if (!book->state || book->slot < 0)
+        return false;
+    return __atomic_load_n(&book->is_file_lost, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&book->state->slots[book->slot].claimed_ns, __ATOMIC_RELAXED) != book->claimed_ns;
 }
 
 static void clear_slot(struct book *book, int slot) {
+    /* First, so that an owner who lives after all hands over nothing more. */
+    __atomic_store_n(&book->state->slots[slot].claimed_ns, 0, __ATOMIC_RELAXED);
     for (int gpu = 0; gpu < book->node.gpu_count; gpu++)
         timeline_drop(book, gpu, slot);
     book_forget_holder_locked(book, slot);
@@ -92,7 +107,8 @@ static void claim(struct book *book, int index) {
     own_name(slot->name);
     slot->start_ticks = own_start_ticks();
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
-    slot->claimed_ns = book_now_ns();
+    book->claimed_ns = book_now_ns();
+    __atomic_store_n(&slot->claimed_ns, book->claimed_ns, __ATOMIC_RELAXED);
     /* In this order, so that a claim cut short by death is either swept or never happened. */
     if (book->state->slots_touched <= (uint32_t)index)
         book->state->slots_touched = (uint32_t)index + 1;

@@ -5,7 +5,8 @@
  * of living processes, so a `kill -9` between any two instructions leaves nothing to mend.
  * - A slot's owner holds a POSIX record lock on the slot's byte of the file. The kernel drops it at death and
  * at exec, and F_GETLK translates the owner's pid into the asker's PID namespace, so containers may share a
- * book. Never close a descriptor of the state file: POSIX would drop the process's locks with it.
+ * book. Never close a descriptor of the state file: POSIX would drop the process's locks with it. A program
+ *   that closes every descriptor it finds does so: it is cut off from the book, and all it asks for fails.
  * - `lock` guards memory and slots, each GPU's `clock_lock` its timeline. Both are robust: the death of a
  *   holder is handled by the next one. Order: `lock` before `clock_lock`; never two clock locks.
  * - The clock of a GPU is moved forward by whoever looks (book_advance). All processes with unfinished work
@@ -22,7 +23,7 @@
 
 #define BOOK_MAGIC 0x314B4F4F424D4C50ull /* "PLMBOOK1" */
 enum {
-    BOOK_VERSION = 3,
+    BOOK_VERSION = 4,
     BOOK_MAX_SLOTS = 256, /* processes with a CUDA driver at once */
     BOOK_MAX_SPANS = 256, /* stretches remembered per process and GPU, to date completed work */
     BOOK_MAX_SAMPLES = 128,
@@ -41,11 +42,20 @@ enum book_purpose {
     BOOK_PURPOSES,
 };
 
-/* A stretch of time in which one process ran without interruption. */
+/* What a process does in its turns. A lane runs only while those above it have nothing to run. */
+enum book_lane {
+    BOOK_ENDING,   /* the rest of kernels that have spun enough */
+    BOOK_QUEUE,    /* all other work, in the order in which it was handed over */
+    BOOK_SPINNING, /* nothing but kernels that spin: occupied, but no work */
+    BOOK_LANES,
+};
+
+/* A stretch of time in which one process ran in one lane without interruption. */
 struct book_span {
-    uint64_t start_ns;   /* on the wall (CLOCK_MONOTONIC) */
-    uint64_t service_ns; /* how much the process had run before it */
+    uint64_t start_ns; /* on the wall (CLOCK_MONOTONIC) */
     uint64_t length_ns;
+    uint64_t lane;
+    uint64_t before_ns[BOOK_LANES]; /* how much the process had run before it */
 };
 
 /* What one process has and does on one GPU. */
@@ -56,8 +66,10 @@ struct book_share {
     uint64_t purpose_bytes[BOOK_PURPOSES]; /* atomic; parts of used_bytes */
     uint32_t working; /* clock_lock; 1 from the arrival of work until all of it is done */
     /* All below: clock_lock. */
-    uint64_t issued_ns;     /* device time of all work handed over so far; only grows */
-    uint64_t busy_ns;       /* of it, what has run; only grows, never past issued_ns */
+    uint32_t spinning;              /* kernels that spin, or will as soon as the work before them is done */
+    uint64_t issued_ns[BOOK_LANES]; /* device time of all work handed over so far; only grows */
+    uint64_t
+        ran_ns[BOOK_LANES]; /* what has run; only grows, and never past what was issued, but by spinning */
     uint64_t unfinished_ns; /* time with unfinished work, up to working_since_ns */
     uint64_t working_since_ns;
     uint64_t launches; /* kernels */
@@ -72,7 +84,7 @@ struct book_slot {
     uint32_t reserved;
     uint64_t start_ticks;       /* lock; /proc/self/stat, field 22 */
     uint64_t pid_namespace;     /* lock; inode of /proc/self/ns/pid */
-    uint64_t claimed_ns;        /* lock; CLOCK_MONOTONIC */
+    uint64_t claimed_ns;        /* lock; atomic; CLOCK_MONOTONIC; 0 = its owner lost it */
     char name[BOOK_NAME_BYTES]; /* lock; the command, as in /proc/self/comm */
     struct book_share gpus[NODE_MAX_GPUS];
 };
@@ -80,7 +92,7 @@ struct book_slot {
 /* How busy a GPU was in the sample_ns before time_ns. */
 struct book_sample {
     uint64_t time_ns;                    /* CLOCK_MONOTONIC, end of the stretch; 0 = never written */
-    uint64_t busy_ns;                    /* at most node->sample_ns */
+    uint64_t busy_ns;                    /* spinning included, as in NVML; at most node->sample_ns */
     uint8_t process_pct[BOOK_MAX_SLOTS]; /* by slot; belongs to its owner if claimed_ns < time_ns */
 };
 
@@ -89,7 +101,8 @@ struct book_gpu {
     pthread_mutex_t clock_lock;
     /* All below: clock_lock. */
     uint64_t clock_ns; /* up to here the timeline has been worked out */
-    uint64_t busy_ns;  /* time with a process running */
+    uint64_t busy_ns;  /* time with work running */
+    uint64_t spun_ns;  /* time with nothing but kernels that spin */
     int32_t turn;      /* slot whose turn it is; -1 = none */
     uint32_t working;  /* processes with unfinished work */
     uint64_t turn_end_ns;
@@ -137,8 +150,11 @@ struct book_state {
 struct book {
     struct book_state *state;
     struct node_file node;
-    int fd;   /* never closed, see above */
-    int slot; /* ours; -1 = reader only */
+    int fd;                 /* never closed, see above */
+    int slot;               /* ours; -1 = reader only */
+    uint64_t claimed_ns;    /* when we claimed it */
+    uint64_t device, inode; /* of the state file: fd may come to mean another one */
+    bool is_file_lost;      /* atomic; it does */
 };
 
 /* One process on one GPU, as a reader sees it. */
@@ -149,7 +165,7 @@ struct book_process {
     uint32_t reserved;
     uint64_t used_bytes, peak_bytes;
     uint64_t purpose_bytes[BOOK_PURPOSES];
-    uint64_t busy_ns, unfinished_ns, launches;
+    uint64_t busy_ns, spun_ns, unfinished_ns, launches;
     uint64_t claimed_ns;
     char name[BOOK_NAME_BYTES];
 };
@@ -158,7 +174,7 @@ struct book_snapshot {
     uint64_t time_ns;    /* CLOCK_MONOTONIC */
     uint64_t used_bytes; /* by processes; the driver's reserved bytes come on top */
     uint64_t peak_bytes; /* the most of used_bytes since the book was made */
-    uint64_t busy_ns;
+    uint64_t busy_ns, spun_ns;
     uint32_t lost;
     uint32_t process_count;
     struct book_process processes[BOOK_MAX_SLOTS];
@@ -169,6 +185,8 @@ struct book_snapshot {
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Claims a slot for this process (once). False when all slots are taken by living processes. */
 bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]);
+/* Has this process lost its slot, or its view of the others' lives? For good. */
+bool book_is_cut_off(const struct book *book);
 /* Gives the slot back, with all it holds. For an orderly exit; a kill needs nothing. */
 void book_leave(struct book *book);
 

@@ -45,6 +45,11 @@ bool book_file_slot_held(int fd, int slot, uint32_t *pid) {
     return true;
 }
 
+bool book_file_is_open(const struct book *book) {
+    struct stat status;
+    return fstat(book->fd, &status) == 0 && status.st_dev == book->device && status.st_ino == book->inode;
+}
+
 static bool lock_creation(int fd) {
     struct flock lock = byte_lock(F_WRLCK, LOCK_CREATION);
     int result;
@@ -108,6 +113,8 @@ static bool map(struct book *book, const char *path, char *message) {
     if (memory == MAP_FAILED)
         return refuse(message, path, "state file", strerror(errno));
     book->state = memory;
+    book->device = status.st_dev;
+    book->inode = status.st_ino;
     return true;
 }
 

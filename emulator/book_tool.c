@@ -27,9 +27,9 @@ static void print_process(const struct book_process *process) {
            (unsigned long long)process->used_bytes, (unsigned long long)process->peak_bytes);
     for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
         printf("\"%s\": %llu, ", purposes[purpose], (unsigned long long)process->purpose_bytes[purpose]);
-    printf("\"busy_ns\": %llu, \"unfinished_ns\": %llu, \"launches\": %llu}",
-           (unsigned long long)process->busy_ns, (unsigned long long)process->unfinished_ns,
-           (unsigned long long)process->launches);
+    printf("\"busy_ns\": %llu, \"spun_ns\": %llu, \"unfinished_ns\": %llu, \"launches\": %llu}",
+           (unsigned long long)process->busy_ns, (unsigned long long)process->spun_ns,
+           (unsigned long long)process->unfinished_ns, (unsigned long long)process->launches);
 }
 
 static void print_gpu(struct book *book, int gpu) {
@@ -41,7 +41,8 @@ static void print_gpu(struct book *book, int gpu) {
     printf("\"time_ns\": %llu, \"used_bytes\": %llu, \"peak_bytes\": %llu, ",
            (unsigned long long)snapshot.time_ns, (unsigned long long)snapshot.used_bytes,
            (unsigned long long)snapshot.peak_bytes);
-    printf("\"busy_ns\": %llu, \"lost\": %s, \"processes\": [", (unsigned long long)snapshot.busy_ns,
+    printf("\"busy_ns\": %llu, \"spun_ns\": %llu, \"lost\": %s, \"processes\": [",
+           (unsigned long long)snapshot.busy_ns, (unsigned long long)snapshot.spun_ns,
            snapshot.lost ? "true" : "false");
     for (uint32_t i = 0; i < snapshot.process_count; i++) {
         fputs(i ? ", " : "", stdout);

@@ -27,7 +27,8 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
         process->peak_bytes = process->used_bytes;
     for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
         process->purpose_bytes[purpose] = __atomic_load_n(&share->purpose_bytes[purpose], __ATOMIC_RELAXED);
-    process->busy_ns = share->busy_ns;
+    process->busy_ns = share->ran_ns[BOOK_ENDING] + share->ran_ns[BOOK_QUEUE];
+    process->spun_ns = share->ran_ns[BOOK_SPINNING];
     process->unfinished_ns = share->unfinished_ns;
     if (share->working)
         process->unfinished_ns += book->state->gpus[gpu].clock_ns - share->working_since_ns;
@@ -46,6 +47,7 @@ void book_look(struct book *book, int gpu, struct book_snapshot *snapshot) {
     snapshot->used_bytes = book_used_locked(book, gpu);
     snapshot->peak_bytes = book->state->gpus[gpu].peak_bytes;
     snapshot->busy_ns = book->state->gpus[gpu].busy_ns;
+    snapshot->spun_ns = book->state->gpus[gpu].spun_ns;
     snapshot->lost = book_is_lost(book, gpu);
     snapshot->process_count = 0;
     for (int slot = 0; slot < (int)book->state->slots_touched; slot++)

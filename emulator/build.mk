@@ -2,7 +2,7 @@
 # and an ordinary CUDA program to run on it (or on a real GPU).
 EMULATOR := build/emulator
 EMULATOR_FLAGS := $(C_FLAGS) -D_GNU_SOURCE -Iemulator
-EMULATOR_BOOK := $(addprefix emulator/,node_file.c node_value.c book.c book_file.c book_shared.c book_view.c timeline.c)
+EMULATOR_BOOK := $(addprefix emulator/,node_file.c node_value.c book.c book_file.c book_shared.c book_view.c timeline.c timeline_wait.c)
 EMULATOR_NVML := $(wildcard emulator/nvml*.c)
 EMULATOR_TOOLS := emulator/book_tool.c emulator/busy.c
 EMULATOR_CUDA := $(filter-out $(EMULATOR_BOOK) $(EMULATOR_NVML) $(EMULATOR_TOOLS),$(wildcard emulator/*.c))

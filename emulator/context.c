@@ -35,12 +35,8 @@ bool context_activate(CUcontext context) {
     book_count_context(&driver.book, context->gpu, 1);
     book_note(&driver.book, context->gpu, BOOK_CONTEXTS, (int64_t)context->own_bytes);
     context->charged = true;
-    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
-    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
-    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
-    context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
-    context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
-    context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+    context->id = ++last_id; /* a primary context that was reset is another one */
+    context_default_limits(context);
     context->legacy = stream_new(context, 0, 0);
     return context->legacy != NULL;
 }
@@ -61,9 +57,10 @@ void context_deactivate(CUcontext context) {
     array_unmap_all(context);
     memory_free_all(context);
     if (context->charged) {
-        book_refund(&driver.book, context->gpu, context->own_bytes);
+        size_t bytes = context->own_bytes + context_limit_bytes(context);
+        book_refund(&driver.book, context->gpu, bytes);
         book_count_context(&driver.book, context->gpu, -1);
-        book_note(&driver.book, context->gpu, BOOK_CONTEXTS, -(int64_t)context->own_bytes);
+        book_note(&driver.book, context->gpu, BOOK_CONTEXTS, -(int64_t)bytes);
     }
     context->charged = false;
     context->uses = 0;

@@ -33,6 +33,9 @@ struct CUctx_st {
 CUcontext context_make(CUdevice device, unsigned flags);
 /* Charges what it costs; false where there is no room. A failed one is deactivated too. */
 bool context_activate(CUcontext context);
+void context_default_limits(CUcontext context);
+/* What its limits cost beside it. */
+size_t context_limit_bytes(const struct CUctx_st *context);
 /* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
 void context_deactivate(CUcontext context);
 /* Forgets an inactive context. */

@@ -72,6 +72,20 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
     return cuDevicePrimaryCtxReset_v2(device);
 }
 
+/* NVIDIA's runtime has ways to its primary context that no library between it and the driver sees. These
+ * stand for them in tests: the same as the public functions, under names that nobody knows. */
+#define PRIVATE __attribute__((visibility("default")))
+PRIVATE CUresult plimsoll_emulator_private_retain(CUcontext *context, CUdevice device);
+PRIVATE CUresult plimsoll_emulator_private_reset(CUdevice device);
+
+CUresult plimsoll_emulator_private_retain(CUcontext *context, CUdevice device) {
+    return cuDevicePrimaryCtxRetain(context, device);
+}
+
+CUresult plimsoll_emulator_private_reset(CUdevice device) {
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     CUresult entered = driver_enter();
     if (entered)

@@ -81,18 +81,28 @@ CUresult cuInit(unsigned int flags) {
     return driver_leave(result);
 }
 
-CUresult cuDriverGetVersion(int *version) {
-    static struct node_file node; /* driver.lock */
+const struct node_file *driver_node(void) {
+    static struct node_file node; /* driver.lock until is_known */
+    static bool is_known;         /* driver.lock */
     char message[NODE_MESSAGE_BYTES];
+    pthread_mutex_lock(&driver.lock);
+    if (!is_known)
+        is_known = node_file_read(getenv(NODE_FILE_VARIABLE), &node, message);
+    if (!is_known)
+        fprintf(stderr, "plimsoll emulator: %s\n", message);
+    bool good = is_known;
+    pthread_mutex_unlock(&driver.lock);
+    return good ? &node : NULL;
+}
+
+CUresult cuDriverGetVersion(int *version) {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&driver.lock);
-    bool known = node.cuda_version || node_file_read(getenv(NODE_FILE_VARIABLE), &node, message);
-    if (known)
-        *version = node.cuda_version;
-    else
-        fprintf(stderr, "plimsoll emulator: %s\n", message);
-    return driver_leave(known ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_NOT_READY);
+    const struct node_file *node = driver_node();
+    if (!node)
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    *version = node->cuda_version;
+    return CUDA_SUCCESS;
 }
 
 void driver_forbid_thread(bool forbidden) {
@@ -105,6 +115,8 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (thread_forbidden)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (book_is_cut_off(&driver.book))
+        return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);
     return CUDA_SUCCESS;
 }
@@ -131,7 +143,14 @@ CUresult driver_enter_unsafe(CUcontext *context) {
 }
 
 CUresult driver_leave(CUresult result) {
+    bool is_cut_off = book_is_cut_off(&driver.book);
     pthread_mutex_unlock(&driver.lock);
+    return is_cut_off && result == CUDA_SUCCESS ? CUDA_ERROR_UNKNOWN : result;
+}
+
+CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result) {
+    while (length_ns && book_now_ns() - began_ns < length_ns)
+        ;
     return result;
 }
 

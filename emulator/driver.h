@@ -28,17 +28,23 @@ struct driver {
 extern struct driver driver;
 
 /* Each API function enters, works, leaves. Entering takes the lock unless it returns an error:
- * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function. */
+ * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function, UNKNOWN where the
+ * program closed the driver's descriptors. A call during which that is found out does not succeed either. */
 CUresult driver_enter(void);
 /* The same, and there must be a current context. */
 CUresult driver_enter_context(CUcontext *context);
 /* The same, and no stream capture may be under way that this call would break (memory, synchronisation). */
 CUresult driver_enter_unsafe(CUcontext *context);
 CUresult driver_leave(CUresult result);
+/* For calls that cost the host as much as with a real driver: returns `result` when the call, which began at
+ * `began_ns`, has lasted that long. The CPU is kept busy meanwhile. The caller has left. */
+CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result);
 
 /* Host functions run with this set; they may not call the driver. */
 void driver_forbid_thread(bool forbidden);
 
+/* The node's description, before cuInit too; NULL with a line on standard error where it is bad. */
+const struct node_file *driver_node(void);
 const struct node_gpu *driver_gpu(CUdevice device);
 static inline bool driver_has_device(CUdevice device) {
     return device >= 0 && device < driver.device_count;

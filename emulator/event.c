@@ -85,7 +85,7 @@ CUresult cuEventDestroy(CUevent event) {
     return cuEventDestroy_v2(event);
 }
 
-CUresult cuEventRecord(CUevent event, CUstream handle) {
+static CUresult record(CUevent event, CUstream handle) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
@@ -98,6 +98,11 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
         event_forget_capture(event);
     }
     return driver_leave(submit(stream, &work));
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.event_ns, record(event, stream));
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
@@ -126,7 +131,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
 void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
     uint64_t due_ns;
     if (ticket == event->whole) {
-        event->parts_mark = mark > event->parts_mark ? mark : event->parts_mark;
+        event->parts_mark = timeline_later(&driver.book, gpu, mark, event->parts_mark);
         mark = event->parts_mark;
         if (--event->parts)
             return;
@@ -147,6 +152,8 @@ static void date(CUevent event) {
 }
 
 bool event_reached(CUevent event, uint64_t ticket, uint64_t *due_ns) {
+    if (book_is_cut_off(&driver.book))
+        return true;
     if (event->committed < ticket || !timeline_reached(&driver.book, event->gpu, event->mark, due_ns))
         return false;
     if (!event->reached_ns && event->committed)
@@ -178,12 +185,17 @@ static CUresult enter_event(CUevent event, bool unsafe) {
     return unsafe && !capture_permits() ? driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : CUDA_SUCCESS;
 }
 
-CUresult cuEventQuery(CUevent event) {
+static CUresult query(CUevent event) {
     uint64_t due_ns;
     CUresult entered = enter_event(event, true);
     if (entered)
         return entered;
     return driver_leave(event_reached(event, event->ticket, &due_ns) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+CUresult cuEventQuery(CUevent event) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.query_ns, query(event));
 }
 
 CUresult cuEventSynchronize(CUevent event) {

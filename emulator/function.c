@@ -108,18 +108,15 @@ CUresult cuFuncLoad(CUfunction handle) {
     return driver_leave(module_require(function->module) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Of a kernel's parameters only those of `busy` are known. */
+/* Parameters are known of `busy` and `spin` only. */
 CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size) {
     CUfunction function;
     CUresult entered = enter(handle, &function);
     if (entered)
         return entered;
-    if (!offset || index > 0 || !module_is_busy(function))
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *offset = 0;
-    if (size)
-        *size = sizeof(uint64_t);
-    return driver_leave(CUDA_SUCCESS);
+    size_t unread;
+    bool known = offset && module_parameter(function, index, offset, size ? size : &unread);
+    return driver_leave(known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size) {

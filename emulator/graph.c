@@ -60,26 +60,24 @@ CUgraphNode graph_add(CUgraph graph, CUgraphNodeType type, const CUgraphNode *de
     return node;
 }
 
-static void set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params, uint64_t length_ns) {
-    CUfunction handle = params->func ? params->func : (CUfunction)(void *)params->kern;
-    CUfunction function = module_function(params->ctx, handle);
-    bool busy = function && module_is_busy(function);
-    node->kernel = *params;
-    node->busy_ns = length_ns;
-    node->parameters[0] = &node->busy_ns;
-    node->kernel.kernelParams = busy ? node->parameters : NULL;
+/* What is asked for a kernel's parameters later is led to the node's own copy of them. */
+static void keep_parameters(CUgraphNode node) {
+    for (size_t i = 0; i < MODULE_PARAMETERS; i++)
+        node->parameters[i] = &node->work.parameters[i];
+    node->kernel.kernelParams = node->work.parameter_count ? node->parameters : NULL;
     node->kernel.extra = NULL;
 }
 
 CUresult graph_set_work(CUgraphNode node, const struct work *work) {
     if (work->params && node->type == CU_GRAPH_NODE_TYPE_KERNEL)
-        set_kernel(node, work->params, work->length_ns);
+        node->kernel = *(const CUDA_KERNEL_NODE_PARAMS *)work->params;
     if (work->params && node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         node->copy = *(const CUDA_MEMCPY3D *)work->params;
     if (work->params && node->type == CU_GRAPH_NODE_TYPE_MEMSET)
         node->fill = *(const CUDA_MEMSET_NODE_PARAMS *)work->params;
     node->work = *work;
     node->work.params = NULL;
+    keep_parameters(node);
     return CUDA_SUCCESS;
 }
 
@@ -139,10 +137,7 @@ static bool copy_contents(CUgraphNode copy, CUgraphNode origin) {
     copy->enabled = origin->enabled;
     copy->work = origin->work;
     copy->kernel = origin->kernel;
-    copy->busy_ns = origin->busy_ns;
-    copy->parameters[0] = &copy->busy_ns;
-    if (copy->kernel.kernelParams)
-        copy->kernel.kernelParams = copy->parameters;
+    keep_parameters(copy);
     copy->copy = origin->copy;
     copy->fill = origin->fill;
     copy->address = origin->address;

@@ -17,8 +17,7 @@ struct CUgraphNode_st {
     CUgraphNode *dependencies;
     size_t dependency_count;
     CUDA_KERNEL_NODE_PARAMS kernel;
-    uint64_t busy_ns; /* the parameter of a `busy` kernel, to which kernel.kernelParams leads */
-    void *parameters[1];
+    void *parameters[MODULE_PARAMETERS]; /* of a kernel that has any: into `work`; kernel.kernelParams */
     CUDA_MEMCPY3D copy;
     CUDA_MEMSET_NODE_PARAMS fill;
     CUgraph child;                       /* owned */

@@ -138,7 +138,7 @@ static CUresult capture_launch(CUgraphExec exec, CUstream stream) {
     return capture_work(stream, &work);
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
+static CUresult launch(CUgraphExec exec, CUstream handle) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
@@ -153,6 +153,11 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
         graph_memory_launched(exec, stream);
     }
     return driver_leave(result);
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.launch_ns, launch(exec, stream));
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle) {

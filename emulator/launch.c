@@ -2,6 +2,7 @@
 
 #include "context.h"
 #include "module.h"
+#include "spin.h"
 #include "stream.h"
 #include "submit.h"
 
@@ -30,10 +31,13 @@ CUresult launch_work(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *params, s
         return CUDA_ERROR_OUT_OF_MEMORY;
     *work = (struct work){
         .kind = WORK_DEVICE, .launches = 1, .type = CU_GRAPH_NODE_TYPE_KERNEL, .params = params};
-    return module_length_ns(function, params->kernelParams, params->extra, &work->length_ns);
+    CUresult result = module_parameters(function, params->kernelParams, params->extra, work->parameters,
+                                        &work->parameter_count);
+    work->length_ns = work->parameter_count ? work->parameters[0] : MODULE_KERNEL_NS;
+    return result == CUDA_SUCCESS && module_is_spin(function) ? spin_prepare(work) : result;
 }
 
-static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
+static CUresult launch_now(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
     struct work work;
     CUstream stream;
     CUresult result = submit_enter(handle, &stream);
@@ -41,6 +45,11 @@ static CUresult launch(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *params) {
         return result;
     result = launch_work(stream->context, params, &work);
     return driver_leave(result == CUDA_SUCCESS ? submit(stream, &work) : result);
+}
+
+static CUresult launch(CUstream stream, const CUDA_KERNEL_NODE_PARAMS *params) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.launch_ns, launch_now(stream, params));
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,

@@ -105,27 +105,51 @@ void module_free_all(CUcontext context) {
     }
 }
 
-bool module_is_busy(CUfunction function) {
-    return strcmp(function->name, "busy") == 0;
+/* Sizes of the parameters of the kernels that have any, each aligned to its own. */
+static const struct {
+    const char *name;
+    size_t sizes[MODULE_PARAMETERS];
+} signatures[] = {
+    {"busy", {8}},
+    {"spin", {8, 8, 4, 8, 4}},
+};
+
+bool module_is_spin(CUfunction function) {
+    return strcmp(function->name, "spin") == 0;
 }
 
-/* The launch's first parameter, from either form in which a program may give them. */
-static const void *first_parameter(void **parameters, void **extra) {
-    if (parameters)
-        return parameters[0];
+bool module_parameter(CUfunction function, size_t index, size_t *offset, size_t *size) {
+    for (size_t i = 0; i < sizeof signatures / sizeof signatures[0]; i++) {
+        const size_t *sizes = signatures[i].sizes;
+        if (strcmp(function->name, signatures[i].name) != 0 || index >= MODULE_PARAMETERS || !sizes[index])
+            continue;
+        *offset = 0;
+        for (size_t before = 0; before < index; before++)
+            *offset =
+                (*offset + sizes[before] + sizes[before + 1] - 1) / sizes[before + 1] * sizes[before + 1];
+        *size = sizes[index];
+        return true;
+    }
+    return false;
+}
+
+/* The launch's parameters as one piece of memory, where the program gives them so. */
+static const char *buffer_of(void **extra) {
     for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2)
         if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
             return extra[1];
     return NULL;
 }
 
-CUresult module_length_ns(CUfunction function, void **parameters, void **extra, uint64_t *length_ns) {
-    *length_ns = MODULE_KERNEL_NS;
-    if (!module_is_busy(function))
-        return CUDA_SUCCESS;
-    const void *parameter = first_parameter(parameters, extra);
-    if (!parameter)
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(length_ns, parameter, sizeof *length_ns);
+CUresult module_parameters(CUfunction function, void **parameters, void **extra,
+                           uint64_t values[MODULE_PARAMETERS], size_t *count) {
+    const char *buffer = buffer_of(extra);
+    size_t offset, size;
+    for (*count = 0; module_parameter(function, *count, &offset, &size); ++*count) {
+        if (!parameters && !buffer)
+            return CUDA_ERROR_INVALID_VALUE;
+        values[*count] = 0;
+        memcpy(&values[*count], parameters ? parameters[*count] : buffer + offset, size);
+    }
     return CUDA_SUCCESS;
 }

@@ -62,6 +62,23 @@ static bool set_copy(struct parser *p, const char *value) {
     return node_parse_bytes(value, &p->node->copy_bytes_per_s) && p->node->copy_bytes_per_s >= 1 << 20;
 }
 
+static bool set_event_us(struct parser *p, const char *value) {
+    return node_parse_us(value, &p->node->event_ns);
+}
+
+static bool set_query_us(struct parser *p, const char *value) {
+    return node_parse_us(value, &p->node->query_ns);
+}
+
+static bool set_launch_us(struct parser *p, const char *value) {
+    return node_parse_us(value, &p->node->launch_ns);
+}
+
+static bool set_private_addresses(struct parser *p, const char *value) {
+    p->node->has_private_addresses = strcmp(value, "yes") == 0;
+    return p->node->has_private_addresses || strcmp(value, "no") == 0;
+}
+
 static bool set_uuid(struct parser *p, const char *value) {
     return node_valid_uuid(value) && node_copy_text(gpu_of(p)->uuid, NODE_UUID_BYTES, value);
 }
@@ -157,6 +174,10 @@ static const struct key {
     {TOP, "sample", set_sample,
      "give the spacing of utilisation samples between 50us and 10s, such as 100ms"},
     {TOP, "copy", set_copy, "give the bytes copied per second, at least 1Mi, such as 12Gi"},
+    {TOP, "event-us", set_event_us, "give microseconds between 0 and 10000, such as 0.5"},
+    {TOP, "query-us", set_query_us, "give microseconds between 0 and 10000, such as 0.3"},
+    {TOP, "launch-us", set_launch_us, "give microseconds between 0 and 10000, such as 2"},
+    {TOP, "private-addresses", set_private_addresses, "give yes or no"},
     {GPU, "uuid", set_uuid,
      "give GPU- and a lower-case UUID, such as GPU-5a1c0d2e-0000-0000-0000-000000000001"},
     {GPU, "model", set_model, "give a name of 1 to 95 characters, such as NVIDIA L4"},
@@ -192,7 +213,8 @@ static bool read_key(struct parser *p, char *text) {
             return keys[i].set(p, value) || refuse(p, name, value, keys[i].remedy);
     return refuse(
         p, name, value,
-        p->section == TOP   ? "no such key before the sections; known: driver, cuda, slice, sample, copy"
+        p->section == TOP   ? "no such key before the sections; known: driver, cuda, slice, sample, copy, "
+                              "event-us, query-us, launch-us, private-addresses"
         : p->section == GPU ? "no such key in [gpu]; known: uuid, model, memory, reserved, context, module, "
                               "compute, sms, pci, numa, cpus"
                             : "no such key in [link]; known: path");
@@ -266,6 +288,9 @@ static void defaults(struct node_file *node) {
     node->slice_ns = 2000000;
     node->sample_ns = 100000000;
     node->copy_bytes_per_s = 12ull << 30;
+    node->event_ns = 500;
+    node->query_ns = 300;
+    node->launch_ns = 2000;
     for (int i = 0; i < NODE_MAX_GPUS; i++) {
         struct node_gpu *gpu = &node->gpus[i];
         default_uuid(node->path, i, gpu->uuid);

@@ -56,6 +56,10 @@ struct node_file {
     uint64_t slice_ns;              /* turn of one process while several have work */
     uint64_t sample_ns;             /* spacing of utilisation samples */
     uint64_t copy_bytes_per_s;      /* host to device and back */
+    uint64_t event_ns;          /* how long a call takes that records an event, at least; 0 = as it comes */
+    uint64_t query_ns;          /* the same, of a call that queries an event or a stream */
+    uint64_t launch_ns;         /* the same, of a call that launches a kernel or a graph */
+    bool has_private_addresses; /* cuGetProcAddress gives others than dlsym */
     int gpu_count;
     struct node_gpu gpus[NODE_MAX_GPUS];
     struct node_link links[NODE_MAX_GPUS][NODE_MAX_GPUS];

@@ -50,6 +50,18 @@ bool node_parse_time(const char *text, uint64_t *value) {
     return parse_scaled(text, suffixes, factors, value) && *value >= 50000 && *value <= 10000000000ull;
 }
 
+bool node_parse_us(const char *text, uint64_t *value) {
+    const char *rest;
+    if (!node_parse_u64(text, value, &rest) || *value > 10000)
+        return false;
+    bool has_fraction = *rest == '.' && isdigit((unsigned char)rest[1]);
+    rest += has_fraction;
+    for (int place = 0; place < 3; place++)
+        *value =
+            *value * 10 + (has_fraction && isdigit((unsigned char)*rest) ? (uint64_t)(*rest++ - '0') : 0);
+    return !*rest;
+}
+
 bool node_copy_text(char *target, size_t size, const char *text) {
     if (!*text || strlen(text) >= size)
         return false;

@@ -13,6 +13,8 @@ bool node_parse_count(const char *text, uint64_t most, unsigned *value);
 bool node_parse_bytes(const char *text, uint64_t *value);
 /* 50us to 10s, in nanoseconds. */
 bool node_parse_time(const char *text, uint64_t *value);
+/* Microseconds up to 10000 without their unit, a fraction allowed, in nanoseconds. */
+bool node_parse_us(const char *text, uint64_t *value);
 /* 0-15,32-47 as one bit each. */
 bool node_parse_cpus(const char *text, uint64_t cpus[NODE_MAX_CPUS / 64]);
 bool node_valid_uuid(const char *text);

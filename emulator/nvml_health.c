@@ -97,7 +97,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
         return found;
     book_look(nvml_book(), gpu, &snapshot);
     *energy_mj = snapshot.time_ns / 1000000 * IDLE_POWER_MW / 1000 +
-                 snapshot.busy_ns / 1000000 * (POWER_LIMIT_MW - IDLE_POWER_MW) / 1000;
+                 (snapshot.busy_ns + snapshot.spun_ns) / 1000000 * (POWER_LIMIT_MW - IDLE_POWER_MW) / 1000;
     return NVML_SUCCESS;
 }
 

@@ -16,27 +16,42 @@
 #include "functions.def"
 #undef FUNCTION_OF_TYPE
 
+/* A second address for each row: a jump to its symbol. */
+#if defined(__x86_64__)
+#define JUMP "jmp "
+#elif defined(__aarch64__)
+#define JUMP "b "
+#else
+#error "say how this machine jumps"
+#endif
+#define JUMP_TO(label, symbol)                                                                               \
+    __attribute__((visibility("hidden"))) extern char jump_##label[];                                        \
+    __asm__(".pushsection .text\n.globl jump_" #label "\n.hidden jump_" #label "\njump_" #label              \
+            ": " JUMP #symbol "\n.popsection\n");
+
+#undef FUNCTION
+#undef PER_THREAD
+#define FUNCTION(name, version, symbol) JUMP_TO(name##_##version, symbol)
+#define PER_THREAD(name, version, symbol, suffix) JUMP_TO(name##_##version##suffix, symbol)
+#include "functions.def"
+
 struct function {
     const char *name;
     int version;
     bool per_thread;
-    void *address;
+    void *address, *private_address;
 };
 
 #undef FUNCTION
 #undef PER_THREAD
-#define FUNCTION(name, version, symbol) {#name, version, false, (void *)symbol},
-#define PER_THREAD(name, version, symbol, suffix) {#name, version, true, (void *)symbol},
+#define FUNCTION(name, version, symbol) {#name, version, false, (void *)symbol, jump_##name##_##version},
+#define PER_THREAD(name, version, symbol, suffix)                                                            \
+    {#name, version, true, (void *)symbol, jump_##name##_##version##suffix},
 
 /* Rows of one name stand together, in order of version. */
 static const struct function functions[] = {
 #include "functions.def"
 };
-
-static int driver_version(void) {
-    int version = 0;
-    return cuDriverGetVersion(&version) == CUDA_SUCCESS ? version : 0;
-}
 
 /* The newest row up to a version; NULL = none. *exists tells whether any version has the name. */
 static const struct function *find(const char *name, int version, bool per_thread, bool *exists) {
@@ -62,11 +77,15 @@ static CUresult look_up(const char *name, void **address, int version, cuuint64_
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, exists;
     if (!name || !address || version < 0 || (flags & ~known) || flags == known)
         return CUDA_ERROR_INVALID_VALUE;
-    int own = driver_version();
-    if (!own)
+    const struct node_file *node = driver_node();
+    if (!node)
         return CUDA_ERROR_SYSTEM_NOT_READY;
-    const struct function *function = find(name, version < own ? version : own, per_thread, &exists);
-    *address = function ? function->address : NULL;
+    int newest = version < node->cuda_version ? version : node->cuda_version;
+    const struct function *function = find(name, newest, per_thread, &exists);
+    if (function)
+        *address = node->has_private_addresses ? function->private_address : function->address;
+    else
+        *address = NULL;
     *status = function ? CU_GET_PROC_ADDRESS_SUCCESS
               : exists ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                        : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

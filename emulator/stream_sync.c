@@ -23,7 +23,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuStreamQuery(CUstream handle) {
+static CUresult query(CUstream handle) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);
     if (entered)
@@ -33,6 +33,11 @@ CUresult cuStreamQuery(CUstream handle) {
         return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     return driver_leave(work_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+    uint64_t began_ns = book_now_ns();
+    return driver_last(began_ns, driver.book.node.query_ns, query(stream));
 }
 
 CUresult cuCtxSynchronize(void) {

@@ -43,6 +43,10 @@ void work_value_store(const struct work_data *data) {
         __atomic_store_n((uint64_t *)word, v[VALUE], __ATOMIC_RELEASE);
 }
 
+struct work_data work_word(uint64_t address, uint64_t value) {
+    return (struct work_data){{address, value, sizeof(uint32_t), CU_STREAM_WAIT_VALUE_GEQ}};
+}
+
 static bool valid(const CUstreamBatchMemOpParams *operation, unsigned bytes) {
     uint64_t address = operation->waitValue.address;
     return address && address % bytes == 0 && memory_find(address);

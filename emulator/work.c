@@ -6,6 +6,7 @@
 
 #include "context.h"
 #include "event.h"
+#include "spin.h"
 #include "stream.h"
 #include "timeline.h"
 
@@ -19,10 +20,12 @@ struct waiting {
     struct waiting *next;
     uint64_t number;
     struct work work;
+    struct spin spin;
 };
 
 static uint64_t last_number;                              /* lock; orders waiting work across streams */
 static unsigned waiting_count;                            /* lock */
+static unsigned waiting_launches, waiting_spins;          /* lock; of them, kernels, and kernels that spin */
 static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER; /* work for the porter */
 static pthread_cond_t brought = PTHREAD_COND_INITIALIZER; /* some waiting work was committed */
 static bool porter_runs;                                  /* lock */
@@ -53,16 +56,28 @@ static void commit_device(CUstream stream, const struct work *work) {
     queues[gpu].marks[queues[gpu].count++ % QUEUE_DEPTH] = stream->mark;
 }
 
+/* A record takes no time, but its process's turn: where others have the GPU, it is reached in the next one.
+ */
+static void commit_record(CUstream stream, const struct work *work) {
+    int gpu = stream->context->gpu;
+    uint64_t due_ns, slice = 0;
+    if (timeline_reached(&driver.book, gpu, stream->mark, &due_ns))
+        slice = timeline_next_slice(&driver.book, gpu);
+    if (slice)
+        stream->mark = slice;
+    event_commit(work->event, work->ticket, gpu, stream->mark);
+}
+
 static void commit(CUstream stream, const struct work *work) {
+    int gpu = stream->context->gpu;
     if (work->kind == WORK_DEVICE)
         commit_device(stream, work);
     else if (work->kind == WORK_RECORD)
-        event_commit(work->event, work->ticket, stream->context->gpu, stream->mark);
+        commit_record(stream, work);
     else if (work->kind == WORK_STORE)
         work_value_store(&work->data);
-    else if (work->kind == WORK_WAIT && work->event->gpu == stream->context->gpu &&
-             stream->mark < work->event->mark)
-        stream->mark = work->event->mark; /* one queue per GPU: what comes next runs after it anyway */
+    else if (work->kind == WORK_WAIT && work->event->gpu == gpu) /* what comes next runs after it anyway */
+        stream->mark = timeline_later(&driver.book, gpu, stream->mark, work->event->mark);
 }
 
 /* An older piece of waiting work in a stream with which this one orders itself implicitly? */
@@ -101,24 +116,44 @@ static void run_host(CUstream stream, const struct work *work) {
     driver_forbid_thread(false);
 }
 
+static bool is_launch(const struct work *work) {
+    return work->kind == WORK_DEVICE || work->kind == WORK_SPIN;
+}
+
+static void count_waiting(const struct work *work, unsigned change) {
+    waiting_count += change;
+    waiting_launches += is_launch(work) ? change : 0;
+    waiting_spins += work->kind == WORK_SPIN ? change : 0;
+}
+
 static void take_first(CUstream stream) {
     struct waiting *first = stream->first;
     stream->first = first->next;
     if (!stream->first)
         stream->last = NULL;
-    waiting_count--;
+    count_waiting(&first->work, -1u);
+    spin_drop(&first->spin, stream);
     if (first->work.event)
         event_release(first->work.event);
     free(first);
 }
 
-/* Commits the oldest waiting work of a stream if that is possible. A host function stays in the list while it
- * runs, so that all behind it waits. */
+static bool is_first_ready(CUstream stream, uint64_t *due_ns) {
+    struct waiting *first = stream->first;
+    if (book_is_cut_off(&driver.book))
+        return true;
+    return first->work.kind == WORK_SPIN ? spin_go_on(&first->spin, stream, &first->work, due_ns)
+                                         : is_ready(stream, &first->work, due_ns);
+}
+
+/* Commits the oldest waiting work of a stream if that is possible, or drops it if nothing is any more. A host
+ * function stays in the list while it runs, so that all behind it waits. */
 static bool bring(CUstream stream, uint64_t *due_ns) {
-    if (!stream->first || stands_behind(stream, stream->first->number) ||
-        !is_ready(stream, &stream->first->work, due_ns))
+    if (!stream->first || stands_behind(stream, stream->first->number) || !is_first_ready(stream, due_ns))
         return false;
-    if (stream->first->work.kind == WORK_HOST)
+    if (book_is_cut_off(&driver.book))
+        ;
+    else if (stream->first->work.kind == WORK_HOST)
         run_host(stream, &stream->first->work);
     else
         commit(stream, &stream->first->work);
@@ -202,13 +237,26 @@ static CUresult append(CUstream stream, const struct work *work) {
     else
         stream->first = waiting;
     stream->last = waiting;
-    waiting_count++;
+    count_waiting(work, 1);
     pthread_cond_signal(&arrived);
     return CUDA_SUCCESS;
 }
 
+/* Begins to spin at once where it can, and is over at once where it need not spin. */
+static CUresult append_spin(CUstream stream, const struct work *work) {
+    uint64_t due_ns;
+    CUresult result = append(stream, work);
+    if (result == CUDA_SUCCESS && stream->first == stream->last)
+        bring(stream, &due_ns);
+    return result;
+}
+
 CUresult work_submit(CUstream stream, const struct work *work) {
     uint64_t due_ns;
+    while (is_launch(work) && stream->first && waiting_spins && waiting_launches >= QUEUE_DEPTH)
+        pthread_cond_wait(&brought, &driver.lock);
+    if (work->kind == WORK_SPIN)
+        return append_spin(stream, work);
     bool wait = waiting_count && (stream->first || stands_behind(stream, last_number + 1));
     if (wait || work->kind == WORK_HOST || !is_ready(stream, work, &due_ns))
         return append(stream, work);
@@ -237,7 +285,7 @@ void work_finish(CUstream stream) {
 static uint64_t latest_mark(CUcontext context) {
     uint64_t mark = context->legacy->mark;
     for (CUstream stream = context->streams; stream; stream = stream->next)
-        mark = stream->mark > mark ? stream->mark : mark;
+        mark = timeline_later(&driver.book, context->gpu, mark, stream->mark);
     return mark;
 }
 

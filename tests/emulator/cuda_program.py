@@ -40,7 +40,7 @@ context = 300Mi
 """
 
 PRELUDE: Final = """
-import ctypes, json, os, threading, time
+import ctypes, json, mmap, os, threading, time
 from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 U64, SIZE, PTR, INT, UINT = c_uint64, c_size_t, c_void_p, c_int, c_uint
 MIB, GIB = 1 << 20, 1 << 30
@@ -86,6 +86,20 @@ class Cuda:
         length = U64(int(ms * 1e6))
         parameters = (PTR * 1)(ctypes.addressof(length))
         self.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
+    def spin(self, kernel, ms, address, value, stream=None, start_address=0, start_value=0):
+        values = U64(int(ms * 1e6)), U64(address), UINT(value), U64(start_address), UINT(start_value)
+        parameters = (PTR * 5)(*(ctypes.addressof(one) for one in values))
+        self.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
+    def words(self, path=None):
+        words = (UINT * 1024).from_buffer(mmap.mmap(os.open(path, os.O_RDWR) if path else -1, 4096))
+        self.cuMemHostRegister_v2(PTR(ctypes.addressof(words)), SIZE(4096), 0)
+        return words, ctypes.addressof(words)
+    def elapsed(self, start, end):
+        elapsed = c_float()
+        self.cuEventElapsedTime(byref(elapsed), start, end)
+        return elapsed.value
+    def wait(self, condition):
+        while not condition(): time.sleep(0.001)
 cuda = Cuda()
 def show(value):
     print(json.dumps(value), flush=True)

@@ -272,3 +272,35 @@ def test_memory_grows_in_steps(node: Node) -> None:
         wait_for(saw_it_rise)
         holder.kill()
     assert len(heights) > 2
+
+
+def test_a_contexts_heap_and_printf_buffer_cost_memory(node: Node) -> None:
+    """Beyond 8 and 1 MiB they take the card's memory, as far as there is any, and give it back with the context."""
+    seen = node.python("""
+        def limit(which):
+            value = SIZE(); cuda.cuCtxGetLimit(byref(value), which); return value.value
+        PRINTF, HEAP = 1, 2
+        cuda.context(); start = cuda.info()[0]; used = lambda: (start - cuda.info()[0]) // MIB
+        seen = [limit(HEAP) // MIB, limit(PRINTF) // MIB]
+        def put(which, mib):
+            result = cuda.result("cuCtxSetLimit", which, SIZE(mib * MIB))
+            seen.append([result, limit(which) // MIB, used()])
+        put(HEAP, 4); put(HEAP, 108); put(PRINTF, 51); put(HEAP, 9000); put(HEAP, 58); put(PRINTF, 1)
+        cuda.cuCtxSetLimit(0, SIZE(64 * MIB)); seen.append(used())
+        cuda.cuDevicePrimaryCtxReset_v2(0); cuda.context()
+        seen += [used(), limit(HEAP) // MIB]
+        show(seen)
+    """)
+    fine, refused = "CUDA_SUCCESS", "CUDA_ERROR_OUT_OF_MEMORY"
+    assert seen == [
+        *(8, 1),
+        *(
+            [fine, 4, 0],
+            [fine, 108, 100],
+            [fine, 51, 150],
+            [refused, 108, 150],
+            [fine, 58, 100],
+            [fine, 1, 50],
+        ),
+        *(50, 0, 8),
+    ]

@@ -1,0 +1,71 @@
+"""Programs that close every descriptor, the driver's among them: they get errors, and harm nobody."""
+
+import json
+
+import pytest
+
+from tests.emulator.cuda_program import Node, wait_for
+from tests.emulator.test_spinning import HOG, answer, of_pid, running
+
+CLOSING = """
+    cuda.context(); module = cuda.make("cuModuleLoadData", c_char_p(b"any image"))
+    busy, spin = (cuda.make("cuModuleGetFunction", module, name) for name in (b"busy", b"spin"))
+    words, address = cuda.words(); event = cuda.make("cuEventCreate", 0)
+    one, other = cuda.make("cuStreamCreate", 1), cuda.make("cuStreamCreate", 1)
+    {work}
+    show(1); input()
+    for descriptor in range(3, 1024):
+        try: os.close(descriptor)
+        except OSError: pass
+    show(2)
+    seen = [cuda.result({call})]
+    seen += [cuda.result("cuMemAlloc_v2", byref(U64()), SIZE(1)), cuda.result("cuCtxSynchronize")]
+    show(seen); input()
+"""
+BUSY = "cuda.busy(busy, 3600e3, one); cuda.cuEventRecord(event, one)"
+WAITING = "cuda.cuStreamWaitValue32_v2(one, U64(address), 1, 0); cuda.cuEventRecord(event, one)"
+SPINNING = "cuda.spin(spin, 1, address, 1, one); cuda.cuEventRecord(event, one)"
+UNKNOWN = ["CUDA_ERROR_UNKNOWN"] * 3
+
+
+@pytest.mark.parametrize("work", [BUSY, WAITING, SPINNING])
+@pytest.mark.parametrize(
+    "call", ['"cuStreamSynchronize", one', '"cuEventSynchronize", event', '"cuCtxSynchronize"']
+)
+def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str, call: str) -> None:
+    """Taken for dead by whoever looks, it gets an error from the wait under way and from all later calls."""
+    with running(node, CLOSING.format(work=work, call=call)) as (program,):
+        assert len(node.book()[0]["processes"]) == 1
+        assert answer(program) == 2
+        wait_for(lambda: not node.book()[0]["processes"])
+        assert program.stdout is not None
+        assert json.loads(program.stdout.readline()) == UNKNOWN
+
+
+def test_a_program_without_its_descriptors_takes_nobody_for_dead(node: Node) -> None:
+    """With work of its own it finds out when its turn ends, and the neighbour's work stays."""
+    program = CLOSING.format(work=BUSY, call='"cuStreamSynchronize", one')
+    with running(node, HOG, program) as (hog, closing):
+        assert len(node.book()[0]["processes"]) == 2
+        assert answer(closing) == 2
+        assert closing.stdout is not None
+        assert json.loads(closing.stdout.readline()) == UNKNOWN
+        assert [process["pid"] for process in node.book()[0]["processes"]] == [hog.pid]
+        before = of_pid(node, hog)["busy_ns"]
+        wait_for(lambda: of_pid(node, hog)["busy_ns"] > before + 100_000_000)
+
+
+def test_the_next_in_a_lost_slot_is_left_alone(node: Node) -> None:
+    """A process that gets the slot of one without descriptors keeps its own memory and work."""
+    program = CLOSING.format(work="cuda.alloc(64 * MIB)", call='"cuCtxGetDevice", byref(INT())')
+    heir = "cuda.context(); cuda.alloc(MIB); cuda.busy(cuda.kernel(), 50); cuda.cuCtxSynchronize(); show(1); input()"
+    with running(node, program) as (closing,):
+        assert closing.stdin is not None
+        assert closing.stdout is not None
+        closing.stdin.write("\n")
+        closing.stdin.flush()
+        assert closing.stdout.readline() == "2\n"
+        with running(node, heir) as (inheriting,):
+            process = of_pid(node, inheriting)
+            assert process["slot"] == 0
+            assert (process["used_bytes"], process["busy_ns"]) == (302 << 20, 50_000_000)
