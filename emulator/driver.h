@@ -40,6 +40,10 @@ CUresult driver_leave(CUresult result);
  * `began_ns`, has lasted that long. The CPU is kept busy meanwhile. The caller has left. */
 CUresult driver_last(uint64_t began_ns, uint64_t length_ns, CUresult result);
 
+/* The beginning of such a call that gives the GPU something: a driver works first, and hands over at the end.
+ * Returns when the call began. */
+uint64_t driver_prepare(uint64_t length_ns);
+
 /* Host functions run with this set; they may not call the driver. */
 void driver_forbid_thread(bool forbidden);
 

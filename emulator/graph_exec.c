@@ -156,7 +156,7 @@ static CUresult launch(CUgraphExec exec, CUstream handle) {
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    uint64_t began_ns = book_now_ns();
+    uint64_t began_ns = driver_prepare(driver.book.node.launch_ns);
     return driver_last(began_ns, driver.book.node.launch_ns, launch(exec, stream));
 }
 

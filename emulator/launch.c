@@ -48,7 +48,7 @@ static CUresult launch_now(CUstream handle, const CUDA_KERNEL_NODE_PARAMS *param
 }
 
 static CUresult launch(CUstream stream, const CUDA_KERNEL_NODE_PARAMS *params) {
-    uint64_t began_ns = book_now_ns();
+    uint64_t began_ns = driver_prepare(driver.book.node.launch_ns);
     return driver_last(began_ns, driver.book.node.launch_ns, launch_now(stream, params));
 }
 

@@ -10,8 +10,8 @@ What always holds:
   it is being rewritten; a reader copies what it needs and retries if `generation` changed meanwhile.
 * `gate` is written by the broker alone, word by word; the file is never replaced while its container lives, as
   processes wait on its `word` by futex.
-* `counts` has one slot per process. A process writes only its own slot; the broker clears the slot of a
-  dead one, or of one that became another program. No total is stored: whoever wants it sums the slots.
+* `counts` has one slot per process, and the words of its work beside. A process writes only its own slot; the broker
+  clears the slot of a dead one, or of one that became another program. No total is stored: whoever wants it sums the slots.
 * All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
   be looking is one aligned machine word.
 """
@@ -33,7 +33,7 @@ LIMITS_MAGIC: Final = 0x314D494C4D494C50  # "PLIMLIM1", little-endian
 COUNTS_MAGIC: Final = 0x31544E434D494C50  # "PLIMCNT1"
 GATE_MAGIC: Final = 0x315441474D494C50  # "PLIMGAT1"
 MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
-VERSION: Final = 1
+VERSION: Final = 2
 
 LIMITS_NAME: Final = "limits"
 COUNTS_NAME: Final = "counts"
@@ -80,32 +80,19 @@ KIND_REFUSED: Final = 7
 KIND_FREED: Final = 8
 """A process gave memory back on `gpu_uuid`, where `is_wanted` said that somebody waits for it."""
 
-KIND_SHARE: Final = 9
-"""Where a process stands with its container's gate: `share_state`, `gate_word`, and its times. Sent over a connection
-that is kept open, whenever the broker could not know it otherwise; the latest one is true, and none is answered."""
-
-SHARE_WANTS: Final = 1
-"""In `share_state`: a launch of this process waits at the gate."""
-
-SHARE_UNFINISHED: Final = 2
-"""In `share_state`: this process has given work to a GPU that is not done, as far as it knows."""
-
 GATE_OPEN: Final = 0
-"""Launches pass, and nothing is recorded: nobody else wants these GPUs, and the container's limit is 100."""
+"""Launches pass, and nothing of them is recorded: nobody else wants these GPUs, and the container's limit is 100."""
 
 GATE_METERED: Final = 1
-"""Launches pass, their time is metered, and little work is queued ahead."""
+"""Launches pass while less than `Gate.ahead_us` of work is queued; what the GPU executes of them is recorded."""
 
 GATE_SHUT: Final = 2
-"""Launches wait until the word changes; what was queued drains, and is reported."""
+"""Launches stand until time opens the gate if nothing of the container executes, else for a bounded time."""
 
 GATE_STATES: Final = 3
 """Mask of the bits of `Gate.word` that hold one of the three."""
 
-GATE_CONTENDED: Final = 4
-"""Bit of `Gate.word`: another container waits for these GPUs, so who has been idle for `idle_us` says so."""
-
-GATE_STEP: Final = 8
+GATE_STEP: Final = 4
 """Each change of `Gate.word` adds this, modulo 2³², so that no wait misses one."""
 
 
@@ -154,8 +141,9 @@ class Work(ctypes.LittleEndianStructure):
     """What one process has under way on one GPU, and what it had; written by that process alone.
 
     A *burst* is the time from the launch that found nothing of the process unfinished on this GPU to the end of the
-    last one. The words between `settled` and `begun` change together: the process raises `begun`, writes them, and then
-    brings `settled` up to it. A reader that goes upwards through memory and finds the two equal has a consistent copy.
+    last one. The words from `settled` to `begun` change together: the process raises `begun`, writes the others, and
+    then brings `settled` up to it. A reader that goes upwards through memory and finds the two equal has a
+    consistent copy.
     """
 
     _pack_ = 8
@@ -190,21 +178,14 @@ class Slot(ctypes.LittleEndianStructure):
         # Not 0: the broker is about to clear this slot, since its owner became a program that does not map `counts`.
         # What the owner becomes next claims another slot. Set by the broker, taken back by who claims the slot.
         ("is_vacating", ctypes.c_uint64),
-        # Nanoseconds in which this process had unfinished work on any of its GPUs while its gate was not open; ended
-        # bursts only. It may be a little less after a burst was measured than it seemed while it lasted.
-        ("busy_ns", ctypes.c_uint64),
-        ("busy_since_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the burst under way; 0 for none
-        # CLOCK_MONOTONIC when work of this process behind a shut gate was last seen to be overdue: it may wait, on
-        # the device, for another process's launch. 0 for not. In containers of several GPUs only.
-        ("stalled_ns", ctypes.c_uint64),
-        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier than this says nothing
-        # about what the process holds beyond its words.
+        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier than this says
+        # nothing of what the process holds beyond its words.
         ("changed_ns", ctypes.c_uint64),
         # In which namespaces `owner` is to be read: the inode of the PID namespace, and above it that of the time
         # namespace, all XOR `owner`, so that what an earlier owner left here is never taken for this one's. Only a
         # process in the same ones can tell by `owner` that this one is dead.
         ("namespaces", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 6),
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 
@@ -237,8 +218,7 @@ class Counts(ctypes.LittleEndianStructure):
 class Gate(ctypes.LittleEndianStructure):
     """The whole `gate` file: whether a container's processes may put work on its GPUs now.
 
-    One gate for all its GPUs: a container of several holds all their tokens or none, so that a collective never has
-    one GPU at work and another waiting.
+    One gate for all its GPUs, so that a collective never has one GPU at work and another waiting.
     """
 
     _pack_ = 8
@@ -246,14 +226,19 @@ class Gate(ctypes.LittleEndianStructure):
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
         ("size", ctypes.c_uint32),
+        ("word", ctypes.c_uint32),  # futex: GATE_OPEN, _METERED or _SHUT; a count of changes above
         (
-            "word",
+            "sharers",
             ctypes.c_uint32,
-        ),  # futex: GATE_OPEN, _METERED or _SHUT; GATE_CONTENDED; a count of changes above
-        ("beat", ctypes.c_uint32),  # changes once a second while anybody may wait here: the broker lives
-        ("run_ahead_us", ctypes.c_uint32),  # how much work may be queued while metered
-        ("idle_us", ctypes.c_uint32),  # idle for so long while contended is given up
-        ("reserved", ctypes.c_uint64 * 11),
+        ),  # processes that lately had work on the fullest of these GPUs, at least 1
+        # CLOCK_MONOTONIC at the latest beat; the broker writes it once a second while anybody may stand here. A gate
+        # whose beat is older than three seconds belongs to no broker, and counts as open.
+        ("beat_ns", ctypes.c_uint64),
+        ("ahead_us", ctypes.c_uint32),  # work that a process may have queued on a GPU behind a metered gate
+        ("alone_us", ctypes.c_uint32),  # about as much behind an open one
+        ("slice_us", ctypes.c_uint32),  # the hardware gives each process with work so much, by turns
+        ("reserved32", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 
@@ -277,13 +262,7 @@ class Message(ctypes.LittleEndianStructure):
         ("line_bytes", ctypes.c_uint64),
         ("gpu_uuid", ctypes.c_char * UUID_BYTES),
         ("text", ctypes.c_char * 64),
-        # For KIND_SHARE. Times are CLOCK_MONOTONIC.
-        ("share_state", ctypes.c_uint32),  # SHARE_WANTS | SHARE_UNFINISHED
-        ("gate_word", ctypes.c_uint32),  # the word that the sender last obeyed
-        ("busy_ns", ctypes.c_uint64),  # as in its slot
-        ("busy_since_ns", ctypes.c_uint64),  # likewise
-        ("idle_since_ns", ctypes.c_uint64),  # when the latest burst ended; 0 for never
-        ("reserved", ctypes.c_uint64 * 8),
+        ("reserved", ctypes.c_uint64 * 12),
     )
 
 

@@ -33,6 +33,7 @@ from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
 from hook.broker.shared_files import DIRECTORY_MODE, SharedFiles
+from hook.broker.utilisation import Utilisation
 from plimsoll.brokerwire import CONTROL_NAME
 from plimsoll.driverthread import DriverThread
 from plimsoll.errors import InputError
@@ -96,6 +97,7 @@ async def _serve(
                     listener = await loop.run_in_executor(files_thread, bind_control_socket, root)
                     start_task(serve_control(engine, listener, start_task), "control socket")
                     start_task(_audit(engine, settings.audit_s), "audit")
+                    start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
                     if settings.measure:
                         start_task(Measurements(engine, driver).run(), "measurements")
                     if settings.kubeconfig:

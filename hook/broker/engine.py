@@ -7,6 +7,7 @@ death: the next start decides the rest of it again.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
@@ -16,11 +17,12 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from hook.broker.bounded_log import BoundedLog
+from hook.broker.core.datagram import Kind
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.node import Node
+from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.core.shares.turns import Unmet
 from hook.broker.core.turns import (
     Append,
     Died,
@@ -34,8 +36,6 @@ from hook.broker.core.turns import (
     Reply,
     Report,
     Rewrite,
-    ShareViolated,
-    ShareViolationEnded,
     Unheld,
 )
 from hook.broker.file_work import Disk, FileWork, Outcome
@@ -47,7 +47,7 @@ from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
 from plimsoll.processes import DeathWatch
 
-Told = Unmet | Unheld | ShareViolated | ShareViolationEnded
+Told = Unmet | Unheld | ShareViolated
 """What the share scheduler has to tell."""
 
 LOOK_AGAIN_S: Final = 1.0
@@ -83,12 +83,18 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
-        pace = Pace(share_settings.run_ahead_us, share_settings.idle_us)
+        times_ms = (share_settings.ahead_ms, share_settings.alone_ms, share_settings.slice_ms)
         self._log = BoundedLog()
-        self._file_work = FileWork(node, disk, pace, self._log)
-        self._shares = Shares(partial(Scheduler, share_settings), disk.shared.counts_path, self._tell)
+        self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)), self._log)
+        self._shares = Shares(
+            partial(Scheduler, share_settings),
+            share_settings.tick_ms / 1000,
+            node.processes,
+            self._survey_soon,
+            self._tell,
+        )
         self._hooks = HookSockets(
-            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._shares, self._log
+            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._log
         )
 
     @property
@@ -98,7 +104,7 @@ class Engine:
 
     @property
     def shares(self) -> Shares:
-        """Who holds the GPUs; for the loop's thread only."""
+        """How the GPUs' time is shared; for the loop's thread only."""
         return self._shares
 
     @property
@@ -163,10 +169,21 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
     async def _hear(self, event: Heard | HungUp | Told) -> None:
+        if isinstance(event, Heard) and event.datagram.kind is Kind.HELLO:
+            self._shares.look(event.container)
         try:
             await self.take(event)
         except NotCarriedOutError as error:
             _log.error("not_carried_out", problem=str(error))
+
+    def _survey_soon(self, container: ContainerKey) -> None:
+        self._start_task(self._survey_one(container), "survey")
+
+    async def _survey_one(self, container: ContainerKey) -> None:
+        """Look for the owners of a container's slots; what cannot be carried out now, the audit tries again."""
+        with contextlib.suppress(NotCarriedOutError):
+            async with self._turn:
+                await self._carry_out([self._node.survey_of(container)])
 
     def _tell(self, event: Told) -> None:
         self._start_task(self._hear(event), "announce")
@@ -175,6 +192,8 @@ class Engine:
         self._start_task(self._bury(key), f"death of {key.pid}")
 
     async def _bury(self, key: ProcessKey) -> None:
+        for container in self._node.places(key):
+            self._shares.died(container, self._node.processes(container)[key])
         await self._hooks.last_words(key.pid, self._node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
@@ -251,9 +270,8 @@ class Engine:
     async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
         """Schedule a container, and listen to it."""
         container = laid_out.container
-        gate = outcome.gates.pop(container, None)
-        if gate is not None:
-            self._shares.join(container, laid_out.lines, gate)
+        if container in outcome.gates:
+            self._shares.join(container, laid_out.lines, *outcome.gates.pop(container))
         if self._hooks.listens_for(container):
             return
         directory = self._files.limits_dir(container)

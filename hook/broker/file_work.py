@@ -40,6 +40,7 @@ from hook.broker.gates import Gate, Pace, open_gate
 from hook.broker.journal_file import JournalFile
 from hook.broker.processes import find_known, find_owners, has_let_go
 from hook.broker.shared_files import SharedFiles, write_whole
+from hook.broker.work_pages import open_counts
 from plimsoll.names import GpuUuid
 from plimsoll.processes import open_process
 
@@ -60,14 +61,14 @@ class Outcome:
     """What a turn's file work brought: deaths to watch for, answers to take in, and what failed.
 
     Attributes:
-        gates: of the containers that were laid out, to be taken over.
+        gates: of the containers that were laid out, with their open `counts`, to be taken over.
         looks: by GPU; each is read when its turn comes, after what the ones before it decided was written.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
     answers: list[Surveyed | WordsRead] = field(default_factory=list)
     looks: dict[GpuUuid, ReadHeld] = field(default_factory=dict)
-    gates: dict[ContainerKey, Gate] = field(default_factory=dict)
+    gates: dict[ContainerKey, tuple[Gate, int | None]] = field(default_factory=dict)
     failures: list[OSError] = field(default_factory=list)
 
 
@@ -100,7 +101,8 @@ class FileWork:
         match instruction:
             case LayOut(container):
                 self._write(instruction)
-                outcome.gates[container] = open_gate(self._files.limits_dir(container), self._pace)
+                gate = open_gate(self._files.limits_dir(container), self._pace)
+                outcome.gates[container] = gate, open_counts(self._files.counts_path(container))
             case SetLimits() | SaveRecord() | ClearSlots() | VacateSlots() | RemovePod():
                 self._write(instruction)
             case Survey():

@@ -12,7 +12,8 @@ import os
 import platform
 import shutil
 import stat
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,10 @@ from plimsoll.layout import Gate as GatePage
 GATE_BYTES: Final = ctypes.sizeof(GatePage)
 GATE_MODE: Final = 0o644
 WORDS: Final = 1 << 32
-"""The word and the beat count modulo this."""
+"""The word counts modulo this."""
+
+LOST_NS: Final = 3_000_000_000
+"""A gate whose beat is older belongs to no broker, and the library takes it for open."""
 
 _SYSCALL_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 """From the kernel's tables; no C library has a function for it."""
@@ -41,10 +45,11 @@ _libc: Final = ctypes.PyDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a page tells its processes beside the word, see `layout.Gate`."""
+    """The same on every gate of a node, see `layout.Gate`."""
 
-    run_ahead_us: int
-    idle_us: int
+    ahead_us: int
+    alone_us: int
+    slice_us: int
 
 
 class Gate:
@@ -52,7 +57,8 @@ class Gate:
 
     Attributes:
         identity: which file it is.
-        was_held: the broker before this one had left it other than open.
+        was_unheld: the broker before this one had left it other than open, and has been gone for longer than the
+            library waits for one: its processes have run freely since.
     """
 
     def __init__(self, file: int, pace: Pace) -> None:
@@ -61,10 +67,14 @@ class Gate:
         self.identity: Final = (about.st_dev, about.st_ino)
         self._map = mmap.mmap(file, GATE_BYTES)
         self._word = ctypes.c_uint32.from_buffer(self._map, GatePage.word.offset)
-        self._beat = ctypes.c_uint32.from_buffer(self._map, GatePage.beat.offset)
+        self._sharers = ctypes.c_uint32.from_buffer(self._map, GatePage.sharers.offset)
+        self._beat = ctypes.c_uint64.from_buffer(self._map, GatePage.beat_ns.offset)
         self._address = ctypes.addressof(self._word)
-        self.was_held: Final = not self.is_open
+        # After a boot the clock has begun anew, so a beat may lie ahead of it.
+        is_lost = not 0 <= time.monotonic_ns() - self._beat.value <= LOST_NS
+        self.was_unheld: Final = not self.is_open and is_lost
         self._head(pace)
+        self.beat()
 
     @property
     def is_open(self) -> bool:
@@ -76,14 +86,17 @@ class Gate:
         """What the page says."""
         return self._word.value
 
-    def set(self, word: int) -> None:
-        """Show this word, by one aligned store, and wake everybody who waits for another."""
-        self._word.value = word
-        _wake(self._address)
+    def set(self, word: int, sharers: int = 1) -> None:
+        """Show these, each by one aligned store, and wake everybody who waits for another word."""
+        self._sharers.value = sharers
+        if word != self._word.value:
+            self.beat()  # Before: a gate that is not open must not seem to be nobody's.
+            self._word.value = word
+            _wake(self._address)
 
     def beat(self) -> None:
         """Show that the broker lives."""
-        self._beat.value = (self._beat.value + 1) % WORDS
+        self._beat.value = time.monotonic_ns()
 
     def take_over(self, older: "Gate") -> None:
         """Stand in for a gate whose file is gone: whoever still waits there is let through."""
@@ -101,13 +114,13 @@ class Gate:
 
     def close(self) -> None:
         """Unmap it; the word stands as it is."""
-        del self._word, self._beat  # a map that is pointed into cannot be closed
+        del self._word, self._sharers, self._beat  # a map that is pointed into cannot be closed
         self._map.close()
 
     def _head(self, pace: Pace) -> None:
         page = GatePage.from_buffer(self._map)
         right = {"magic": GATE_MAGIC, "version": VERSION, "size": GATE_BYTES}
-        right |= {"run_ahead_us": pace.run_ahead_us, "idle_us": pace.idle_us}
+        right |= asdict(pace)
         for name, value in right.items():
             if getattr(page, name) != value:
                 setattr(page, name, value)
@@ -159,13 +172,7 @@ def _opened(path: Path) -> int:
 def _make(path: Path, pace: Pace) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    page = GatePage(
-        magic=GATE_MAGIC,
-        version=VERSION,
-        size=GATE_BYTES,
-        run_ahead_us=pace.run_ahead_us,
-        idle_us=pace.idle_us,
-    )
+    page = GatePage(magic=GATE_MAGIC, version=VERSION, size=GATE_BYTES, sharers=1, **asdict(pace))
     write_whole(path, bytes(page), GATE_MODE, GATE_BYTES)
 
 

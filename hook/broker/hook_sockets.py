@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, decode_share, is_share, reply
+from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start_ticks
 from hook.broker.core.turns import Heard, HungUp, Reply
 from hook.broker.listeners import bind_unix
 from hook.broker.processes import read_process, uptime_ticks
-from hook.broker.share_talk import Allowance, ShareTalk
-from hook.broker.sharers import Sharer
-from hook.broker.shares import Shares
 from plimsoll.errors import InputError
 from plimsoll.layout import SOCKET_NAME
 from plimsoll.names import GpuUuid
@@ -64,7 +61,6 @@ class _Speaker:
     Attributes:
         number: by which a reply finds it.
         has_asked: it may wait for an answer, so its end is to be told.
-        sharer: whom it reports for to the share scheduler, once it has.
     """
 
     container: ContainerKey
@@ -73,20 +69,18 @@ class _Speaker:
     number: int
     is_being_heard: bool = False
     has_asked: bool = False
-    sharer: Sharer | None = None
 
 
 class HookSockets:
     """Listens for the processes of every container; to be used on the loop's thread only."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the engine puts them together once
+    def __init__(
         self,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         hear: Callable[[Heard | HungUp], Awaitable[None]],
         connections_max: int,
-        shares: Shares,
         log: BoundedLog | None = None,
     ) -> None:
         self._log = log or BoundedLog()
@@ -95,10 +89,6 @@ class HookSockets:
         self._gpus = gpus
         self._hear = hear
         self._connections_max = connections_max
-        self._shares = shares
-        # One per process at most, and kept open by it: they leave the others their `connections_max`.
-        self._talks: dict[ContainerKey, dict[ProcessKey, ShareTalk]] = {}
-        self._allowances: dict[ContainerKey, Allowance] = {}
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
         self._speakers: dict[int, set[_Speaker]] = {}
@@ -114,8 +104,6 @@ class HookSockets:
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
         self._connections[container] = set()
-        self._talks[container] = {}
-        self._allowances[container] = Allowance()
         task = self._start_task(self._accept(container, listener), name)
         self._listeners[container] = (listener, task)
 
@@ -125,8 +113,6 @@ class HookSockets:
             self._listeners.pop(container)[1].cancel()
         for task in self._connections.pop(container, set()):
             task.cancel()
-        self._talks.pop(container, None)
-        self._allowances.pop(container, None)
 
     def reply(self, to: Reply) -> None:
         """Tell one that waits; whoever hung up meanwhile, or reads nothing, is none of the broker's trouble."""
@@ -184,7 +170,7 @@ class HookSockets:
     def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
         pid = _peer_pid(connection)
         connections = self._connections[container]
-        if len(connections) - len(self._talks[container]) >= self._connections_max:
+        if len(connections) >= self._connections_max:
             self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
             connection.close()
             return
@@ -204,7 +190,8 @@ class HookSockets:
             del self._speakers[speaker.pid]
 
     async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
-        while data := await self._next(container, speaker):
+        loop = asyncio.get_running_loop()
+        while data := await _received(loop, speaker.connection):
             speaker.is_being_heard = True
             problem = await self._listened(container, speaker, data)
             speaker.is_being_heard = False
@@ -212,76 +199,6 @@ class HookSockets:
                 self._note_damage(speaker, problem)
         if speaker.has_asked:
             await self._hear(HungUp(speaker.number, asyncio.get_running_loop().time()))
-
-    async def _next(self, container: ContainerKey, speaker: _Speaker) -> bytes:
-        """The next datagram that is no share report, empty at the end; reports are heard meanwhile."""
-        loop = asyncio.get_running_loop()
-        while is_share(data := await _received(loop, speaker.connection)):
-            try:
-                await self._introduce(container, speaker, data)
-            except OSError as error:
-                self._log.error(
-                    "process_not_found_out",
-                    container,
-                    pid=speaker.pid,
-                    problem=str(error),
-                    remedy="raise ulimit -n",
-                )
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                # It may wait at its gate for an answer to this, and says it anew over another connection.
-                return b""
-            if speaker.sharer is not None and container in self._talks:
-                return await self._talk(container, speaker, speaker.sharer, data)
-        return data
-
-    async def _introduce(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> None:
-        """Find out, before a connection's first report, whom it is to be taken for.
-
-        Raises:
-            OSError: descriptors ran out.
-        """
-        await asyncio.sleep(0)  # a program that sends nothing but damage must not stop the loop
-        if speaker.sharer is not None:
-            return
-        try:
-            report = decode_share(data)
-            _check_seen(speaker.pid)
-            speaker.sharer = await self._shares.introduce(container, speaker.pid, report)
-        except InputError as error:
-            self._note_damage(speaker, str(error))
-
-    async def _talk(self, container: ContainerKey, speaker: _Speaker, sharer: Sharer, first: bytes) -> bytes:
-        """Hear reports until the connection's end, or until something else comes, which is returned."""
-        talk = ShareTalk(speaker.connection, self._allowances[container])
-        self._begin_talk(container, sharer, talk)
-        try:
-            return await talk.run(first, partial(self._report, container, speaker, sharer))
-        finally:
-            self._end_talk(container, sharer, talk)
-
-    def _report(self, container: ContainerKey, speaker: _Speaker, sharer: Sharer, data: bytes) -> None:
-        """Bring a report to the scheduler: on the loop and at once, as a GPU may stand idle for it."""
-        try:
-            self._shares.report(sharer, decode_share(data))
-        except InputError as error:
-            self._note_damage(speaker, str(error))
-        except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
-            self._log.error("report_not_handled", container, pid=speaker.pid, value=data.hex(), exc_info=True)
-
-    def _begin_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
-        older = self._talks[container].get(sharer.key)
-        self._talks[container][sharer.key] = talk
-        sharer.hang_up = talk.end
-        if older is not None:
-            older.end()
-        if not sharer.lives:
-            talk.end()
-
-    def _end_talk(self, container: ContainerKey, sharer: Sharer, talk: ShareTalk) -> None:
-        talks = self._talks.get(container, {})
-        if talks.get(sharer.key) is talk:
-            del talks[sharer.key]
-            self._shares.hung_up(sharer)
 
     def _note_damage(self, speaker: _Speaker, problem: str) -> None:
         self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)

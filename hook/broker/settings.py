@@ -12,8 +12,6 @@ from plimsoll.errors import InputError
 from plimsoll.service import LogLevel
 
 _SHARES: Final = ShareSettings()
-_TurnMs = Annotated[float, Meta(ge=1, le=10_000)]
-"""Shorter than a millisecond, handing over would cost more than the turn; longer than 10 s, others seem to hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +31,14 @@ class Settings:
         wait_longest_s: seconds after which a wait fails like an allocation past the line; None for never, as
             a job may well wait through a night.
         measure: read NVML here, for memory that no call counts. Where a monitor runs, it measures for the broker.
-        share_quota_ms: how long a container keeps the GPU time that others wait for, before anything was measured.
-        share_quota_least_ms: the quota adapts itself to what handing over costs, but never goes below this.
-        share_quota_most_ms: nor above this, as it is how long others wait; equal to the least, it is fixed.
-        share_window_ms: of a request that was not used, so much of its time may still be claimed.
-        share_grace_ms: how long a container may take to end its work after its turn; then others go on beside it.
-        share_relax_s: after so long alone on its GPUs, a container without a limit is not metered any more.
-        share_run_ahead_us: work that a metered container may queue, and so most of what others wait for at a
-            hand-over; below some hundreds its GPU may stand idle between launches.
-        share_idle_us: a container that is idle for so long gives its turn to those who wait.
-        share_unmet_s: who got less than its request for so long is announced.
+        share_tick_ms: how often the use of GPUs that are shared or limited is read and charged.
+        share_quantum_ms: half of it is how far a container may be ahead of its due while others wait.
+        share_ahead_ms: work that a process may have queued on a GPU that others share; below a tick its GPU may stand
+            idle between launches.
+        share_alone_ms: about as much where it is alone: so long a newcomer waits for its part at most.
+        share_slice_ms: the GPU's time slice, as set by `nvidia-smi compute-policy --set-timeslice`.
+        share_relax_s: after so long as the only one that wants its GPUs, a container without a limit is not metered.
+        share_unmet_s: who wanted throughout so long and got less than its request is announced.
         metrics_port: where Prometheus finds `/metrics`; None for nowhere, 0 for any free port (logged).
         metrics_host: the address it listens on.
         kubeconfig: where the pods bound to this node are watched: a path, `in-cluster`, or empty for nowhere.
@@ -59,14 +55,12 @@ class Settings:
     wait_remind_s: Annotated[float, Meta(gt=0, le=86400)] = 300.0
     wait_longest_s: Annotated[float, Meta(gt=0)] | None = None
     measure: bool = False
-    share_quota_ms: _TurnMs = _SHARES.quota_ms
-    share_quota_least_ms: _TurnMs = _SHARES.quota_least_ms
-    share_quota_most_ms: _TurnMs = _SHARES.quota_most_ms
-    share_window_ms: Annotated[float, Meta(ge=10, le=60_000)] = _SHARES.window_ms
-    share_grace_ms: Annotated[float, Meta(ge=1, le=60_000)] = _SHARES.grace_ms
+    share_tick_ms: Annotated[float, Meta(ge=1, le=100)] = _SHARES.tick_ms
+    share_quantum_ms: Annotated[float, Meta(ge=1, le=10_000)] = _SHARES.quantum_ms
+    share_ahead_ms: Annotated[float, Meta(ge=1, le=1000)] = _SHARES.ahead_ms
+    share_alone_ms: Annotated[float, Meta(ge=1, le=10_000)] = _SHARES.alone_ms
+    share_slice_ms: Annotated[float, Meta(ge=0.1, le=100)] = _SHARES.slice_ms
     share_relax_s: Annotated[float, Meta(gt=0, le=3600)] = _SHARES.relax_s
-    share_run_ahead_us: Annotated[int, Meta(ge=50, le=1_000_000)] = _SHARES.run_ahead_us
-    share_idle_us: Annotated[int, Meta(ge=50, le=1_000_000)] = _SHARES.idle_us
     share_unmet_s: Annotated[float, Meta(ge=1, le=3600)] = _SHARES.unmet_s
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
@@ -78,26 +72,24 @@ class Settings:
         """What the share scheduler is to go by.
 
         Raises:
-            InputError: the quota's bounds exclude it, or each other.
+            InputError: less may be queued where others share the GPU than is needed, or more than where nobody does.
         """
-        least, most = self.share_quota_least_ms, self.share_quota_most_ms
-        if least > most:
-            remedy = f"give at most {most:g}, or raise {PREFIX}SHARE_QUOTA_MOST_MS"
-            problem = f"is above the most of {most:g}"
-            raise InputError(PREFIX + "SHARE_QUOTA_LEAST_MS", least, problem, remedy)
-        if not least <= self.share_quota_ms <= most:
-            field = PREFIX + "SHARE_QUOTA_MS"
-            remedy = f"give {least:g} to {most:g}, or move {PREFIX}SHARE_QUOTA_LEAST_MS and _MOST_MS"
-            raise InputError(field, self.share_quota_ms, "is not between its bounds", remedy)
+        field, ahead_ms = PREFIX + "SHARE_AHEAD_MS", self.share_ahead_ms
+        if ahead_ms < self.share_tick_ms:
+            remedy = f"give at least {self.share_tick_ms:g}, or a shorter {PREFIX}SHARE_TICK_MS"
+            raise InputError(field, ahead_ms, f"is below a tick of {self.share_tick_ms:g}", remedy)
+        if ahead_ms > self.share_alone_ms:
+            remedy = f"give at most {self.share_alone_ms:g}, or raise {PREFIX}SHARE_ALONE_MS"
+            raise InputError(
+                field, ahead_ms, f"is above the {self.share_alone_ms:g} of one who is alone", remedy
+            )
         return ShareSettings(
-            quota_ms=self.share_quota_ms,
-            quota_least_ms=least,
-            quota_most_ms=most,
-            window_ms=self.share_window_ms,
-            grace_ms=self.share_grace_ms,
+            tick_ms=self.share_tick_ms,
+            quantum_ms=self.share_quantum_ms,
+            ahead_ms=ahead_ms,
+            alone_ms=self.share_alone_ms,
+            slice_ms=self.share_slice_ms,
             relax_s=self.share_relax_s,
-            run_ahead_us=self.share_run_ahead_us,
-            idle_us=self.share_idle_us,
             unmet_s=self.share_unmet_s,
         )
 

@@ -11,18 +11,18 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hook.broker.core.shares.turns import GateState, ShareUse
+from hook.broker.core.shares.events import GateState, ShareUse
 
 CONTAINER: Final = ("namespace", "pod", "uid", "container")
 """The uid too: commands of `plimsoll run` may have one name, and so have a pod that lingers and its successor."""
 
 _COUNTERS: Final = {
-    "used_seconds": ("busy_s", "Time with unfinished work while the gate was not open."),
-    "waited_seconds": ("waited_s", "Time in which a launch waited at the gate."),
-    "drained_seconds": ("drain_s", "From the token's revocations until the work was known to be done."),
-    "overrun_seconds": ("overrun_s", "Use after the token was revoked: what was queued by then."),
-    "waits": ("waits", "Waits at the gate that are over."),
-    "grants": ("grants", "Times that the token was granted."),
+    "used_seconds": (
+        "busy_s",
+        "Time that a GPU executed its work while the gate was not open, mean over its GPUs.",
+    ),
+    "waited_seconds": ("waited_s", "Time in which a thread stood at the gate."),
+    "waits": ("waits", "Times that a thread began to stand at the gate while no other did."),
 }
 """By what follows `plimsoll_hook_share_`: the field of `ShareUse`, and the help."""
 
@@ -50,7 +50,7 @@ def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
 def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
     used = GaugeMetricFamily(
         "plimsoll_hook_share_used_ratio",
-        "Compute time used in the latest second or two, of one GPU.",
+        "Compute time used in the latest second or two, of one GPU, mean over its GPUs.",
         labels=CONTAINER,
     )
     requested = GaugeMetricFamily(

@@ -20,7 +20,6 @@ from hook.broker.core.checks import RECORD_NAME
 from hook.broker.core.facts import ContainerKey, SlotUse
 from hook.broker.core.pages import (
     BODY_OFFSET,
-    BUSY_BYTES,
     COUNTS_BYTES,
     COUNTS_HEAD,
     GENERATION_OFFSET,
@@ -28,8 +27,8 @@ from hook.broker.core.pages import (
     SLOTS_END,
     USES_BYTES,
     WORD,
+    WORK_BYTES,
     Numbers,
-    busy_offset,
     claimed_slots,
     counts_head,
     granted_by,
@@ -38,6 +37,7 @@ from hook.broker.core.pages import (
     owner_offset,
     uses_offset,
     vacating_offset,
+    work_offset,
 )
 from plimsoll.brokerwire import ContainerLines, Directories
 from plimsoll.layout import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
@@ -134,7 +134,9 @@ class SharedFiles:
                 held = [slot for slot in slots if slot.owner == owner]
                 for slot in held:
                     os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
-                    os.pwrite(file, bytes(BUSY_BYTES), busy_offset(slot.slot))
+                    # Here the owner first, as work that stands under another owner is nobody's.
+                    os.pwrite(file, bytes(WORD.size), work_offset(slot.slot))
+                    os.pwrite(file, bytes(WORK_BYTES), work_offset(slot.slot))
                     os.pwrite(file, bytes(WORD.size), owner_offset(slot.slot))
             denied_before = self._denied_by_the_dead.get(container, 0)
             self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)

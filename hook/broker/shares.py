@@ -1,53 +1,70 @@
 """Carries the share scheduler's instructions out, at once: no turn, no thread and no task lies between.
 
 What always holds: every event is handled on the loop, in the order in which it came; a gate shows the scheduler's
-latest word from the moment that it was decided; exactly one timer stands, at the moment that the scheduler named.
-A scheduler that fails is replaced by a new one under which every process reports anew; where new ones fail again and
-again, all gates open for a while. So nobody waits at a gate that nobody would open.
+latest word from the moment that it was decided; exactly one timer stands. While anybody is to be metered it is a
+tick; else it is a slow look at who is there. A scheduler that fails is replaced by a new one; where new ones fail
+again and again, all gates open for a while. So no thread stands at a gate that nobody would open.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
+from itertools import count
+from math import ceil
 from typing import Final, assert_never
 
 import structlog
 
-from hook.broker.core.datagram import ShareReport
-from hook.broker.core.facts import ContainerKey
-from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.core.shares.turns import (
+from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.shares.events import (
+    Appeared,
     Gone,
     Joined,
     Left,
-    Reported,
     SetGate,
     ShareEvent,
-    ShareInstruction,
     ShareUse,
+    ShareViolated,
     Terms,
     Ticked,
     Unmet,
+    Utilised,
+    Words,
 )
+from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.turns import Unheld
 from hook.broker.gates import Gate
 from hook.broker.processes import TICKS_PER_S
-from hook.broker.sharers import Sharer, Sharers
+from hook.broker.sharers import Sharer
+from hook.broker.utilisation import Used
+from hook.broker.work_pages import WorkPages
 from plimsoll.brokerwire import ContainerLines
+from plimsoll.names import GpuUuid
 
 BEAT_S: Final = 1.0
 """The library takes a broker for lost after 3 s without a beat."""
+
+LOOK_S: Final = 1.0
+"""Between two looks at a container's slots, for processes that no event told of."""
 
 FAILURES_MOST: Final = 5
 FAILURES_S: Final = 60.0
 """More failures than this, in so long, are no accident that a new scheduler is spared."""
 
+COMPARE_S: Final = 1.0
+"""Between two questions to NVML; the driver remembers some seconds."""
+
+LEAST_SPAN_NS: Final = 500_000_000
+"""What NVML shows of a shorter time says nothing of the whole span."""
+
+VALUE_MOST: Final = 2000
+"""Characters of an event in the log: a tick names every process."""
+
 REST_S: Final = 60.0
 """From there until it is tried again; meanwhile nobody is held."""
 
-_NS: Final = 1e-9
 _log: Final = structlog.get_logger()
 
 
@@ -57,157 +74,194 @@ class Shares:
     def __init__(
         self,
         new_scheduler: Callable[[], Scheduler],
-        counts_path: Callable[[ContainerKey], Path],
-        tell: Callable[[Unmet | Unheld], None],
+        tick_s: float,
+        processes_of: Callable[[ContainerKey], Mapping[ProcessKey, int]],
+        survey: Callable[[ContainerKey], None],
+        tell: Callable[[Unmet | Unheld | ShareViolated], None],
     ) -> None:
         """Begin with no container.
 
         Args:
             new_scheduler: makes one that knows nothing.
-            counts_path: where a container's processes count.
+            tick_s: between two ticks.
+            processes_of: a container's processes that the node knows, with their owner words.
+            survey: has the node look for processes that it does not know.
             tell: announces what an operator should hear of.
         """
         self._new_scheduler = new_scheduler
         self._scheduler = new_scheduler()
+        self._tick_s = tick_s
+        self._processes_of = processes_of
+        self._survey = survey
         self._tell = tell
-        self._terms: dict[ContainerKey, Terms] = {}
-        self._gates: dict[ContainerKey, Gate] = {}
-        self._sharers = Sharers(counts_path, self._on_death)
-        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+        self._new_number = partial(next, count(1))
+        self._sharers: dict[ContainerKey, Sharer] = {}
+        self._ring: deque[Sharer] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._due_ns: int | None = None
+        self._is_ticking = False
+        self._ticked_s = 0.0
         self._failed_s: list[float] = []
         self._resuming: asyncio.TimerHandle | None = None
+        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
-    def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate) -> None:
-        """A container was laid out, perhaps again; takes the gate over."""
-        older = self._gates.get(container)
-        if older is None:
-            self._gates[container] = gate
-        elif older.identity == gate.identity:
-            gate.close()
+    def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate, counts: int | None) -> None:
+        """A container was laid out, perhaps again; takes over the gate, and the file from `open_counts`."""
+        sharer, terms = self._sharers.get(container), _terms(lines)
+        if sharer is None:
+            pages = WorkPages(len(terms.gpus), self._new_number)
+            sharer = self._sharers[container] = Sharer(container, terms, gate, pages)
+            self._ring.append(sharer)
         else:
-            _log.warning(
-                "gate_was_replaced",
-                **_named(container),
-                value=gate.identity,
-                was=older.identity,
-                effect="its programs run unheld",
-                remedy="restart them; leave the gate file to the broker",
-            )
-            self._gates[container] = gate
-            gate.take_over(older)
-        terms, before = _terms(lines), self._terms.get(container)
-        if before != terms:
-            self._terms[container] = terms
-            if before is not None and before.whole != terms.whole:
+            sharer.adopt(gate)
+            if sharer.terms.whole != terms.whole:
                 self._handle(Left(container, time.monotonic_ns()))
-            self._handle(Joined(container, terms, time.monotonic_ns(), self._gates[container].word))
+            sharer.terms = terms
+        sharer.pages.take(counts)
+        self._attempt(partial(self._enter, sharer), "a container")
+        self.look(container)
 
     def leave(self, container: ContainerKey) -> None:
         """A container was removed; whoever should linger there is let through."""
-        if self._terms.pop(container, None) is None:
-            return
-        self._sharers.forget(container)
-        self._handle(Left(container, time.monotonic_ns()))
-        self._gates.pop(container).open_for_good()
+        sharer = self._sharers.pop(container, None)
+        if sharer is not None:
+            self._ring.remove(sharer)
+            self._handle(Left(container, time.monotonic_ns()))
+            sharer.pages.close()
+            sharer.gate.open_for_good()
 
-    async def introduce(self, container: ContainerKey, pid: int, report: ShareReport) -> Sharer:
-        """Who a connection's first report comes from; is to be told of once per connection.
+    def look(self, container: ContainerKey) -> None:
+        """A process came to a container, or may have."""
+        sharer = self._sharers.get(container)
+        if sharer is not None:
+            self._attempt(partial(self._look, sharer), "a look")
 
-        Raises:
-            InputError: it is not who it says, or the container has too many already.
-            OSError: descriptors ran out.
-        """
-        sharer, is_new = await self._sharers.introduce(container, pid, report)
-        gate = self._gates.get(container)
-        if is_new and gate is not None and gate.was_held and self._has_run(sharer, report):
-            self._tell(Unheld(container, sharer.key))
-        return sharer
-
-    def report(self, sharer: Sharer, report: ShareReport) -> None:
-        """A process told where it stands.
-
-        Raises:
-            InputError: the report names another process.
-        """
-        sharer.check(report)
-        gate = self._gates.get(sharer.container)
-        if gate is None or not sharer.lives:
-            return  # a child may still hold the connection of a dead process
-        event = Reported(
-            container=sharer.container,
-            process=sharer.key,
-            now_ns=time.monotonic_ns(),
-            wants=report.wants,
-            unfinished=report.unfinished,
-            use=sharer.told(report.busy_ns, report.busy_since_ns),
-            gate_word=report.gate_word,
-            idle_since_ns=report.idle_since_ns,
-        )
-        self._handle(event)
-
-    def hung_up(self, sharer: Sharer) -> None:
-        """A process ended its connection: it became another program, or closed what it did not know.
-
-        Nobody knows what it does now, so nobody waits for it. If it is still under the library it comes again.
-        """
-        if sharer.lives:
-            sharer.settle()
-            self._handle(Gone(sharer.container, sharer.key, time.monotonic_ns()))
+    def died(self, container: ContainerKey, owner: int) -> None:
+        """A process is dead: its words count as far as they go, and it wants nothing any more."""
+        sharer = self._sharers.get(container)
+        if sharer is not None:
+            for page in sharer.pages.drop(owner):
+                self._handle(Gone(page.number, time.monotonic_ns(), sharer.pages.words(page)))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """What a container had of its GPUs' compute time; None for one that is not laid out."""
         return self._scheduler.uses(container, time.monotonic_ns())
 
     async def beat(self) -> None:
-        """Show for ever, wherever somebody may wait, that the broker lives."""
+        """Show for ever, wherever a thread may stand, that the broker lives."""
         while True:
             await asyncio.sleep(BEAT_S)
-            for gate in self._gates.values():
-                if not gate.is_open:
-                    gate.beat()
+            for sharer in self._sharers.values():
+                if not sharer.gate.is_open:
+                    sharer.gate.beat()
+
+    async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], Used]]]) -> None:
+        """Hold for ever, while anybody is metered, what processes say against what NVML shows."""
+        while True:
+            await asyncio.sleep(COMPARE_S)
+            if self._is_ticking:
+                used = await ask()
+                for gpu in {gpu for sharer in self._ring for gpu in sharer.terms.gpus}:
+                    self._handle(Utilised(gpu, time.monotonic_ns(), self._used_pct(gpu, used)))
 
     def close(self) -> None:
-        """Hear and do nothing any more. The words stand: the next broker goes on from them."""
+        """Read and do nothing any more. The words stand: the next broker goes on from them."""
         for timer in (self._timer, self._resuming):
             if timer is not None:
                 timer.cancel()
-        self._sharers.close()
-        for gate in self._gates.values():
-            gate.close()
-        self._gates.clear()
-        self._terms.clear()
+        for sharer in self._sharers.values():
+            sharer.pages.close()
+            sharer.gate.close()
+        self._sharers.clear()
+        self._ring.clear()
 
-    def _has_run(self, sharer: Sharer, report: ShareReport) -> bool:
-        """Whether it was at work, as far as can be told, before this broker was there."""
-        return sharer.began_before(self._started_ticks) and (report.unfinished or report.busy_ns > 0)
+    def _enter(self, sharer: Sharer) -> None:
+        """Have the scheduler know a container, its terms and its processes; as far as it knows them, nothing
+        changes."""
+        self._take(Joined(sharer.key, sharer.terms, time.monotonic_ns(), sharer.gate.word))
+        for page in sharer.pages.all:
+            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
+            page.is_live = True
 
-    def _on_death(self, sharer: Sharer) -> None:
-        self._handle(Gone(sharer.container, sharer.key, time.monotonic_ns()))
+    def _look(self, sharer: Sharer) -> None:
+        """See which processes are there."""
+        came, went = sharer.pages.look()
+        for page in went:
+            self._take(Gone(page.number, time.monotonic_ns()))
+        for page in came:
+            is_new = sharer.was_looked_at
+            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new))
+        sharer.was_looked_at = True
+        known = self._processes_of(sharer.key)
+        if sharer.needs_survey(known):
+            self._survey(sharer.key)
+        for process in sharer.newly_unheld(known, self._started_ticks):
+            self._tell(Unheld(sharer.key, process))
+
+    def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
+        """What NVML shows of each process on a GPU, by its number; only of spans that are about as long as ours."""
+        found: dict[int, float] = {}
+        for sharer in self._ring:
+            pids = {owner: key.pid for key, owner in self._processes_of(sharer.key).items()}
+            for page in sharer.pages.all:
+                span = used.get((gpu, pids.get(page.owner, 0)))
+                if span is not None and span.ended_ns - span.began_ns >= LEAST_SPAN_NS:
+                    found[page.number] = span.busy_pct
+        return found
+
+    # Time.
+
+    def _on_timer(self) -> None:
+        self._timer, self._ticked_s = None, asyncio.get_running_loop().time()
+        self._attempt(self._tick, "a tick")
 
     def _tick(self) -> None:
-        self._timer, self._due_ns = None, None
-        self._attempt(self._look, "a tick")
+        """Read everybody's words, if anybody is to be metered, and look at some containers' slots."""
+        looks = len(self._ring)
+        if self._is_ticking:
+            pages: dict[int, Words] = {}
+            for sharer in self._ring:
+                sharer.pages.read(pages)
+            self._take(Ticked(time.monotonic_ns(), pages))
+            looks = ceil(looks * self._tick_s / LOOK_S)
+        for _ in range(looks):
+            self._look(self._ring[0])
+            self._ring.rotate(-1)
 
-    def _look(self) -> None:
-        uses = self._sharers.uses(self._scheduler.watched)
-        self._take(Ticked(time.monotonic_ns(), uses))
+    def _set_timer(self) -> None:
+        """A tick is next while anybody is to be metered, else a look at who is there; nothing is metered in a
+        rest."""
+        is_ticking = self._scheduler.needs_ticks and self._resuming is None
+        if self._timer is not None:
+            if is_ticking == self._is_ticking:
+                return
+            self._timer.cancel()
+        self._is_ticking, loop = is_ticking, asyncio.get_running_loop()
+        due_s = self._ticked_s + (self._tick_s if is_ticking else LOOK_S)
+        self._timer = loop.call_at(max(due_s, loop.time()), self._on_timer)
+
+    # What comes of it.
 
     def _handle(self, event: ShareEvent) -> None:
         self._attempt(partial(self._take, event), event)
 
     def _take(self, event: ShareEvent) -> None:
-        self._carry_out(self._scheduler.handle(event))
-        self._set_timer()
+        for instruction in self._scheduler.handle(event):
+            match instruction:
+                case SetGate(container, word, sharers):
+                    self._sharers[container].gate.set(word, sharers)
+                case Unmet() | ShareViolated():
+                    self._tell(instruction)
+                case _:
+                    assert_never(instruction)
 
     def _attempt(self, work: Callable[[], None], what: object) -> None:
         try:
             work()
-        except Exception:  # noqa: BLE001 - else whoever waits at a gate would wait for ever
+        except Exception:  # noqa: BLE001 - else whoever stands at a gate might stand there for ever
             effect, remedy = "all shares begin anew", "none needed if it stays at that; report it as a bug"
-            _log.exception("scheduler_failed", value=repr(what), effect=effect, remedy=remedy)
+            _log.exception("scheduler_failed", value=repr(what)[:VALUE_MOST], effect=effect, remedy=remedy)
             self._mend()
+        self._set_timer()
 
     def _mend(self) -> None:
         now_s = time.monotonic()
@@ -218,51 +272,23 @@ class Shares:
             self._attempt(self._begin_anew, "a new beginning")
 
     def _begin_anew(self) -> None:
-        self._scheduler = self._new_scheduler()
-        for container, terms in self._terms.items():
-            joined = Joined(container, terms, time.monotonic_ns(), self._gates[container].word)
-            self._carry_out(self._scheduler.handle(joined))
-        self._set_timer()
+        self._scheduler, self._resuming = self._new_scheduler(), None
+        for sharer in self._ring:
+            self._enter(sharer)
 
     def _give_up(self) -> None:
         """Let everybody run, and try again later."""
-        self._set_timer_at(None)
         self._scheduler = self._new_scheduler()  # knows nobody, so it has nothing to say of them
-        for gate in self._gates.values():
-            gate.open()
+        for sharer in self._ring:
+            sharer.gate.open()
         if self._resuming is not None:
             self._resuming.cancel()
         resume = partial(self._attempt, self._begin_anew, "another beginning")
         self._resuming = asyncio.get_running_loop().call_later(REST_S, resume)
-        effect, remedy = (
-            "every gate is open, nobody is held to a share",
-            "report it as a bug; see scheduler_failed",
-        )
+        effect = "every gate is open, nobody is held to a share"
+        remedy = "report it as a bug; see scheduler_failed"
         failures = len(self._failed_s)
         _log.error("shares_not_held", failures=failures, effect=effect, again_in_s=REST_S, remedy=remedy)
-
-    def _carry_out(self, instructions: list[ShareInstruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case SetGate(container, word):
-                    self._gates[container].set(word)
-                case Unmet():
-                    self._tell(instruction)
-                case _:
-                    assert_never(instruction)
-
-    def _set_timer(self) -> None:
-        self._set_timer_at(self._scheduler.due_ns)
-
-    def _set_timer_at(self, due_ns: int | None) -> None:
-        if due_ns == self._due_ns:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due_ns, self._timer = due_ns, None
-        if due_ns is not None:
-            # The loop's clock is CLOCK_MONOTONIC too, in seconds.
-            self._timer = asyncio.get_running_loop().call_at(due_ns * _NS, self._tick)
 
 
 def _terms(lines: ContainerLines) -> Terms:
@@ -270,7 +296,3 @@ def _terms(lines: ContainerLines) -> Terms:
     first = lines.lines[0]
     gpus = tuple(line.gpu for line in lines.lines)
     return Terms(gpus, first.share_pct, first.limit_pct, lines.whole)
-
-
-def _named(container: ContainerKey) -> Mapping[str, str]:
-    return {"pod": container.pod, "container": container.container}

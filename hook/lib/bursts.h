@@ -1,41 +1,41 @@
-/* Bursts: how long this process keeps its GPUs busy, told by events behind its launches. */
+/* Bursts: how long this process has work on each GPU, and how much of that the GPU executes, told on its
+ * page.
+ *
+ * All under plimsoll.shares.lock. While the gate is open nothing is told.
+ */
 #ifndef PLIMSOLL_BURSTS_H
 #define PLIMSOLL_BURSTS_H
 
 #include "state.h"
 
-uint64_t plimsoll_now_ns(void);
+/* A launch found nothing unfinished, or made more of it: the burst lasts from the first such moment. */
+void plimsoll_burst_launched(int gpu, uint64_t now_ns);
 
-/* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
-
-/* A context has work from `begun_ns` on; a burst of the process's begins with the first such context. */
-void plimsoll_burst_begin(struct plimsoll_meter *meter, uint64_t begun_ns);
-
-/* Corrects the beginning of a burst that is under way, to a later moment, which may be as late as
- * `latest_ns`. */
-void plimsoll_burst_begin_later(struct plimsoll_meter *meter, uint64_t begun_ns, uint64_t latest_ns);
-
-/* Ends the burst if nothing of the context is unfinished any more. What no event follows, since the driver
- * records none, counts as done when it should be, by the average. */
-void plimsoll_burst_settle(struct plimsoll_meter *meter, uint64_t now_ns);
-
-/* Ends it in any case, now. */
-void plimsoll_burst_abandon(struct plimsoll_meter *meter);
-
-/* Remembers an event of ours that was just recorded. */
-void plimsoll_burst_mark(struct plimsoll_meter *meter, const struct plimsoll_mark *mark);
-
-/* When all that is outstanding should be done, by the average. */
-uint64_t plimsoll_burst_due_ns(const struct plimsoll_meter *meter);
-
-/* --- with the lock released ------------------------------------------------------------------------------
+/* Work of the process began to execute. One that nothing was known to be launched for was blocked until then.
  */
+void plimsoll_burst_executed(int gpu, uint64_t at_ns);
 
-/* Asks the driver which of the context's marks are done, and settles. `is_end_likely`: the program waited for
- * something, or launches nothing more. */
-void plimsoll_burst_look(struct plimsoll_meter *meter, bool is_end_likely);
+/* Some work ended; others of it may go on. */
+void plimsoll_burst_ended(int gpu, uint64_t at_ns);
 
-/* The same for all contexts. Returns whether anything is still unfinished. */
-bool plimsoll_bursts_look(bool is_end_likely);
+/* Ends the burst if nothing on the GPU executes any more or waits for its slice. Where no end of it is known,
+ * it was at `otherwise_ns`. */
+void plimsoll_burst_settle(int gpu, uint64_t otherwise_ns);
+
+/* From an opening of the gate on nothing is told; from its end on, what is unfinished then. */
+void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns);
+
+/* Tells how much is queued. */
+void plimsoll_burst_tell_queue(int gpu);
+
+/* Whether anything of the container executes, or waits for its slice, by its processes' pages: the very words
+ * that the broker charges by. */
+bool plimsoll_container_executes(void);
+
+/* What is queued on the fullest of the container's GPUs, by all its processes. */
+uint64_t plimsoll_container_queued_ns(void);
+
+/* One thread more (1) or less (-1) of this process stands to launch there. Needs no lock. */
+void plimsoll_burst_stand(int gpu, int change);
 
 #endif

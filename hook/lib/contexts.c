@@ -24,7 +24,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
     int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
-        plimsoll_context_made(gpu, *context);
+        plimsoll_context_made(gpu);
     return result;
 }
 
@@ -151,8 +151,6 @@ static CUresult after_release(CUresult result, CUdevice device) {
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         plimsoll_primary_end(gpu);
-    else
-        plimsoll_meters_keep(plimsoll_primary_of_gpu(gpu));
     return result;
 }
 

@@ -11,7 +11,7 @@
 uint64_t plimsoll_context_bytes(int gpu);
 
 /* After the driver made, or ended, a context of either kind. */
-void plimsoll_context_made(int gpu, CUcontext context);
+void plimsoll_context_made(int gpu);
 void plimsoll_context_ended(int gpu);
 
 /* --- primary contexts (primaries.c) --- */

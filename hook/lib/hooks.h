@@ -9,6 +9,7 @@
  *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
  *         COUNTED  moves or gives back what was counted; never refused
  *         SYNC     waits for work or asks whether it is done: a burst may end there, and pools shrink
+ *         BLOCK    holds its stream up without executing anything: a host function, a wait
  *         CAPTURE  begins or ends a stream capture, in which work is recorded instead of done
  *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
  *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph's may take memory as
@@ -100,6 +101,26 @@
     X(cuLaunchKernelEx, LAUNCH)                                                                              \
     X(cuLaunchKernelEx_ptsz, LAUNCH)                                                                         \
     X(cuLaunchKernel_ptsz, LAUNCH)                                                                           \
+    X(cuLaunchHostFunc, BLOCK)                                                                               \
+    X(cuLaunchHostFunc_ptsz, BLOCK)                                                                          \
+    X(cuLaunchHostFunc_v2, BLOCK)                                                                            \
+    X(cuLaunchHostFunc_v2_ptsz, BLOCK)                                                                       \
+    X(cuStreamAddCallback, BLOCK)                                                                            \
+    X(cuStreamAddCallback_ptsz, BLOCK)                                                                       \
+    X(cuStreamBatchMemOp, BLOCK)                                                                             \
+    X(cuStreamBatchMemOp_ptsz, BLOCK)                                                                        \
+    X(cuStreamBatchMemOp_v2, BLOCK)                                                                          \
+    X(cuStreamBatchMemOp_v2_ptsz, BLOCK)                                                                     \
+    X(cuStreamWaitEvent, BLOCK)                                                                              \
+    X(cuStreamWaitEvent_ptsz, BLOCK)                                                                         \
+    X(cuStreamWaitValue32, BLOCK)                                                                            \
+    X(cuStreamWaitValue32_ptsz, BLOCK)                                                                       \
+    X(cuStreamWaitValue32_v2, BLOCK)                                                                         \
+    X(cuStreamWaitValue32_v2_ptsz, BLOCK)                                                                    \
+    X(cuStreamWaitValue64, BLOCK)                                                                            \
+    X(cuStreamWaitValue64_ptsz, BLOCK)                                                                       \
+    X(cuStreamWaitValue64_v2, BLOCK)                                                                         \
+    X(cuStreamWaitValue64_v2_ptsz, BLOCK)                                                                    \
     X(cuMemsetD8, LAUNCH)                                                                                    \
     X(cuMemsetD8_v2, LAUNCH)                                                                                 \
     X(cuMemsetD8_v2_ptds, LAUNCH)                                                                            \

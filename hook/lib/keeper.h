@@ -5,4 +5,7 @@
 /* Starts it where this process has none. One load when it has, or when no gate holds this container. */
 void plimsoll_keeper_need(void);
 
+/* After a launch: wakes it if it rests and there is work. One load when it does not rest. */
+void plimsoll_keeper_stir(void);
+
 #endif

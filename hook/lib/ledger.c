@@ -211,6 +211,15 @@ static int take_free_slot(struct plimsoll_counts *counts, uint64_t owner) {
     return -1;
 }
 
+/* Nobody reads the words until the owner stands there. */
+static void clear_work(struct plimsoll_slot_work *work, uint64_t owner) {
+    uint64_t *words = (uint64_t *)(void *)work->gpus;
+    __atomic_store_n(&work->owner, 0, __ATOMIC_SEQ_CST);
+    for (size_t i = 0; i < sizeof(work->gpus) / (sizeof(uint64_t)); i++)
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&work->owner, owner, __ATOMIC_SEQ_CST);
+}
+
 int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     int slot = slot_of(counts, owner);
     if (slot < 0)
@@ -222,9 +231,7 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&counts->slots[slot].busy_since_ns, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&counts->slots[slot].busy_ns, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&counts->slots[slot].stalled_ns, 0, __ATOMIC_SEQ_CST);
+    clear_work(&counts->works[slot], owner);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);
     /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
      * just comparing meets no number twice. */

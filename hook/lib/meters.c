@@ -1,18 +1,20 @@
-/* Which meter is whose, from a context's making to its end. Its events end before it does, as the driver
- * frees them with it: a question about one after that would be about memory that is somebody else's.
+/* Which meter is whose, from a context's first launch to its end. Its events end before it does, as the
+ * driver frees them with it: a question about one after that would be about memory that is somebody else's.
  */
 #include "meters.h"
 
 #include <string.h>
-#include <time.h>
+#include <sys/mman.h>
 
 #include "bursts.h"
+#include "clock.h"
 #include "driver.h"
 #include "gate.h"
-#include "reports.h"
 
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
 #define STEP_NS 50000
+/* So much later than twice its time, a launch is overdue. */
+#define LATE_NS 50000
 
 #define SHARES (&plimsoll.shares)
 
@@ -34,81 +36,143 @@ uint64_t plimsoll_stream_key(CUstream stream) {
     return stream == CU_STREAM_LEGACY ? 0 : (uintptr_t)stream;
 }
 
-struct plimsoll_meter *plimsoll_meter_of(uint64_t context) {
-    struct plimsoll_meter *vacant = NULL;
-    for (int i = 0; i < PLIMSOLL_METERS; i++) {
-        struct plimsoll_meter *meter = &SHARES->meters[i];
+/* --- contexts and streams --------------------------------------------------------------------------------
+ */
+
+/* From the kernel: a hook must not depend on the program's malloc. */
+static struct plimsoll_meter *vacant_meter(void) {
+    for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context == 0 && meter->users == 0)
+            return meter;
+    struct plimsoll_meter *made =
+        mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return NULL;
+    made->next = SHARES->meters;
+    return SHARES->meters = made;
+}
+
+struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu) {
+    for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
         if (meter->context == context)
             return meter;
-        if (!vacant && meter->context == 0 && meter->users == 0)
-            vacant = meter;
+    struct plimsoll_meter *meter = vacant_meter();
+    if (meter) {
+        /* But for `next`: others may be walking along the list. */
+        memset(&meter->context, 0, sizeof(*meter) - offsetof(struct plimsoll_meter, context));
+        meter->context = context;
+        meter->gpu = gpu;
+        meter->life = ++SHARES->serial;
     }
-    if (vacant) {
-        memset(vacant, 0, sizeof(*vacant));
-        vacant->context = context;
-        vacant->life = ++SHARES->serial;
-        vacant->epoch = SHARES->epoch - 1; /* what it was given so far is not known */
-    }
-    return vacant;
+    return meter;
 }
 
-static void add(uint64_t context, bool is_new) {
-    if (!plimsoll_has_gate() || context == 0)
-        return;
-    pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = plimsoll_meter_of(context);
-    if (meter && is_new)
-        meter->epoch = SHARES->epoch;
-    pthread_mutex_unlock(&SHARES->lock);
-}
-
-void plimsoll_meters_add(uint64_t context) {
-    add(context, true);
-}
-
-void plimsoll_meters_keep(uint64_t context) {
-    add(context, false);
-}
-
-struct plimsoll_tail *plimsoll_tail_of(struct plimsoll_meter *meter, uint64_t stream) {
-    for (unsigned i = 0; i < meter->tail_count; i++)
-        if (meter->tails[i].stream == stream)
-            return &meter->tails[i];
+struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_t key) {
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (meter->streams[i].key == key)
+            return &meter->streams[i];
     return NULL;
 }
 
-struct plimsoll_tail plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, stream), taken = {.stream = stream};
-    if (tail) {
-        taken = *tail;
-        *tail = meter->tails[--meter->tail_count];
+/* A stream that was blocked and into which nothing was launched since: whether it still is, nobody knows. */
+static struct plimsoll_stream *idle_stream(struct plimsoll_meter *meter) {
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (!meter->streams[i].is_open && meter->streams[i].tail == 0)
+            return &meter->streams[i];
+    return NULL;
+}
+
+struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64_t key) {
+    struct plimsoll_stream *stream = plimsoll_stream_in(meter, key);
+    if (stream)
+        return stream;
+    if (meter->stream_count == PLIMSOLL_STREAMS && (stream = idle_stream(meter)))
+        plimsoll_stream_drop(meter, stream);
+    if (meter->stream_count == PLIMSOLL_STREAMS)
+        return NULL;
+    stream = &meter->streams[meter->stream_count++];
+    *stream = (struct plimsoll_stream){.key = key};
+    return stream;
+}
+
+void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream) {
+    *stream = meter->streams[--meter->stream_count];
+}
+
+/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have
+ * been looked at yet. NULL for none. */
+static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter) {
+    for (unsigned i = 0; i < meter->mark_count; i++) {
+        bool seems_to = !meter->marks[i].is_begin;
+        for (unsigned j = 0; j < i; j++)
+            if (meter->marks[j].stream == meter->marks[i].stream)
+                seems_to &= meter->marks[j].is_begin && !meter->marks[j].is_blocked;
+        if (seems_to)
+            return &meter->marks[i];
     }
-    return taken;
+    return NULL;
 }
 
-static void join(struct plimsoll_tail *tail, const struct plimsoll_tail *more) {
-    if (tail->launches == 0 || more->entered_ns < tail->entered_ns)
-        tail->entered_ns = more->entered_ns;
-    tail->launches += more->launches;
+static uint64_t executed_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                            uint64_t now_ns) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
+    return now_ns > from_ns ? (now_ns - from_ns) / plimsoll_gate_sharers() : 0;
 }
 
-bool plimsoll_tail_add(struct plimsoll_meter *meter, const struct plimsoll_tail *more) {
-    struct plimsoll_tail *tail = plimsoll_tail_of(meter, more->stream);
-    if (!tail && meter->tail_count < PLIMSOLL_TAILS) {
-        tail = &meter->tails[meter->tail_count++];
-        *tail = (struct plimsoll_tail){.stream = more->stream};
-    }
-    if (tail)
-        join(tail, more);
-    return tail != NULL;
+uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *mark = executing(meter);
+    if (!mark || mark->stands_for == 0)
+        return meter->average_ns;
+    return plimsoll_later(meter->average_ns, executed_ns(meter, mark, now_ns) / mark->stands_for);
 }
 
-struct plimsoll_tail plimsoll_tail_sum(const struct plimsoll_meter *meter) {
-    struct plimsoll_tail sum = {.stream = PLIMSOLL_WHOLE_CONTEXT};
-    for (unsigned i = 0; i < meter->tail_count; i++)
-        join(&sum, &meter->tails[i]);
+bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *mark = executing(meter);
+    return mark && executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
+}
+
+/* Behind the beginning of a segment that is blocked. */
+static bool is_held_up(const struct plimsoll_meter *meter, unsigned index) {
+    for (unsigned i = 0; i < index; i++)
+        if (meter->marks[i].stream == meter->marks[index].stream && meter->marks[i].is_blocked)
+            return true;
+    return false;
+}
+
+unsigned plimsoll_runnable(const struct plimsoll_meter *meter) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (!is_held_up(meter, i))
+            sum += meter->marks[i].launches;
     return sum;
 }
+
+unsigned plimsoll_outstanding(const struct plimsoll_meter *meter) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        sum += meter->marks[i].launches;
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        sum += meter->streams[i].tail;
+    return sum;
+}
+
+bool plimsoll_has_work(void) {
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context && (meter->mark_count > 0 || plimsoll_outstanding(meter) > 0))
+            return true;
+    return false;
+}
+
+uint64_t plimsoll_queued_ns(int gpu) {
+    uint64_t sum_ns = 0;
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context && meter->gpu == gpu)
+            sum_ns += plimsoll_outstanding(meter) * meter->average_ns;
+    return sum_ns;
+}
+
+/* --- events ----------------------------------------------------------------------------------------------
+ */
 
 void plimsoll_spare(struct plimsoll_meter *meter, CUevent event) {
     if (event && meter->spare_count < sizeof(meter->spares) / sizeof(meter->spares[0]))
@@ -141,8 +205,8 @@ CUevent plimsoll_event_take(struct plimsoll_meter *meter) {
 /* --- contexts that end -----------------------------------------------------------------------------------
  */
 
-/* The copy's events are nobody's any more. Not every end that is announced comes (a primary context is
- * released many times), so they are given back and not left to the driver. */
+/* Nobody else uses the meter any more. Not every end that is announced comes (a primary context is released
+ * many times), so its events are given back and not left to the driver. */
 static void destroy_events(const struct plimsoll_meter *of) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -150,16 +214,9 @@ static void destroy_events(const struct plimsoll_meter *of) {
         CALLED(cuEventDestroy_v2)(of->spares[i]);
     for (unsigned i = 0; i < of->mark_count; i++)
         CALLED(cuEventDestroy_v2)(of->marks[i].event);
-    if (of->start)
-        CALLED(cuEventDestroy_v2)(of->start);
+    if (of->anchor)
+        CALLED(cuEventDestroy_v2)(of->anchor);
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-}
-
-static struct plimsoll_meter *find(uint64_t context) {
-    for (int i = 0; i < PLIMSOLL_METERS; i++)
-        if (SHARES->meters[i].context == context)
-            return &SHARES->meters[i];
-    return NULL;
 }
 
 /* Under the lock, which it lets go of while it waits. A meter that is still used then is left as it is,
@@ -173,38 +230,59 @@ static void await_users(struct plimsoll_meter *meter) {
     }
 }
 
-void plimsoll_bursts_forget(uint64_t context) {
-    struct plimsoll_meter ended = {0};
+static struct plimsoll_meter *find(uint64_t context) {
+    struct plimsoll_meter *meter = SHARES->meters;
+    while (meter && meter->context != context)
+        meter = meter->next;
+    return meter;
+}
+
+/* Under the lock, which it lets go of while the driver is called. */
+static void take_apart(struct plimsoll_meter *meter, bool has_events) {
+    meter->context = 0;
+    await_users(meter);
+    meter->launching = meter->stream_count = 0;
+    meter->life = ++SHARES->serial;
+    if (has_events && meter->users == 0) {
+        meter->users = 1;
+        pthread_mutex_unlock(&SHARES->lock);
+        destroy_events(meter);
+        pthread_mutex_lock(&SHARES->lock);
+        meter->users = 0;
+    }
+    meter->mark_count = meter->spare_count = 0;
+    meter->anchor = NULL;
+    plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
+}
+
+static void end_meter(uint64_t context, bool has_events) {
     if (!plimsoll_has_gate() || context == 0)
         return;
     int cancelling = plimsoll_hold_thread();
+    plimsoll_depth++;
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
-    if (meter) {
-        SHARES->epoch +=
-            meter->is_under_way; /* where the context lives on after all, the keeper asks after it */
-        meter->context = 0;
-        await_users(meter);
-        plimsoll_burst_abandon(meter);
-        if (meter->users == 0)
-            ended = *meter;
-        meter->mark_count = meter->spare_count = meter->tail_count = meter->outstanding = 0;
-        meter->start = NULL;
-        meter->life = ++SHARES->serial;
-    }
+    if (meter)
+        take_apart(meter, has_events);
     pthread_mutex_unlock(&SHARES->lock);
-    plimsoll_depth++;
-    destroy_events(&ended);
     plimsoll_depth--;
     plimsoll_release_thread(cancelling);
 }
 
-/* What the parent had under way, and its helper, are not the child's. */
+void plimsoll_bursts_forget(uint64_t context) {
+    end_meter(context, true);
+}
+
+void plimsoll_bursts_lost(uint64_t context) {
+    end_meter(context, false);
+}
+
+/* What the parent had under way, and its keeper, are not the child's. Its meters' memory is left alone. */
 void plimsoll_shares_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    plimsoll_report_forget();
+    uint32_t passes_left = SHARES->passes_left;
     memset(SHARES, 0, sizeof(*SHARES));
-    SHARES->lock = SHARES->report_lock = fresh;
-    SHARES->connection = -1;
-    SHARES->seen_word = __atomic_load_n(plimsoll.gate_word, __ATOMIC_RELAXED);
+    SHARES->lock = fresh;
+    SHARES->slower = 1;
+    SHARES->passes_left = passes_left;
 }

@@ -1,11 +1,9 @@
-/* What is known of the work in each context: events of ours behind it, and what it takes.
+/* What is known of the work in each context: events of ours between and behind its launches ("marks").
  *
- * A burst of a context goes from the launch that found nothing unfinished to the end of the last one. Its end
- * is told by events, however late anybody looks: the event before its first launch names a moment that is
- * also known on the host's clock, and so the time between two events names any other.
- *
- * A burst that began while something unknown was unfinished (launched while the gate was open) has no such
- * event: it ends when it is seen to have ended.
+ * A stream's work falls into segments. Within one, each piece is ready when the piece before it has ended, so
+ * the stream executes from the segment's beginning to its end. A segment begins with the first launch into a
+ * stream of which nothing is unfinished, or behind a host function, a callback or a wait, while which a
+ * stream executes nothing. A mark stands at its beginning, and others behind every few launches.
  */
 #ifndef PLIMSOLL_METERS_H
 #define PLIMSOLL_METERS_H
@@ -15,88 +13,97 @@
 #include <stdint.h>
 
 #include "cuda_api.h"
+#include "layout.h"
 
-/* Contexts at once; one more passes the gate unmetered. */
-#define PLIMSOLL_METERS 16
-/* Events behind work under way in one context: at one for each 150 µs far more than may be queued. */
-#define PLIMSOLL_MARKS 40
-/* Streams of a context whose latest launches no event follows yet; a launch in one more gets its own. */
-#define PLIMSOLL_TAILS 8
-
-/* The stream of a mark behind all streams. */
+/* Marks under way in one context. Many short segments need as many; a launch past them passes unmetered. */
+#define PLIMSOLL_MARKS 256
+/* Streams of a context that have work or are blocked; a launch in one more gets a mark of its own. */
+#define PLIMSOLL_STREAMS 32
+/* The key of a mark behind all streams of a context. */
 #define PLIMSOLL_WHOLE_CONTEXT UINT64_MAX
 
-/* An event of ours and what it covers. */
 struct plimsoll_mark {
     CUevent event;
-    uint64_t serial; /* tells this use of the event from the next */
-    uint64_t stream; /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
-    unsigned launches;
-    uint64_t entered_ns;  /* the first of them */
-    uint64_t recorded_ns; /* when */
-    uint64_t due_ns;      /* when its launches should be done, by the average; 0: not known */
+    uint64_t serial;      /* tells this use of the event from the next */
+    uint64_t stream;      /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
+    uint64_t recorded_ns; /* just before it was recorded: it was not reached sooner */
+    uint64_t
+        entered_ns;    /* when the first launch was made that it follows; at a beginning, that it precedes */
+    uint64_t due_ns;   /* when what it follows should be done; 0 where that is not known */
+    unsigned launches; /* since the mark before it */
+    unsigned stands_for; /* as many; of a sample, those before it too that were not sampled */
+    bool is_begin;       /* a segment begins here */
+    bool is_blocked;     /* and that stands behind something that executes nothing */
+    bool is_reprieved;   /* standing.h */
 };
 
-/* Launches in a stream that no event of ours follows yet. */
-struct plimsoll_tail {
-    uint64_t stream;
-    unsigned launches;
+struct plimsoll_stream {
+    uint64_t key;
+    unsigned tail;       /* launches that no mark follows yet */
     uint64_t entered_ns; /* the first of them */
+    bool is_open;        /* its segment has begun, and is not known to have ended */
+    bool is_fresh;       /* and nothing of it was marked yet but its beginning */
+    bool is_blocked;     /* its next segment will stand behind something that executes nothing */
 };
 
-/* One context. All under plimsoll.shares.lock, which nobody keeps over a call of the driver: who makes such a
- * call with this context's events is one of its `users` meanwhile. */
+/* What a thread found out that asks the driver about the marks of a meter. For that thread alone. */
+struct plimsoll_look {
+    unsigned count;
+    CUevent anchor;
+    uint64_t seen_ns;
+    bool is_failed;
+    bool is_reached[PLIMSOLL_MARKS];
+    int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* of reached ones */
+};
+
+/* One context. All under plimsoll.shares.lock, which nobody keeps over a call of the driver. A thread that
+ * makes such a call with this context's events is one of its `users` meanwhile. */
 struct plimsoll_meter {
-    uint64_t context; /* 0: this meter is free */
-    uint64_t life;    /* another one for each context that it serves */
+    struct plimsoll_meter *next; /* meters are never freed, but serve the next context */
+    uint64_t context;            /* 0: this meter is free */
+    uint64_t life;               /* another one for each context that it serves */
+    int gpu;                     /* in `limits` */
     unsigned users;
-    unsigned launching;       /* launches between their two halves */
-    bool is_looked_at;        /* some thread is asking the driver about the marks */
-    bool is_broken;           /* the driver refused an event: launches pass unmetered */
-    bool is_under_way;        /* a burst is */
-    CUevent start;            /* recorded at start_ns; NULL where this burst has none */
-    uint64_t start_ns;        /* CLOCK_MONOTONIC, as all times here */
-    uint64_t begun_ns;        /* the burst's first launch */
-    uint64_t begun_latest_ns; /* as late as that work may have begun */
-    uint64_t launched;        /* in this burst */
-    uint64_t ended_ns;        /* the latest end of work that is known in this burst; at least begun_ns */
-    uint64_t entered_ns;      /* the latest launch */
-    uint64_t average_ns;      /* what a launch takes; 0 while unknown */
-    unsigned outstanding;     /* launches that are not known to be done */
-    uint64_t stalled_ns;      /* when they were last seen to be overdue behind a shut gate; 0 for not */
-    unsigned epoch;           /* up to which opening of the gate its work is known: plimsoll.shares.epoch */
-    unsigned mark_count, tail_count, spare_count;
+    unsigned launching;  /* launches between their two halves */
+    bool is_looked_at;   /* some thread is asking the driver about the marks, and may alone remove any */
+    bool is_broken;      /* the driver refused an event for good: launches pass unmetered */
+    CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
+    uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
+    uint64_t reached_ns; /* the latest moment at which a mark was reached */
+    uint64_t entered_ns; /* the latest launch */
+    uint64_t average_ns; /* what a launch executes; 0 while unknown */
+    unsigned mark_count, stream_count, spare_count;
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
-    struct plimsoll_tail tails[PLIMSOLL_TAILS];
-    CUevent spares[PLIMSOLL_MARKS + 1];
+    struct plimsoll_stream streams[PLIMSOLL_STREAMS];
+    CUevent spares[PLIMSOLL_MARKS + 2];
+    struct plimsoll_look look;
+};
+
+/* Work of this process on one GPU, as its page tells it (plimsoll/layout.py, Work). */
+struct plimsoll_burst {
+    uint64_t launched_ns; /* 0: nothing is unfinished */
+    uint64_t executed_ns; /* 0: not known to have begun */
+    uint64_t ended_ns;    /* the latest end that is known of it */
+    uint64_t unfinished_ns, sure_ns, sliced_ns;
 };
 
 /* Where this process stands with its gate. */
 struct plimsoll_shares {
-    pthread_mutex_t lock; /* for short sections: never over a call of the driver or of the kernel */
-    struct plimsoll_meter meters[PLIMSOLL_METERS]; /* lock */
-    uint64_t serial;                               /* lock; of marks and of meters' lives */
-    uint32_t seen_word;                            /* lock; the gate's word as last seen by anybody */
-    uint64_t seen_ns;                              /* lock; when it was first seen */
-    unsigned epoch;              /* lock; how often the gate was seen to be open no longer */
-    unsigned under_way;          /* atomic, changed under the lock; meters with a burst */
-    uint64_t busy_ns;            /* lock; as in the slot */
-    uint64_t busy_since_ns;      /* lock; likewise */
-    uint64_t latest_end_ns;      /* lock; of the bursts that ended while others went on */
-    uint64_t idle_since_ns;      /* lock; the end of the latest burst */
-    int waiting;                 /* atomic; threads at the gate */
-    uint32_t wanted_word;        /* atomic; the word under which a wait was last reported */
-    uint32_t drained_word;       /* atomic; the latest under which nothing was left unfinished */
-    bool is_lost;                /* atomic; no broker: the gate counts as open */
-    uint32_t lost_beat;          /* atomic; `beat` at that moment */
-    uint32_t lost_word;          /* atomic; the gate's word likewise */
-    pthread_mutex_t report_lock; /* over one report: the order of reports is that of what they say */
-    int connection;              /* report_lock; -1 for none */
-    uint64_t connection_id[2];   /* report_lock; device and inode */
-    bool is_report_owed;         /* atomic; the latest report found no broker */
-    int keeper;                  /* atomic; enum plimsoll_keeper */
-    int is_keeper_inside;        /* atomic; the keeper's thread is within the driver */
-    int is_ending;               /* atomic; the process exits: the keeper stays out of the driver */
+    pthread_mutex_t lock;          /* for short sections: never over a call of the driver or a sleep */
+    struct plimsoll_meter *meters; /* lock; only grows */
+    struct plimsoll_burst bursts[PLIMSOLL_MAX_GPUS]; /* lock */
+    uint64_t serial;                                 /* lock; of marks and of meters' lives */
+    bool is_metering;     /* lock; the gate was last seen not to be open: bursts are told */
+    unsigned vain;        /* lock; stands in vain since nothing executed */
+    double slower;        /* lock; how much longer queues take than expected, at least 1 */
+    uint64_t looked_ns;   /* atomic; when marks were last looked at */
+    uint32_t passes_left; /* atomic, and raced for on purpose; launches until one is sampled (launching.c) */
+    uint32_t passes_each; /* atomic; between two samples */
+    bool is_lost;         /* atomic; no broker: the gate counts as open */
+    int keeper;           /* atomic; keeper.c */
+    bool is_keeper_resting; /* atomic; it sleeps until it is stirred, or for long */
+    int is_keeper_inside;   /* atomic; the keeper's thread is within the driver */
+    int is_ending;          /* atomic; the process exits: the keeper stays out of the driver */
 };
 
 /* Around whatever takes a lock here or counts this thread in: a thread that is cancelled in between, in a
@@ -105,35 +112,42 @@ struct plimsoll_shares {
 int plimsoll_hold_thread(void);
 void plimsoll_release_thread(int before);
 
-/* Makes a context known, as soon as it is made; does nothing where there is no gate. */
-void plimsoll_meters_add(uint64_t context);
-
-/* The same of one that was forgotten and lives on: what it was given is not known. Nothing where it is known.
- */
-void plimsoll_meters_keep(uint64_t context);
-
 /* Before a context is destroyed, released or reset: nobody uses our events of it any more. Waits, shortly,
  * for those who do. */
 void plimsoll_bursts_forget(uint64_t context);
+
+/* After a context ended unseen: its events are gone with it. */
+void plimsoll_bursts_lost(uint64_t context);
 
 void plimsoll_shares_in_child(void);
 
 /* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
 
-struct plimsoll_meter *plimsoll_meter_of(uint64_t context); /* NULL: unknown, and no room */
+/* The meter of a context on a GPU of `limits`; NULL where there is no memory for one. */
+struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu);
 
-/* What tells streams apart: each thread's own default one has the same handle in all. */
+/* Tells streams apart: each thread's own default one has the same handle in all. */
 uint64_t plimsoll_stream_key(CUstream stream);
 
-/* The tail of that stream; NULL for none. */
-struct plimsoll_tail *plimsoll_tail_of(struct plimsoll_meter *meter, uint64_t stream);
-/* Ends it, returning what it was; without launches where there was none. */
-struct plimsoll_tail plimsoll_tail_take(struct plimsoll_meter *meter, uint64_t stream);
-/* Adds launches to a stream's tail, the first of them at that time; false where too many streams have such.
- */
-bool plimsoll_tail_add(struct plimsoll_meter *meter, const struct plimsoll_tail *more);
-/* All tails together. */
-struct plimsoll_tail plimsoll_tail_sum(const struct plimsoll_meter *meter);
+/* NULL: not known. */
+struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_t key);
+/* The same, made known where there is room. */
+struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64_t key);
+/* Forgets a stream of which nothing is unfinished and which nothing blocks. */
+void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream);
+
+/* What a launch of the context executes, by the average; more where what executes now is overdue. */
+uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* Whether the foremost launches should have ended long ago, so that nobody knows what the rest will take. */
+bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* Launches of these whose streams nothing holds up; those that no mark follows are left out. */
+unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
+/* Whether anything is not known to be done, executing or not. */
+bool plimsoll_has_work(void);
+/* Launches that are not known to be done. */
+unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
+/* What these should execute together on one GPU. */
+uint64_t plimsoll_queued_ns(int gpu);
 
 void plimsoll_spare(struct plimsoll_meter *meter, CUevent event);
 

@@ -3,7 +3,6 @@
 #include "contexts.h"
 #include "driver.h"
 #include "attach.h"
-#include "keeper.h"
 #include "ledger.h"
 #include "messages.h"
 #include "room.h"
@@ -16,9 +15,7 @@ uint64_t plimsoll_context_bytes(int gpu) {
 }
 
 /* The mark in `counts` is what the container's processes see of each other through NVML. */
-void plimsoll_context_made(int gpu, CUcontext context) {
-    plimsoll_meters_add((uintptr_t)context);
-    plimsoll_keeper_need();
+void plimsoll_context_made(int gpu) {
     if (gpu < 0)
         return;
     pthread_mutex_lock(&plimsoll.context_lock);
@@ -117,7 +114,7 @@ void plimsoll_primary_entered(int gpu, CUcontext context) {
     struct plimsoll_primary now = {(uintptr_t)context, plimsoll_context_id(context)};
     bool is_new = context && (gpu < 0 || change(gpu, PLIMSOLL_NO_PRIMARY, now));
     if (is_new) {
-        plimsoll_context_made(gpu, context);
+        plimsoll_context_made(gpu);
         return;
     }
     leave(gpu);
@@ -129,6 +126,7 @@ bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
                            void (*gone)(const struct plimsoll_holding *)) {
     if (!known.context || !change(gpu, known, PLIMSOLL_NO_PRIMARY))
         return false;
+    plimsoll_bursts_lost(known.context);
     plimsoll_holdings_sweep(&plimsoll.holdings, known.context, gone);
     plimsoll_pools_look();
     plimsoll_graph_pool_look(gpu);

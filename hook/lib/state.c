@@ -3,13 +3,12 @@
 /* For who is under no gate: it never changes. */
 static const uint32_t always_open = PLIMSOLL_GATE_OPEN;
 
-struct plimsoll_state plimsoll = {.gate_word = &always_open,
-                                  .resolve_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .attach_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .retry_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .context_lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .shares = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                             .report_lock = PTHREAD_MUTEX_INITIALIZER,
-                                             .connection = -1}};
+struct plimsoll_state plimsoll = {
+    .gate_word = &always_open,
+    .resolve_lock = PTHREAD_MUTEX_INITIALIZER,
+    .attach_lock = PTHREAD_MUTEX_INITIALIZER,
+    .retry_lock = PTHREAD_MUTEX_INITIALIZER,
+    .context_lock = PTHREAD_MUTEX_INITIALIZER,
+    .shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .slower = 1, .passes_left = 1}};
 
 _Thread_local unsigned plimsoll_depth;

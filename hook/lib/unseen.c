@@ -69,7 +69,7 @@ static bool remember_created(int gpu, uint64_t context, uint64_t bytes) {
 
 static void adopt_created(int gpu, uint64_t context) {
     if (remember_created(gpu, context, plimsoll_context_bytes(gpu)))
-        plimsoll_context_made(gpu, (CUcontext)(uintptr_t)context);
+        plimsoll_context_made(gpu);
 }
 
 void plimsoll_context_seen(uint64_t context) {

@@ -17,13 +17,10 @@ from plimsoll.layout import (
     KIND_GRANTED,
     KIND_HELLO,
     KIND_REFUSED,
-    KIND_SHARE,
     KIND_UNKNOWN,
     KIND_WAIT,
     MAX_SLOTS,
     MESSAGE_MAGIC,
-    SHARE_UNFINISHED,
-    SHARE_WANTS,
     VERSION,
     Message,
 )
@@ -52,9 +49,6 @@ _KINDS: Final = {
     KIND_WAIT: Kind.WAIT,
     KIND_FREED: Kind.FREED,
 }
-_SHARE: Final = KIND_SHARE.to_bytes(Message.kind.size, "little")
-_SHARE_PLACE: Final = slice(Message.kind.offset, Message.kind.offset + Message.kind.size)
-_SHARE_STATES: Final = SHARE_WANTS | SHARE_UNFINISHED
 _OF_A_GPU: Final = frozenset({Kind.CONTEXT, Kind.DENIED, Kind.WAIT, Kind.FREED})
 
 
@@ -75,51 +69,6 @@ class Datagram:
     line_bytes: int = 0
     gpu: GpuUuid | None = None
     text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ShareReport:
-    """A datagram in which a process says where it stands with its gate; times are nanoseconds of CLOCK_MONOTONIC.
-
-    Attributes:
-        gate_word: as it stood on the page.
-    """
-
-    slot: int
-    owner: int
-    wants: bool
-    unfinished: bool
-    gate_word: int
-    busy_ns: int
-    busy_since_ns: int
-    idle_since_ns: int
-
-
-def is_share(data: bytes) -> bool:
-    """Whether a datagram, damaged or not, is for `decode_share`."""
-    return data[_SHARE_PLACE] == _SHARE
-
-
-def decode_share(data: bytes) -> ShareReport:
-    """Take a report apart. Its times and its word may be anything: whoever uses them clamps them to what can be.
-
-    Raises:
-        InputError: it is damaged, with the field and what stood there.
-    """
-    message = _message(data)
-    if message.share_state & ~_SHARE_STATES:
-        problem = f"has bits that are none of {_SHARE_STATES:#x}"
-        raise InputError("share_state", hex(message.share_state), problem, _REMEDY)
-    return ShareReport(
-        slot=message.slot,
-        owner=message.owner,
-        wants=bool(message.share_state & SHARE_WANTS),
-        unfinished=bool(message.share_state & SHARE_UNFINISHED),
-        gate_word=message.gate_word,
-        busy_ns=message.busy_ns,
-        busy_since_ns=message.busy_since_ns,
-        idle_since_ns=message.idle_since_ns,
-    )
 
 
 def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
@@ -173,8 +122,8 @@ def _check_head(message: Message) -> None:
         raise InputError("magic", hex(message.magic), f"is not {MESSAGE_MAGIC:#x}", _REMEDY)
     if message.version != VERSION:
         raise InputError("version", message.version, f"is not {VERSION}", _REMEDY)
-    if message.kind not in _KINDS and message.kind != KIND_SHARE:
-        raise InputError("kind", message.kind, f"is none of {sorted([*_KINDS, KIND_SHARE])}", _REMEDY)
+    if message.kind not in _KINDS:
+        raise InputError("kind", message.kind, f"is none of {sorted(_KINDS)}", _REMEDY)
     if message.slot >= MAX_SLOTS:
         raise InputError("slot", message.slot, f"is not below {MAX_SLOTS}", _REMEDY)
     if message.owner == 0:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from hook.broker.core.facts import ContainerKey, SlotUse
 from hook.broker.core.lives import Lives
-from hook.broker.core.shares.turns import GateState, ShareUse
+from hook.broker.core.shares.events import GateState, ShareUse
 from hook.broker.core.turns import Record
 from plimsoll.brokerwire import ContainerUse, Description, ProcessUse, ShareUsed
 

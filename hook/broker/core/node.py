@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from hook.broker.core.admission import check_shares
+from hook.broker.core.announcer import NOBODY
 from hook.broker.core.checks import check, check_change
 from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
@@ -19,7 +20,7 @@ from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
 from hook.broker.core.share_violations import ShareViolations
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.turns import (
     Append,
     ClearSlots,
@@ -35,8 +36,6 @@ from hook.broker.core.turns import (
     Reply,
     SaveRecord,
     SetLimits,
-    ShareViolated,
-    ShareViolationEnded,
     Survey,
     Surveyed,
     Unheld,
@@ -103,7 +102,7 @@ class Node:
     def survey(self) -> list[Instruction]:
         """Look after every container: for the slow audit that finds what no event told."""
         registered = {key for record in self._records.values() for key in _containers(record.pod)}
-        surveys = [self._survey(container) for container in sorted(registered | self._lives.containers)]
+        surveys = [self.survey_of(container) for container in sorted(registered | self._lives.containers)]
         return [*self._set_limits(self._resizes.containers), *surveys]
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
@@ -125,16 +124,14 @@ class Node:
                 return self._waits.hung_up(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Unmet() | Unheld() | ShareViolated() | ShareViolationEnded():
+            case Unmet() | Unheld() | ShareViolated():
                 return self._of_shares(event, now_s)
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
                 assert_never(event)
 
-    def _of_shares(
-        self, event: Unmet | Unheld | ShareViolated | ShareViolationEnded, now_s: float
-    ) -> list[Instruction]:
+    def _of_shares(self, event: Unmet | Unheld | ShareViolated, now_s: float) -> list[Instruction]:
         """What was found out of a container's share of compute time."""
         if self.lines(event.container) is None:
             return []
@@ -143,8 +140,9 @@ class Node:
                 return self._unmet.take(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
-            case ShareViolated() | ShareViolationEnded():
-                return self._share_violations.take(event, now_s)
+            case ShareViolated():
+                owners = {owner: key for key, owner in self._lives.of(event.container).items()}
+                return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
             case _:
                 assert_never(event)
 
@@ -181,6 +179,10 @@ class Node:
     def places(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers that a process lives in: one, as far as containers are what they should be."""
         return [container for container in self._lives.containers if key in self._lives.of(container)]
+
+    def processes(self, container: ContainerKey) -> Mapping[ProcessKey, int]:
+        """A container's announced processes with their owner words; 0 where that is not known yet."""
+        return self._lives.of(container)
 
     def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
         """A container's GPUs in the order of its lines; empty for one that is not registered."""
@@ -249,7 +251,7 @@ class Node:
         # The record of a resized pod is saved with the announcement, see `resizes`.
         instructions = [
             *self._lay_out(request),
-            *(map(self._survey, resized) if resized else (SaveRecord(record),)),
+            *(map(self.survey_of, resized) if resized else (SaveRecord(record),)),
         ]
         return instructions + self._waits.carry(enrolments, now_s)
 
@@ -259,7 +261,7 @@ class Node:
             return []
         leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
         # A process may have claimed a slot whose hello is still under way: look before removing anything.
-        return [SaveRecord(leaving), *map(self._survey, _containers(record.pod))]
+        return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
 
     def _acknowledge(self, request: Acknowledge) -> list[Instruction]:
         newest = self.newest_seq
@@ -286,11 +288,10 @@ class Node:
         instructions = self._waits.died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self._measuring.forget(event.key))
-        self._share_violations.died(event.key)
         instructions += self._waits.look(sorted({gpu for place in places for gpu in self.gpus(place)}))
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
-        return [*instructions, *map(self._survey, again)]
+        return [*instructions, *map(self.survey_of, again)]
 
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
@@ -371,7 +372,8 @@ class Node:
         excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
         return self._waits.read(event, words, excess, now_s)
 
-    def _survey(self, container: ContainerKey) -> Survey:
+    def survey_of(self, container: ContainerKey) -> Survey:
+        """A look after one container."""
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))
         return Survey(container, known)
 

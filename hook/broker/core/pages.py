@@ -22,12 +22,14 @@ from plimsoll.layout import (
     GpuLimit,
     Limits,
     Slot,
+    SlotWork,
 )
 from plimsoll.names import GpuUuid
 
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)
 SLOT_BYTES: Final = ctypes.sizeof(Slot)
+WORK_BYTES: Final = ctypes.sizeof(SlotWork)
 SLOTS_END: Final = int(Counts.works.offset)
 """How much of `counts` must be read to see every slot."""
 
@@ -108,14 +110,11 @@ def vacating_offset(slot: int) -> int:
     return owner_offset(slot) + int(Slot.is_vacating.offset)
 
 
-def busy_offset(slot: int) -> int:
-    """Where the words begin in which a slot's owner says how long it kept its GPUs busy, and what is overdue."""
-    return owner_offset(slot) + int(Slot.busy_ns.offset)
+def work_offset(slot: int) -> int:
+    """Where a process's work stands that owns this slot: whose it is, and then its words for each GPU."""
+    assert 0 <= slot < MAX_SLOTS
+    return int(Counts.works.offset) + slot * WORK_BYTES
 
-
-BUSY_BYTES: Final = 24
-assert Slot.busy_since_ns.offset == Slot.busy_ns.offset + 8
-assert Slot.stalled_ns.offset == Slot.busy_ns.offset + 16
 
 _CHANGED: Final = Slot.changed_ns.offset // 8
 

@@ -1,54 +1,38 @@
-"""Processes whose pages say much less of their compute time than NVML shows: announced, and counted.
-
-What always holds: a finding is announced once, and again only after it had ended.
-"""
+"""Processes whose pages say much less of their compute time than NVML shows: announced, and counted."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 from hook.broker.core.announcer import Announcer, Told
 from hook.broker.core.facts import ContainerKey, ProcessKey
-from hook.broker.core.turns import Instruction, ShareViolated, ShareViolationEnded
-from plimsoll.names import GpuUuid
+from hook.broker.core.shares.events import ShareViolated
+from hook.broker.core.turns import Instruction
 
 
 class ShareViolations:
     """The node's, since this broker's start.
 
     Args:
-        announcer: for `violated`.
+        announcer: for `violated`, once for each finding. The scheduler makes one again only after it had ended.
     """
 
     def __init__(self, announcer: Announcer) -> None:
         self._announcer = announcer
-        self._lasting: set[tuple[ContainerKey, ProcessKey, GpuUuid]] = set()
         self._counts: Counter[ContainerKey] = Counter()
 
-    def take(self, event: ShareViolated | ShareViolationEnded, now_s: float) -> list[Instruction]:
-        """A finding was made, or made again, or has ended."""
-        place = (event.container, event.process, event.gpu)
-        if isinstance(event, ShareViolationEnded):
-            self._lasting.discard(place)
-            return []
-        if place in self._lasting:
-            return []
-        self._lasting.add(place)
+    def take(self, event: ShareViolated, process: ProcessKey, now_s: float) -> list[Instruction]:
+        """A finding was made; `NOBODY` where the process is not known by its owner word."""
         self._counts[event.container] += 1
-        return self._announcer.announce(event.container, event.process, "violated", now_s, _told(event))
+        return self._announcer.announce(event.container, process, "violated", now_s, _told(event))
 
     def count(self, container: ContainerKey) -> int:
         """How many findings there were."""
         return self._counts[container]
 
-    def died(self, process: ProcessKey) -> None:
-        """A process is gone, and what was found of it has ended."""
-        self._lasting = {place for place in self._lasting if place[1] != process}
-
     def forget(self, containers: Iterable[ContainerKey]) -> None:
         """Containers are gone."""
         for container in containers:
             self._counts.pop(container, None)
-            self._lasting = {place for place in self._lasting if place[0] != container}
 
 
 def _told(event: ShareViolated) -> Told:

@@ -1,9 +1,8 @@
 """What goes into the core (events) and what comes out (instructions).
 
 `plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`,
-`ShareViolated`).
-Instructions are carried out in their order, those for files before those for the loop; every one may be repeated
-without harm, as a broker killed in the middle of a turn decides the same again after its restart.
+`ShareViolated`). Instructions are carried out in their order, those for files before those for the loop; every one
+may be repeated without harm, as a broker killed in the middle of a turn decides the same again after its restart.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from hook.broker.core.datagram import Datagram
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.pages import Numbers
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import ShareViolated, Unmet
 from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
 from plimsoll.names import GpuUuid, PodUid
 
@@ -94,31 +93,6 @@ class Unheld:
     process: ProcessKey
 
 
-@dataclass(frozen=True, slots=True)
-class ShareViolated:
-    """By NVML a process uses much more of a GPU than its page says; may be repeated for as long as that lasts.
-
-    Attributes:
-        used_pct: by NVML, in percent of the GPU's time.
-        told_pct: by the process's page, over the same span.
-    """
-
-    container: ContainerKey
-    process: ProcessKey
-    gpu: GpuUuid
-    used_pct: float
-    told_pct: float
-
-
-@dataclass(frozen=True, slots=True)
-class ShareViolationEnded:
-    """NVML and the page of a process agree again."""
-
-    container: ContainerKey
-    process: ProcessKey
-    gpu: GpuUuid
-
-
 Event = (
     Register
     | Unregister
@@ -130,7 +104,6 @@ Event = (
     | Unmet
     | Unheld
     | ShareViolated
-    | ShareViolationEnded
     | Surveyed
     | WordsRead
     | HeldRead

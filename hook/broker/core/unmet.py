@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from hook.broker.core.announcer import NOBODY, Announcer, Told
 from hook.broker.core.facts import ContainerKey
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import Unmet
 from hook.broker.core.turns import Instruction
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from plimsoll.layout import (
     COUNTS_NAME,
@@ -26,20 +26,18 @@ from plimsoll.layout import (
     KIND_FREED,
     KIND_GRANTED,
     KIND_HELLO,
-    KIND_SHARE,
     KIND_UNKNOWN,
     KIND_WAIT,
     LIMITS_NAME,
     MAX_SLOTS,
     MESSAGE_MAGIC,
-    SHARE_UNFINISHED,
-    SHARE_WANTS,
     SOCKET_NAME,
     VERSION,
     Counts,
     GpuLimit,
     Limits,
     Message,
+    Work,
 )
 from tests.hook.broker.gateview import GateView
 
@@ -50,7 +48,6 @@ KINDS: Final = {
     "unknown": KIND_UNKNOWN,
     "wait": KIND_WAIT,
     "freed": KIND_FREED,
-    "share": KIND_SHARE,
 }
 
 
@@ -63,7 +60,6 @@ class StandIn:
             self._counts = Counts.from_buffer(mmap.mmap(self._file.fileno(), 0))
         self._counts_path = counts_dir / COUNTS_NAME
         self._held: socket.socket | None = None
-        self._share: socket.socket | None = None
         self._claimed_owner = 0
         self.slot = 0
 
@@ -189,67 +185,46 @@ class StandIn:
                 seen.add(one)
         return len(seen)
 
-    def share(
-        self, state: int, busy_ns: int = 0, busy_since_ns: int = 0, gate_word: int | None = None
-    ) -> None:
-        """Say where this process stands with its gate, over a connection that stays open."""
-        message = self.message("share")
-        message.share_state = state
-        message.gate_word = self.gate.word if gate_word is None else gate_word
-        slot = self._counts.slots[self.slot]
-        message.busy_ns = slot.busy_ns = busy_ns
-        message.busy_since_ns = slot.busy_since_ns = busy_since_ns
-        if not self._is_connected():
-            self._share = self.connection_again()
-        assert self._share is not None
-        self._share.send(bytes(message))
+    @property
+    def _work(self) -> Work:
+        """Its words on the first GPU."""
+        page = self._counts.works[self.slot]
+        page.owner = self.owner
+        return cast("Work", page.gpus[0])
 
-    def share_for(self, seconds: float, state: int) -> int:
-        """Say the same as often as the broker takes it; returns how often that was."""
-        until_s, count = time.monotonic() + seconds, 0
-        self.share(state)
-        assert self._share is not None
-        data = bytes(self.message("share"))
-        self._share.settimeout(0.1)
-        while time.monotonic() < until_s:
-            try:
-                count += bool(self._share.send(data))
-            except TimeoutError:
-                continue
-        self._share.settimeout(None)
-        return count
-
-    def _is_connected(self) -> bool:
-        """Whether the broker still listens at the other end: it never sends, so there is nothing or the end."""
-        if self._share is None:
-            return False
-        try:
-            return bool(self._share.recv(1, socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            return True
-        except ConnectionError:
-            return False
+    def set_work(self, launched_ns: int, executed_ns: int, standing: int = 0) -> None:
+        """Begin a burst, or end the one under way (0)."""
+        work, now_ns = self._work, time.monotonic_ns()
+        work.begun += 1
+        if work.launched_ns and not launched_ns:
+            executed_ns_before = now_ns - work.executed_ns if work.executed_ns else 0
+            sure_ns = min(executed_ns_before, 1000 * int(self.gate.page.slice_us))
+            work.unfinished_ns += now_ns - work.launched_ns
+            work.sure_ns += sure_ns
+            work.sliced_ns += executed_ns_before - sure_ns
+        work.launched_ns, work.executed_ns = launched_ns, executed_ns
+        work.settled = work.begun
+        work.standing = standing
 
     def work(self, seconds: float) -> int:
         """Be a program with endless work for so long, as the library would be; returns its nanoseconds at work.
 
-        It waits by futex where its gate is shut, and has nothing left to drain when it becomes so.
+        It stands by futex where its gate is shut, and has nothing left to drain when it becomes so.
         """
         until_ns = time.monotonic_ns() + int(seconds * 1e9)
-        busy_ns, since_ns, obeyed = 0, 0, -1
+        busy_ns, since_ns = 0, 0
         while (now_ns := time.monotonic_ns()) < until_ns:
             word = self.gate.word
             is_shut = word & GATE_STATES == GATE_SHUT
             if is_shut and since_ns:
                 busy_ns, since_ns = busy_ns + now_ns - since_ns, 0
+                self.set_work(0, 0, standing=1)
             elif not is_shut and not since_ns:
                 since_ns = now_ns
-            if word != obeyed or not self._is_connected():
-                obeyed = word
-                self.share(SHARE_WANTS if is_shut else SHARE_UNFINISHED, busy_ns, since_ns, word)
+                self.set_work(now_ns, now_ns)
             self.gate.wait(word, min(0.1, (until_ns - now_ns) / 1e9))
         busy_ns += time.monotonic_ns() - since_ns if since_ns else 0
-        self.share(0, busy_ns)
+        self.set_work(0, 0)
         return busy_ns
 
     def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - one command a case
@@ -274,12 +249,14 @@ class StandIn:
                 self.send_raw(bytes.fromhex(data))
             case ["use", place, used_bytes, *denied]:
                 self.use(int(place), int(used_bytes), *map(int, denied))
-            case ["share", *numbers]:
-                self.share(*map(int, numbers))
-            case ["share-for", seconds, state]:
-                return str(self.share_for(float(seconds), int(state)))
-            case ["hang-up"]:
-                self._share = None
+            case ["launch"]:
+                self.set_work(time.monotonic_ns(), time.monotonic_ns())
+            case ["stand"]:
+                self.set_work(0, 0, standing=1)
+            case ["rest"]:
+                self.set_work(0, 0)
+            case ["claim-as", owner]:
+                self._counts.slots[self.slot].owner = int(owner)
             case ["claim-to-be", owner]:
                 self._claimed_owner = int(owner)
             case ["work", seconds]:
@@ -292,8 +269,6 @@ class StandIn:
                 return self.take(int(place), int(size))
             case ["watch-lines", last_bytes]:
                 return str(self.lines_seen(int(last_bytes)))
-            case ["heir"]:
-                return str(self._heir())
             case ["fork"]:
                 return str(_idle_child())
             case ["family", count]:
@@ -303,17 +278,6 @@ class StandIn:
             case _:
                 raise ValueError(words)
         return "ok"
-
-    def _heir(self) -> int:
-        """A child that says nothing over the connection that it inherits, and lives as long as that."""
-        assert self._share is not None
-        pid = os.fork()
-        if pid == 0:
-            os.close(0)
-            os.close(1)
-            self._share.recv(1)
-            os._exit(0)
-        return pid
 
     def _child(self, used_bytes: int) -> int:
         """A child that is a hooked process of its own; its pid, once it has a slot and said hello."""

@@ -64,26 +64,26 @@ def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
     assert str(refused.value).startswith(f"PLIMSOLL_BROKER_{name}: {value!r}")
 
 
-@pytest.mark.parametrize("name", ["SHARE_QUOTA_MS", "SHARE_WINDOW_MS", "SHARE_RUN_AHEAD_US", "SHARE_UNMET_S"])
+@pytest.mark.parametrize("name", ["SHARE_TICK_MS", "SHARE_QUANTUM_MS", "SHARE_SLICE_MS", "SHARE_UNMET_S"])
 def test_a_share_setting_that_cannot_work_is_refused(name: str) -> None:
     """Nothing of 0 makes sense: the refusal names the variable and its value."""
     with pytest.raises(InputError, match=f"PLIMSOLL_BROKER_{name}: '0'"):
         load(Settings, {PREFIX + name: "0"}, PREFIX)
 
 
-async def test_a_quota_outside_its_bounds_is_refused(tmp_path: Path) -> None:
+async def test_less_work_ahead_than_a_tick_is_refused(tmp_path: Path) -> None:
     """A broker with such settings does not start, and names what to change."""
-    settings = Settings(root=str(tmp_path / "root"), share_quota_ms=200)
-    with pytest.raises(InputError, match=r"PLIMSOLL_BROKER_SHARE_QUOTA_MS: 200 .* give 10 to 160, or move"):
+    settings = Settings(root=str(tmp_path / "root"), share_ahead_ms=3)
+    with pytest.raises(
+        InputError, match=r"PLIMSOLL_BROKER_SHARE_AHEAD_MS: 3 .* give at least 5, or a shorter"
+    ):
         await run(settings, asyncio.Event())
 
 
-def test_bounds_of_the_quota_that_exclude_each_other_are_refused() -> None:
-    """The refusal names the one that is too high, though the quota is outside of both."""
-    with pytest.raises(
-        InputError, match=r"PLIMSOLL_BROKER_SHARE_QUOTA_LEAST_MS: 200 .* give at most 160, or"
-    ):
-        Settings(share_quota_least_ms=200).shares()
+def test_more_work_ahead_beside_others_than_alone_is_refused() -> None:
+    """The refusal names both settings."""
+    with pytest.raises(InputError, match=r"SHARE_AHEAD_MS: 200 .* at most 100, or raise .*SHARE_ALONE_MS"):
+        Settings(share_ahead_ms=200).shares()
 
 
 async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

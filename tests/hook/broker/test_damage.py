@@ -43,18 +43,12 @@ def _answer_to(question: bytes, limits_dir: Path) -> Message:
         (_message() + "00", f"length: {ctypes.sizeof(Message) + 1} is not"),
         (_message(magic=7), "magic: '0x7'"),
         (_message(version=9), "version: 9"),
-        (_message(kind=99), "kind: 99"),
         (_message(slot=256), "slot: 256"),
         (_message(owner=0), "owner: 0"),
         (_message(owner=12345), "owner: 12345"),
         (_message(kind=2, gpu_uuid=b"GPU-not-mine"), "gpu_uuid: 'GPU-not-mine'"),
         (_message(kind=3, gpu_uuid=b"\xff\xfe"), "gpu_uuid: '\\\\xff\\\\xfe'"),
         (_message(kind=4, text=b"rm -rf"), "text: 'rm -rf'"),
-        (_message(kind=9) + "00", f"length: {ctypes.sizeof(Message) + 1} is not"),
-        (_message(kind=9, version=9), "version: 9"),
-        (_message(kind=9, slot=256), "slot: 256"),
-        (_message(kind=9, owner=12345), "owner: 12345"),
-        (_message(kind=9, share_state=4), "share_state: '0x4'"),
     ],
 )
 async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, said: str) -> None:

@@ -6,7 +6,7 @@ from hook.broker.core.describing import describe
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
-from hook.broker.core.shares.turns import GateState, ShareUse, Terms
+from hook.broker.core.shares.events import GateState, ShareUse, Terms
 from hook.broker.core.turns import Record
 from plimsoll.brokerwire import ContainerLines, Line, Register, ShareUsed
 from plimsoll.names import ContainerName, GpuUuid, PodUid

@@ -17,7 +17,7 @@ from plimsoll.layout import Gate as GatePage
 from tests.hook.broker.conftest import DEADLINE_S
 from tests.hook.broker.gateview import GateView
 
-PACE = Pace(run_ahead_us=2000, idle_us=500)
+PACE = Pace(ahead_us=10_000, alone_us=100_000, slice_us=2000)
 
 
 @contextlib.contextmanager
@@ -40,8 +40,9 @@ def test_a_new_gate_is_open_and_says_how_to_wait(tmp_path: Path) -> None:
             ctypes.sizeof(GatePage),
             GATE_OPEN,
         )
-        assert (page.run_ahead_us, page.idle_us) == (2000, 500)
-        assert not gate.was_held
+        assert (page.ahead_us, page.alone_us, page.slice_us, page.sharers) == (10_000, 100_000, 2000, 1)
+        assert page.beat_ns > 0
+        assert not gate.was_unheld
         assert (tmp_path / "gate").stat().st_mode & 0o777 == 0o644
 
 
@@ -65,7 +66,7 @@ def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Pat
     with opened(tmp_path):
         inode = path.stat().st_ino
     damage(path)
-    with opened(tmp_path, Pace(1000, 250)) as gate:
+    with opened(tmp_path, Pace(1000, 2500, 500)) as gate:
         view = GateView(tmp_path)
         assert (path.stat().st_ino, path.stat().st_size) == (inode, ctypes.sizeof(GatePage))
         assert (view.page.magic, view.page.version, view.page.size) == (
@@ -73,7 +74,7 @@ def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Pat
             VERSION,
             ctypes.sizeof(GatePage),
         )
-        assert (view.page.run_ahead_us, view.page.idle_us) == (1000, 250)
+        assert (view.page.ahead_us, view.page.alone_us, view.page.slice_us) == (1000, 2500, 500)
         gate.set(GATE_STEP + GATE_SHUT)
         assert view.word == GATE_STEP + GATE_SHUT
 
@@ -112,12 +113,31 @@ def test_what_is_no_file_gives_way_to_one(tmp_path: Path, put: Callable[[Path], 
 
 
 def test_the_word_outlives_its_broker(tmp_path: Path) -> None:
-    """What one broker left stands until the next writes, which knows that the container was held."""
+    """What one broker left stands until the next writes."""
     with opened(tmp_path) as gate:
         gate.set(7 * GATE_STEP + GATE_METERED)
     with opened(tmp_path) as gate:
-        assert gate.was_held
         assert gate.word == GateView(tmp_path).word == 7 * GATE_STEP + GATE_METERED
+
+
+@pytest.mark.parametrize(
+    ("word", "gone_s", "was_unheld"),
+    [(GATE_SHUT, 60, True), (GATE_SHUT, 1, False), (GATE_SHUT, -60, True), (GATE_OPEN, 60, False)],
+)
+def test_a_broker_knows_whether_nobody_held_a_container(
+    tmp_path: Path, word: int, gone_s: int, *, was_unheld: bool
+) -> None:
+    """Its gate was not open, and its beat older than the library waits; or from before the machine's boot."""
+    with opened(tmp_path) as gate:
+        gate.set(word)
+    with (tmp_path / "gate").open("r+b") as file:
+        page = GatePage.from_buffer_copy(file.read())
+        page.beat_ns = max(1, time.monotonic_ns() - gone_s * 10**9)
+        file.seek(0)
+        file.write(bytes(page))
+    with opened(tmp_path) as gate:
+        assert gate.was_unheld == was_unheld
+        assert time.monotonic_ns() - GateView(tmp_path).page.beat_ns < DEADLINE_S * 10**9
 
 
 def test_everybody_who_waits_is_woken(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,7 @@ import pytest
 
 from hook.broker import hook_sockets
 from hook.broker.core.facts import ContainerKey
-from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
-from hook.broker.shares import Shares
 from plimsoll.layout import SOCKET_NAME
 from plimsoll.names import ContainerName
 from tests.hook.broker.conftest import DEADLINE_S, POD
@@ -53,8 +49,7 @@ async def _sockets(
         held.append(task)
         return asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
-    shares = Shares(partial(Scheduler, ShareSettings()), lambda _: tmp_path, lambda _: None)
-    sockets = HookSockets(hold, _nobody_listens, lambda _: (), _nobody_listens, 8, shares)
+    sockets = HookSockets(hold, _nobody_listens, lambda _: (), _nobody_listens, 8)
     for container, listener in listeners.items():
         sockets.listen(container, listener)
     yield sockets

@@ -12,11 +12,11 @@ from hook.broker import shares
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.core.shares.turns import Joined, ShareEvent, ShareInstruction
+from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction, Ticked
 from hook.broker.gates import Pace, open_gate
 from hook.broker.shares import Shares
 from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import GATE_OPEN, GATE_SHUT
+from plimsoll.layout import GATE_METERED, GATE_OPEN
 from plimsoll.names import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
 from tests.hook.broker.gateview import GateView
@@ -34,15 +34,16 @@ class _Failing(Scheduler):
 
 
 class _Blind(Scheduler):
-    """Fails at every tick, before the event."""
+    """Fails at every tick."""
 
     @property
-    def due_ns(self) -> int:
-        return 1
+    def needs_ticks(self) -> bool:
+        return True
 
-    @property
-    def watched(self) -> list[object]:  # type: ignore[override]
-        raise ZeroDivisionError
+    def handle(self, event: ShareEvent) -> list[ShareInstruction]:
+        if isinstance(event, Ticked):
+            raise ZeroDivisionError
+        return super().handle(event)
 
 
 class _Made:
@@ -57,10 +58,10 @@ class _Made:
 
 @asynccontextmanager
 async def _joined(made: Callable[[], Scheduler], directory: Path) -> AsyncIterator[GateView]:
-    held = Shares(made, lambda _: directory / "counts", lambda _: None)
+    held = Shares(made, 0.005, lambda _: {}, lambda _: None, lambda _: None)
     try:
-        gate = await asyncio.to_thread(open_gate, directory, Pace(2000, 500))
-        held.join(ContainerKey(PodUid("one"), MAIN), LINES, gate)
+        gate = await asyncio.to_thread(open_gate, directory, Pace(10_000, 100_000, 2000))
+        held.join(ContainerKey(PodUid("one"), MAIN), LINES, gate, None)
         yield await asyncio.to_thread(GateView, directory)
     finally:
         held.close()
@@ -97,8 +98,8 @@ async def test_shares_are_held_again_once_the_scheduler_works(
             assert gate.state == GATE_OPEN
             made.sort = Scheduler
 
-            async def is_shut() -> bool:
-                return gate.state == GATE_SHUT
+            async def is_metered() -> bool:
+                return gate.state == GATE_METERED
 
             monkeypatch.setattr(shares, "FAILURES_S", 0.0)
-            await until(is_shut, "the gate is held")
+            await until(is_metered, "the container is metered")

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from hook.broker.core.shares.turns import GateState, ShareUse, Terms
+from hook.broker.core.shares.events import GateState, ShareUse, Terms
 from hook.broker.share_metrics import ShareRow, share_families
 from plimsoll.names import GpuUuid
 
@@ -15,7 +15,7 @@ NAMES = ("default", "train", "6c4b1c0e", "main")
 LABELS = {"namespace": "default", "pod": "train", "uid": "6c4b1c0e", "container": "main"}
 USE = ShareUse(
     Terms((GpuUuid("GPU-a"),), request_pct=30, limit_pct=80), GateState.SHUT, used_pct=29.5,
-    busy_s=100.25, waited_s=200.5, drain_s=3.5, overrun_s=1.25, waits=7, grants=6,
+    busy_s=100.25, waited_s=200.5, waits=7,
 )  # fmt: skip
 
 
@@ -52,10 +52,7 @@ def test_every_number_of_a_share_is_a_series_in_base_units() -> None:
         "gate_state=shut": 1,
         "share_used_seconds_total": 100.25,
         "share_waited_seconds_total": 200.5,
-        "share_drained_seconds_total": 3.5,
-        "share_overrun_seconds_total": 1.25,
         "share_waits_total": 7,
-        "share_grants_total": 6,
         "share_unmet_total": 2,
     }
 

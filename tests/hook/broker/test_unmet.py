@@ -3,7 +3,7 @@
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import Unmet
 from hook.broker.core.turns import Append, Surveyed
 from plimsoll.brokerwire import Announcement, Unregister
 from plimsoll.names import ContainerName

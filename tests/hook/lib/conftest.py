@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.gate import Keeper, Listener, listening
+from tests.hook.lib.gate import GateWriter, beating
 from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, ROOT, Node, Program
 
@@ -63,18 +63,10 @@ def _program(node: Node, container: Container, asker: Path) -> Iterator[Program]
         yield program
 
 
-@pytest.fixture(name="ear")
-def _ear(container: Container) -> Iterator[Listener]:
-    """Hears what the container's processes report, as its broker would."""
-    with listening(container) as listener:
-        yield listener
-
-
 @pytest.fixture(name="launcher")
-def _launcher(node: Node, container: Container, gate: Keeper, tmp_path: Path) -> Iterator[Launcher]:
+def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
     """A program in the container that launches, behind the gate that its file of tests sets up."""
-    assert gate.word
-    with launching(node, container, tmp_path) as launcher:
+    with beating(gate), launching(node, container, tmp_path) as launcher:
         yield launcher
 
 

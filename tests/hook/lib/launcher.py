@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from plimsoll.layout import Work
 from tests.hook.lib.container import Container
 from tests.hook.lib.program import ANSWER_S, Node
 from tests.hook.lib.script import Script
@@ -151,19 +152,18 @@ class Launcher(Script):
         """Kernels that the driver was given, by its own book."""
         return int(self._booked(gpu)["launches"])
 
-    def unfinished_ns(self, gpu: int = 0) -> int:
-        """For how long it had unfinished work, by the driver's own book."""
-        return int(self._booked(gpu)["unfinished_ns"])
+    def executed_ns(self, gpu: int = 0) -> int:
+        """For how long the GPU executed its work, by the driver's own book."""
+        return int(self._booked(gpu)["busy_ns"])
 
-    @property
-    def busy_ns(self) -> int:
-        """The same as the library has it, ended bursts only."""
-        return int(self._container.counts().slots[self._container.slot_of(self.pid)].busy_ns)
+    def work(self, gpu: int = 0) -> Work:
+        """The words in which the library tells of its work there."""
+        return self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
 
-    @property
-    def busy_since_ns(self) -> int:
-        """The beginning of the burst under way; 0 for none."""
-        return int(self._container.counts().slots[self._container.slot_of(self.pid)].busy_since_ns)
+    def told_ns(self, gpu: int = 0) -> int:
+        """How long the GPU executed its ended bursts, as the library tells it."""
+        work = self.work(gpu)
+        return int(work.sure_ns + work.sliced_ns)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Who may use which GPU when: KubeShare's token (Yeh et al., HPDC 2020, §4.5) as a pure state machine.
+"""Weighted processor sharing by gates, as a pure core: every container runs, and a gate shuts only on one that is ahead.
 
-Values and `now_ns` in, instructions out; nothing here reads a clock, a file or a socket. `turns` has the events and
-instructions, `scheduler` turns one into the other. What was used (`meters`) is charged (`charging`) to `accounts`,
-which follow a fluid reference (`rates`). From them `tokens` and `yielding` decide who holds what, for one `quota` or
-longer; `gates` says it in a word, and `deadlines` when to look again. `spans` tells of requests that were not met.
+Values and `now_ns` in, instructions out; nothing here reads a clock, a file or a socket. `events` has both; `scheduler`
+turns one into the other, once a tick. What the processes' words say (`work`) becomes charges (`charging`) to one account
+per container and GPU (`accounts`), whose dues are a water level (`rates`); `gpus` decides which containers are to stand.
+NVML's figures correct the charges (`correction`), and `spans` finds requests that were not met.
 
-What always holds: a GPU's token has one holder at most; a container holds those of all its GPUs or none; all lags on
-a GPU sum to 0; nobody is charged for more than the time that passed; the same events give the same instructions.
+What always holds: a GPU's charges of a tick never add up to more than the tick; lags, spares and credits are bounded;
+a gate over a container of which nothing executes opens by time alone; the same events give the same instructions.
 """

@@ -1,101 +1,47 @@
-"""What was used becomes entries: in the accounts of all its GPUs, in the credit, in the sums for metrics."""
+"""How much of a tick each process's work really had of its GPU.
 
-from collections.abc import Iterable
+The hardware gives each process with work a slice in turn. The first slice of a burst is surely the process's own; of the
+rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the tick,
+and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is the
+integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points.
+"""
+
+from collections.abc import Sequence
+from math import prod
 from typing import Final
 
-from hook.broker.core.shares.clients import Astray, Client, Gpu, Phase
-from hook.broker.core.shares.settings import MS, S, ShareSettings
-from hook.broker.core.shares.tokens import holders
+from hook.broker.core.shares.work import Meter
 
-SAVED: Final = 2
-"""Least quotas that one with a limit may save up while it idles: enough for a turn of that length whatever the limit,
-and with the defaults 2 points of the second in which they are spent."""
-
-LOOK_BACK_NS: Final = S
-"""The figure of use is of so long at least: some twenty turns of two, and still of now."""
-
-
-class Charging:
-    """How use is charged, under settings."""
-
-    def __init__(self, settings: ShareSettings) -> None:
-        self._enough_ns = settings.quota_least_ms * MS
-
-    def settle(self, gpus: Iterable[Gpu], now_ns: int, *heard: Client) -> None:
-        """Charge what was used up to now: to who holds these GPUs, and to others that were heard of."""
-        for client in dict.fromkeys([*holders(gpus), *heard]):
-            used_ns = client.meter.settle(now_ns)
-            self.pay(client, now_ns, used_ns)
-            if used_ns:
-                self._charge(client, now_ns, used_ns)
-
-    def pay(self, client: Client, now_ns: int, used_ns: int) -> None:
-        """Bring its credit up to now."""
-        if client.credit is not None:
-            # While it is not known whether it runs, its credit is not known to be full.
-            unknown_ns = 0 if client.phase is Phase.IDLE else client.meter.unknown_ns(now_ns)
-            most_ns = min(client.quota_ns, SAVED * self._enough_ns)
-            client.credit.settle(now_ns, used_ns, most_ns + unknown_ns, self._enough_ns)
-
-    @staticmethod
-    def used_pct(client: Client, now_ns: int) -> float:
-        """What it used since one to two seconds ago, in percent of the time.
-
-        While it drains nobody may look for a while; else whoever used nothing since then has used nothing.
-        """
-        if client.phase is not Phase.DRAINING and now_ns - client.tally.counted_ns >= 2 * LOOK_BACK_NS:
-            return 0.0
-        since_ns, used_ns = client.past[0]
-        if now_ns <= since_ns:
-            return 0.0
-        return 100 * max(0, client.meter.used_ns - used_ns) / (now_ns - since_ns)
-
-    def go_astray(self, client: Client, now_ns: int) -> None:
-        """Others go on although its work is not done."""
-        for process in client.pending:
-            client.members[process].is_straggling = True
-        client.pending.clear()
-        if client.astray is None:
-            ledgers_ns = tuple(gpu.ledger.used_ns for gpu in client.gpus)
-            lags_ns = tuple(account.lag_ns for account in client.accounts)
-            client.astray = Astray(now_ns, client.meter.used_ns, ledgers_ns, lags_ns)
-
-    def come_back(self, client: Client, gpus: Iterable[Gpu], now_ns: int) -> None:
-        """Its last straggler said what it used: settle as what it was, one that had work.
-
-        Until now it counted as idle. So it is charged as one that had work, and gets the part of what others used
-        beside it that was its due then; less what became its due as one that idled.
-        """
-        astray, client.astray = client.astray, None
-        assert astray is not None
-        gained_ns = [
-            account.lag_ns - was_ns for account, was_ns in zip(client.accounts, astray.lags_ns, strict=True)
-        ]
-        client.demand(is_demanding=True)
-        self.settle(gpus, now_ns, client)
-        used_ns = max(0, client.meter.used_ns - astray.used_ns)
-        had_work = min(1.0, used_ns / max(1, now_ns - astray.now_ns))
-        for n, (gpu, account) in enumerate(zip(client.gpus, client.accounts, strict=True)):
-            others_ns = max(0.0, gpu.ledger.used_ns - astray.ledgers_ns[n] - used_ns)
-            gpu.ledger.make_up(account, had_work * others_ns, had_work * max(0.0, gained_ns[n]))
-
-    def _charge(self, client: Client, now_ns: int, used_ns: int) -> None:
-        for gpu, account in zip(client.gpus, client.accounts, strict=True):
-            gpu.ledger.charge(account, used_ns)
-        overrun_ns = 0 if client.phase is Phase.HOLDING else used_ns
-        client.tally.count(client.meter.used_ns, overrun_ns, now_ns)
-        _measure_gap(client)
-        if now_ns - client.past[1][0] >= LOOK_BACK_NS:
-            client.past = (client.past[1], (now_ns, client.meter.used_ns))
+POINTS: Final = (
+    (0.06943184, 0.17392742),
+    (0.33000948, 0.32607258),
+    (0.66999052, 0.32607258),
+    (0.93056816, 0.17392742),
+)
+"""Gauss' points and weights over 0 … 1: exact for up to seven others."""
 
 
-def _measure_gap(client: Client) -> None:
-    """From the last holder's end to the begin of this one's first burst, if that is still seen."""
-    if not client.gap_from_ns:
-        return
-    begun = [client.meter.first_since_ns(process, busy_ns) for process, busy_ns in client.gap_busy.items()]
-    if any(begun):
-        gap_ns = min(since_ns for since_ns in begun if since_ns) - client.gap_from_ns
-        for gpu in client.gpus:
-            gpu.quota.measured(gap_ns)
-    client.gap_from_ns = 0
+def charge(meters: Sequence[Meter], span_ns: int) -> list[float]:
+    """How long each of these processes ran on one GPU in a tick, in ns; corrected, and never above the tick in all."""
+    all_sure = sum([meter.sure for meter in meters])
+    means = _means([meter.sliced for meter in meters if meter.sliced])
+    parts = []
+    for meter in meters:
+        part = meter.sure / all_sure if all_sure > 1 else meter.sure
+        if meter.sliced:
+            part += meter.sliced * means[meter.sliced] * max(1 - all_sure + meter.sure, 0.0)
+        parts.append(part)
+    scale_ns = span_ns / max(sum(parts), 1.0)
+    for meter, part in zip(meters, parts, strict=True):
+        meter.ran_ns += part * scale_ns
+    return [part * scale_ns * meter.factor for meter, part in zip(meters, parts, strict=True)]
+
+
+def _means(sliced: Sequence[float]) -> dict[float, float]:
+    """By the part in which a process was sliced: the mean of 1 ÷ (1 + others sliced at the same time)."""
+    means = dict.fromkeys(sliced, 0.0)
+    for z, weight in POINTS:
+        chance = prod([1 - part + part * z for part in sliced])
+        for part in means:
+            means[part] += weight * chance / (1 - part + part * z)
+    return means

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from hook.broker.core.shares.settings import FLOOR
+
 
 def water_level(bounds: Sequence[tuple[float, float]], total: float) -> list[float]:
     """Each rate is at least the first of its bounds and at most the second, and otherwise as high as all others.
@@ -35,3 +37,13 @@ def _level(bounds: Sequence[tuple[float, float]], total: float) -> float:
             break
         reached, level, rising = reached + gain, bend, rising + change
     return level + (total - reached) / rising if rising else level
+
+
+def dues(bounds: Sequence[tuple[float, float]]) -> list[float]:
+    """What each is due of all that is served, given its request and its limit; their sum is 1.
+
+    Requests come first, the rest goes to whoever has least, and nobody is due more than its limit.
+    """
+    rates = water_level([(max(min(request, limit), FLOOR), limit) for request, limit in bounds], 1.0)
+    total = sum(rates)
+    return [rate / total for rate in rates]

@@ -1,46 +1,73 @@
-"""Whether a container that wanted compute time throughout a span got what it was promised."""
+"""Time looked back upon: what an account had over the latest seconds, and whether it was kept from its request."""
 
-from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from hook.broker.core.shares.clients import Client, Phase
-from hook.broker.core.shares.deadlines import span_end_ns
-from hook.broker.core.shares.settings import S, ShareSettings
-from hook.broker.core.shares.turns import Unmet
+from hook.broker.core.shares.events import Unmet
+from hook.broker.core.shares.settings import PAUSED, S
+
+if TYPE_CHECKING:
+    from hook.broker.core.shares.clients import Client
 
 UNMET_PCT: Final = 2.0
-"""Points below its request from which a container is told of: the accuracy that shares are held to."""
+"""Points below its request from which a container is announced: the accuracy that shares are held to."""
 
 
-def begin_span(client: Client, now_ns: int) -> None:
-    """From now on it wants, or the last span is over and it still does."""
-    client.span_ns, client.span_used_ns, client.span_held_ns = now_ns, client.meter.used_ns, 0
+@dataclass(eq=False, slots=True)
+class Tally:
+    """What one account had of its GPU.
+
+    Attributes:
+        ran_ns: since its container joined.
+        paused_ns: of the time in which it was looked at, that in which it wanted nothing.
+        past: two moments about a second apart, and `ran_ns` then.
+        span: since when it is looked whether its request is met, with `ran_ns` and `paused_ns` then; None while it
+            wants nothing.
+    """
+
+    past: tuple[tuple[int, float], tuple[int, float]]
+    ran_ns: float = 0.0
+    paused_ns: float = 0.0
+    span: tuple[int, float, float] | None = None
+
+    def begin_span(self, now_ns: int) -> None:
+        """It wants the GPU from now on."""
+        self.span = (now_ns, self.ran_ns, self.paused_ns)
+
+    def remember(self, now_ns: int) -> None:
+        """A second has passed."""
+        if now_ns - self.past[1][0] >= S:
+            self.past = (self.past[1], (now_ns, self.ran_ns))
+
+    def used_pct(self, now_ns: int) -> float:
+        """What it had since one to two seconds ago, in percent of the time."""
+        since_ns, ran_ns = self.past[0]
+        return 100 * (self.ran_ns - ran_ns) / (now_ns - since_ns) if now_ns > since_ns else 0.0
+
+    def short_pct(self, request_pct: int, now_ns: int) -> float | None:
+        """What it had in the span that ends now, in percent; None if it had its request or paused."""
+        if self.span is None:
+            return None
+        since_ns, ran_ns, paused_ns = self.span
+        had, paused = (
+            (self.ran_ns - ran_ns) / (now_ns - since_ns),
+            (self.paused_ns - paused_ns) / (now_ns - since_ns),
+        )
+        is_short = paused <= PAUSED and 100 * (had + paused) < request_pct - UNMET_PCT
+        return 100 * had if is_short else None
 
 
-def unmet(clients: Iterable[Client], settings: ShareSettings, now_ns: int) -> list[Unmet]:
-    """Whose span is over without its request met; their next one begins."""
-    told = []
-    for client in clients:
-        if client.span_ns and now_ns >= span_end_ns(client, settings):
-            # Who is ahead of its due pays now for what it had too much.
-            is_behind = max(account.lag_ns for account in client.accounts) > 0
-            if is_behind and _got_pct(client, now_ns) < client.terms.request_pct - UNMET_PCT:
-                told.append(_tell(client, now_ns))
-            begin_span(client, now_ns)
-    return told
-
-
-def _got_pct(client: Client, now_ns: int) -> float:
-    """What it used or could have used: who leaves what it holds unused is not kept from anything."""
-    held_ns = client.span_held_ns
-    if client.phase is not Phase.IDLE:
-        held_ns += now_ns - max(client.granted_ns, client.span_ns)
-    used_ns = client.meter.used_ns - client.span_used_ns
-    return 100 * max(used_ns, held_ns) / (now_ns - client.span_ns)
-
-
-def _tell(client: Client, now_ns: int) -> Unmet:
-    span_ns = now_ns - client.span_ns
-    used_pct = 100 * (client.meter.used_ns - client.span_used_ns) / span_ns
-    worst = max(client.gpus, key=client.lag_ns)
-    return Unmet(client.key, worst.uuid, used_pct, client.terms.request_pct, span_ns / S)
+def unmet(client: "Client", span_ns: float, behind_ns: float, now_ns: int) -> Unmet | None:
+    """What a container had on the GPU where it was shortest, if a span of wanting ends there without its request."""
+    found = []
+    for gpu, account in zip(client.gpus, client.accounts, strict=True):
+        since_ns = account.tally.span[0] if account.is_active and account.tally.span else now_ns
+        if now_ns - since_ns >= span_ns:
+            had_pct = account.tally.short_pct(client.terms.request_pct, now_ns)
+            if had_pct is not None and account.lag_ns > behind_ns:
+                found.append((had_pct, gpu.uuid, (now_ns - since_ns) / S))
+            account.tally.begin_span(now_ns)
+    if not found:
+        return None
+    had_pct, gpu_uuid, span_s = min(found)
+    return Unmet(client.key, gpu_uuid, had_pct, client.terms.request_pct, span_s)

@@ -1,75 +1,199 @@
-"""What programs do, step by step."""
+"""What people run on GPUs, and what some would try: programs for `model`."""
 
+import math
+import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from hook.broker.core.shares.settings import US
+from tests.hook.broker.shares.hardware import Item, Kind, Process
+from tests.hook.broker.shares.model import (
+    Container,
+    Launch,
+    Lock,
+    Program,
+    Simulation,
+    Sleep,
+    Step,
+    Sync,
+    Unlock,
+)
 
-BUNDLE_NS: Final = 500 * US
-"""Shorter kernels that nobody waits for are launched as bundles of this length: the library, too, keeps its events
-that far apart."""
+MAIN: Final = (0, 0)
+"""The first stream on the first GPU."""
 
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Put a kernel of this length on the GPU."""
-
-    ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """Wait until all is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Do something without the GPU."""
-
-    ns: int
+Pause = Callable[[random.Random], float]
 
 
-Step = Launch | Sync | Sleep
-Program = Iterator[Step]
+class _Word:
+    """A word in GPU memory, for which streams wait."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def reaches(self, value: int) -> Callable[[], bool]:
+        """Whether somebody has written at least this."""
+        return lambda: self.value >= value
+
+    def writes(self, value: int) -> Callable[[], None]:
+        """Write it."""
+
+        def write() -> None:
+            self.value = value
+
+        return write
 
 
-def greedy(kernel_ns: int) -> Program:
-    """Launches without end."""
+def kernel(ms: float) -> Launch:
+    """A kernel on the main stream."""
+    return Launch(MAIN, Item("run", ms))
+
+
+def greedy(ms: float, most: float = 40.0, start: float = 0.0, stop: float = math.inf) -> Program:
+    """Kernels of this length, always as many queued as the program dares."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        yield Sleep(max(start - sim.now, 0.0))
+        while sim.now < stop:
+            yield Sleep(min(1.0, ms)) if process.queued(0) >= most else kernel(ms)
+        process.is_dead = True
+        yield Sleep(0.0)
+
+    return code
+
+
+def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
+    """One kernel after another, each waited for."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        while True:
+            yield kernel(ms)
+            yield Sync()
+            yield Sleep(0.01 + pause(process.random))
+
+    return code
+
+
+def light(work: float, period: float, *, at_random: bool = False) -> Program:
+    """So much work every period; at random: requests come as they like and queue up."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        def gap() -> float:
+            r = process.random
+            return r.expovariate(1 / period) if at_random else period * r.uniform(0.9, 1.1)
+
+        due = process.random.random() * period
+        while True:
+            yield Sleep(max(due - sim.now, 0.0))
+            yield kernel(work)
+            yield Sync()
+            container.latencies.append(sim.now - due)
+            due = due + gap() if at_random else max(due + gap(), sim.now)
+
+    return code
+
+
+def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
+    """Short kernels, and a pause of the host (garbage collection) in each so much of work."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        while True:
+            for _ in range(round(work / ms)):
+                while process.queued(0) >= 40:
+                    yield Sleep(1.0)
+                yield kernel(ms)
+            yield Sleep(pause)
+
+    return code
+
+
+def locked(threads: int) -> list[Program]:
+    """A lock held while launching, which a host function in the stream takes too (Python's GIL)."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        stream = (0, process.random.random())
+        while True:
+            yield Lock()
+            for _ in range(5):
+                yield Launch(stream, Item("run", 0.2))
+            yield Launch(stream, Item("host", 0.1, locks=True))
+            yield Unlock()
+            yield Sleep(0.02)
+            while len(process.streams[stream]) > 20:
+                yield Sleep(0.5)
+            container.steps += 1
+
+    return [code] * threads
+
+
+def two_streams(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    """One stream waits for a value that the other writes eight launches later."""
+    word, n = _Word(), 0
     while True:
-        yield Launch(max(kernel_ns, BUNDLE_NS))
+        n += 1
+        yield Launch((0, 1), Item("wait", holds=word.reaches(n)))
+        yield Launch((0, 1), Item("run", 1.0))
+        for _ in range(8):
+            yield kernel(1.0)
+        yield Launch(MAIN, Item("write", holds=word.writes(n)))
+        while len(process.streams[MAIN]) > 8:
+            yield Sleep(0.5)
+        container.steps += 1
 
 
-def looping(kernel_ns: int, gap_ns: int = 10 * US) -> Program:
-    """Launches, waits for the end, thinks for a moment; without end."""
+def collective(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    """A kernel on each of two GPUs that spins until both have started."""
     while True:
-        yield Launch(kernel_ns)
+        started: set[int] = set()
+
+        def have_started(started: set[int] = started) -> bool:
+            return len(started) == 2
+
+        for gpu in (0, 1):
+            yield Launch((gpu, 0), Item("run", 2.0))
+            yield Launch((gpu, 0), Item("spin", 1.0, have_started, starts=started))
+        container.steps += 1
+        while len(process.streams[MAIN]) > 20:
+            yield Sleep(0.5)
+
+
+def persistent(later: int, *, is_synced: bool = True) -> Program:
+    """A kernel that ends after the last of so many later launches; unless synced, the next one starts before that."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        word, n = _Word(), 0
+        while True:
+            n += 1
+            yield Launch((0, 1 + n % 2), Item("spin", 0.1, word.reaches(n)))
+            for _ in range(later):
+                yield kernel(1.0)
+                yield Sleep(0.2)
+            yield Launch(MAIN, Item("write", holds=word.writes(n if is_synced else n - 1)))
+            if is_synced:
+                yield Sync()
+            while len(process.streams[MAIN]) > 16:
+                yield Sleep(0.5)
+            container.steps += 1
+
+    return code
+
+
+def endless(kind: Kind, ms: float) -> Program:
+    """Kernels beside a stream that spins or waits for ever."""
+
+    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+        yield Launch((0, 1), Item(kind, 0.1, lambda: False))
+        while True:
+            yield kernel(ms)
+            yield Sync(MAIN)
+            yield Sleep(0.02)
+
+    return code
+
+
+def hoarding(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    """Half a second of work behind a host function, launched while nothing executes."""
+    while True:
+        yield Launch(MAIN, Item("host", 50.0))
+        for _ in range(500):
+            yield kernel(1.0)
         yield Sync()
-        yield Sleep(gap_ns)
-
-
-def part_time(kernel_ns: int, on_ns: int, off_ns: int) -> Program:
-    """Has work for a while and none for another, in turn."""
-    while True:
-        for _ in range(max(1, on_ns // kernel_ns)):
-            yield Launch(kernel_ns)
-        yield Sync()
-        yield Sleep(off_ns)
-
-
-def serving(kernel_ns: int, period_ns: int, now_ns: Callable[[], int], latencies_ns: list[int]) -> Program:
-    """Answers a request every period, and notes how long each took."""
-    due_ns = now_ns() + period_ns
-    while True:
-        yield Sleep(max(0, due_ns - now_ns()))
-        yield Launch(kernel_ns)
-        yield Sync()
-        latencies_ns.append(now_ns() - due_ns)
-        due_ns += period_ns
-
-
-def late_giant(before_ns: int, giant_ns: int, kernel_ns: int) -> Program:
-    """Waits, launches one kernel that no grace lasts for, and goes on with ordinary ones."""
-    yield Sleep(before_ns)
-    yield Launch(giant_ns)
-    yield from greedy(kernel_ns)

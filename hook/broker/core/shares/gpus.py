@@ -1,0 +1,151 @@
+"""One GPU at a tick: its time is charged and becomes due, and it says which containers are to stand."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from hook.broker.core.shares.accounts import Account
+from hook.broker.core.shares.charging import charge
+from hook.broker.core.shares.events import GateState
+from hook.broker.core.shares.rates import dues
+from hook.broker.core.shares.settings import HOLD_NS, WINDOW_NS
+from hook.broker.core.shares.work import Meter
+from plimsoll.names import GpuUuid
+
+if TYPE_CHECKING:
+    from hook.broker.core.shares.clients import Client
+
+
+@dataclass(eq=False, slots=True)
+class Gpu:
+    """Those who share one GPU.
+
+    Attributes:
+        accounts: in the order in which they joined.
+        live: those of them that do not rest, in the same order.
+        readings: of this tick, of processes that want the GPU or ran.
+        crowd: how many processes lately had work at once.
+        sharers: the same as shown on the gates: it grows at once, and sinks once a second.
+        utilised_ns: when NVML was last asked.
+        sole: the account that wanted the GPU last.
+        others_ns: when another than that wanted it last.
+        populated: containers that have processes.
+        are_rates_stale, is_live_stale: to be worked out again.
+    """
+
+    uuid: GpuUuid
+    accounts: list[Account] = field(default_factory=list)
+    live: list[Account] = field(default_factory=list)
+    readings: list[tuple[Account, Meter]] = field(default_factory=list)
+    crowd: float = 1.0
+    sharers: int = 1
+    utilised_ns: int = 0
+    sole: Account | None = None
+    others_ns: float = -inf
+    populated: int = 0
+    are_rates_stale: bool = True
+    is_live_stale: bool = True
+
+    def note(self, account: Account, meter: Meter, now_ns: int) -> None:
+        """A process wants this GPU, or ran there."""
+        self.readings.append((account, meter))
+        if account.rests:
+            account.rests, self.is_live_stale = False, True
+        if not (meter.is_busy or meter.stands or meter.unfinished):
+            return
+        account.pause *= 0.0 if meter.stands else 1 - meter.unfinished
+        account.wanted_ns = now_ns
+        if not account.is_active:
+            account.is_active = self.are_rates_stale = True
+            account.tally.begin_span(now_ns)
+        if account is not self.sole:
+            self.take_over(account, now_ns)
+
+    def take_over(self, account: Account, now_ns: int) -> None:
+        """Another wants this GPU than the one that wanted it before; behind an open gate nobody sees who wants."""
+        if self.sole is not None:
+            is_open = self.sole.client.state is GateState.OPEN
+            self.others_ns = now_ns if is_open else self.sole.wanted_ns
+        self.sole = account
+
+    def has_rivals(self, account: Account) -> bool:
+        """Whether others have processes here."""
+        return self.populated > bool(account.client.processes)
+
+    def may_open(self, account: Account, now_ns: int, relax_ns: float) -> bool:
+        """Whether nobody else wants this GPU. Of several who want nothing, one may be the one with the open gate."""
+        if self.has_rivals(account):
+            return self.sole is account and now_ns - self.others_ns > relax_ns
+        if account.client.processes:
+            self.sole = account
+        return True
+
+    def remove(self, account: Account) -> None:
+        """Its container leaves."""
+        self.accounts.remove(account)
+        self.populated -= bool(account.client.processes)
+        self.readings = [reading for reading in self.readings if reading[0] is not account]
+        self.sole = None if self.sole is account else self.sole
+        self.are_rates_stale = self.is_live_stale = True
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a tick changes nothing here."""
+        return not self.live and not self.is_live_stale and not self.readings and self.crowd <= 1
+
+    def tick(self, now_ns: int, span_ns: int) -> None:
+        """Charge what ran, and enter what is due."""
+        if self.is_live_stale:
+            self.live, self.is_live_stale = [a for a in self.accounts if not a.rests], False
+        meters = [meter for _, meter in self.readings]
+        wanting = sum([meter.is_busy or meter.unfinished > 0 for meter in meters])
+        self.crowd = max(wanting, self.crowd - span_ns / WINDOW_NS, 1.0)
+        charges = charge(meters, span_ns)
+        for (account, _), charge_ns in zip(self.readings, charges, strict=True):
+            account.charge_ns += charge_ns
+        self.readings.clear()
+        self._divide(now_ns)
+        served_ns = sum(charges)
+        idle_ns = max(span_ns - served_ns, 0.0)
+        for account in self.live:
+            excess_ns = account.settle(served_ns, idle_ns, span_ns)
+            if excess_ns > 0:
+                self._forgive(excess_ns)
+
+    def standing(self, now_ns: int, quantum_ns: float) -> Iterator["Client"]:
+        """Those whose gate is to be shut."""
+        behind_ns = quantum_ns / 4
+        claims = [
+            (a.lag_ns, n)
+            for n, a in enumerate(self.live)
+            if a.lag_ns > behind_ns and now_ns - a.wanted_ns <= HOLD_NS
+        ]
+        first_ns, first = max(claims, default=(0.0, -1))
+        second_ns = max((lag for lag, n in claims if n != first), default=0.0)
+        for n, account in enumerate(self.live):
+            if account.must_stand(second_ns if n == first else first_ns, quantum_ns):
+                yield account.client
+
+    def _divide(self, now_ns: int) -> None:
+        """Work out again what each is due, where those who lately wanted are others than before."""
+        for account in self.live:
+            if account.is_active:
+                if now_ns - account.wanted_ns > WINDOW_NS:
+                    account.is_active, account.rate, self.are_rates_stale = False, 0.0, True
+            elif account.may_rest:
+                account.rests = self.is_live_stale = True
+        if self.are_rates_stale:
+            active = [account for account in self.live if account.is_active]
+            for account, rate in zip(active, dues([(a.request, a.limit) for a in active]), strict=True):
+                account.rate = rate
+            self.are_rates_stale = False
+
+    def _forgive(self, excess_ns: float) -> None:
+        """Those ahead owe so much less, each in proportion."""
+        owed_ns = -sum([a.lag_ns for a in self.live if a.lag_ns < 0])
+        if owed_ns > 0:
+            left = 1 - min(excess_ns, owed_ns) / owed_ns
+            for account in self.live:
+                if account.lag_ns < 0:
+                    account.lag_ns *= left

@@ -1,0 +1,120 @@
+"""What the words of one process say of its work on one GPU since they were last read.
+
+What always holds: nothing is believed beyond what can be. A gain is never below 0 and never above the time since the
+last tick. What exceeds that, as when the start of a burst became known late, is gained at the next ticks.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hook.broker.core.shares.events import Words
+from hook.broker.core.shares.settings import DEBT_NS
+
+WORDS: Final = 9
+"""Of each GPU, in the order of `layout.Work`."""
+
+_LATE_NS: Final = int(DEBT_NS)
+"""Gained at later ticks at most: larger debts are not kept either."""
+
+
+@dataclass(eq=False, slots=True)
+class Meter:
+    """One process on one GPU.
+
+    Attributes:
+        unfinished_ns, sure_ns, sliced_ns: as far as its words were taken in; see `layout.Work`.
+        ended_ns: the sum of its words about ended bursts.
+        unfinished, sure, sliced: gained in this tick, as parts of it.
+        is_busy: it has unfinished work.
+        stands: a thread of it stands at the gate.
+        factor: what it really runs, as a part of what its words come to; see `correction`.
+        ran_ns: uncorrected, since NVML was last asked.
+        told_ns: the most that its words can mean, since then.
+        skipped_ns: when its words last did not count.
+        violations: spans in a row in which NVML showed more than that.
+    """
+
+    unfinished_ns: int = 0
+    sure_ns: int = 0
+    sliced_ns: int = 0
+    ended_ns: int = 0
+    unfinished: float = 0.0
+    sure: float = 0.0
+    sliced: float = 0.0
+    is_busy: bool = False
+    stands: bool = False
+    factor: float = 1.0
+    ran_ns: float = 0.0
+    told_ns: float = 0.0
+    skipped_ns: int = 0
+    violations: int = 0
+
+    def skip(self, words: Words, now_ns: int, slice_ns: int) -> None:
+        """Nothing that these words say up to now is gained."""
+        self.skipped_ns = now_ns
+        self.ended_ns = words[3] + words[4] + words[5]
+        self.unfinished_ns, self.sure_ns, self.sliced_ns = _totals(words, now_ns, slice_ns)
+
+    def read(self, words: Words, now_ns: int, span_ns: int, slice_ns: int) -> bool:
+        """Take in what is new.
+
+        Args:
+            words: those of this GPU, not torn.
+            now_ns: when they were read, or shortly after.
+            span_ns: since the last tick.
+            slice_ns: see `ShareSettings.slice_ms`.
+
+        Returns:
+            Whether the process wants the GPU, or ran.
+        """
+        ended_ns = words[3] + words[4] + words[5]
+        if ended_ns < self.ended_ns:  # another program under the same owner
+            self.unfinished_ns = self.sure_ns = self.sliced_ns = 0
+        self.ended_ns = ended_ns
+        # Comparisons rather than `min` and `max`: this runs for each process at each tick.
+        unfinished_ns, sure_ns, sliced_ns = _totals(words, now_ns, slice_ns)
+        gained_ns, new_sure_ns, new_sliced_ns = 0, 0, 0
+        if unfinished_ns > self.unfinished_ns:
+            gained_ns = unfinished_ns - self.unfinished_ns
+            self.unfinished_ns = unfinished_ns
+        if sure_ns > self.sure_ns:
+            new_sure_ns, self.sure_ns = _gain(self.sure_ns, sure_ns, span_ns)
+        if sliced_ns > self.sliced_ns:
+            new_sliced_ns, self.sliced_ns = _gain(self.sliced_ns, sliced_ns, span_ns - new_sure_ns)
+        self.told_ns += new_sure_ns + new_sliced_ns
+        self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
+        self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
+        self.is_busy, self.stands = 0 < words[1] <= now_ns, words[8] != 0
+        return self.is_busy or self.stands or gained_ns > 0 or new_sure_ns > 0 or new_sliced_ns > 0
+
+
+def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:
+    """What is gained of what was not taken in yet, and how much is taken in then."""
+    new_ns = total_ns - taken_ns
+    if new_ns <= most_ns:
+        return new_ns, total_ns
+    return most_ns, max(taken_ns + most_ns, total_ns - _LATE_NS)
+
+
+def _totals(words: Words, now_ns: int, slice_ns: int) -> tuple[int, int, int]:
+    """The length of all bursts up to now; of it, surely executed; of it, sliced with others'."""
+    launched_ns, executed_ns, unfinished_ns, sure_ns, sliced_ns = words[1:6]
+    if not 0 < launched_ns < now_ns:
+        return unfinished_ns, sure_ns, sliced_ns
+    unfinished_ns += now_ns - launched_ns
+    if executed_ns:
+        executed = now_ns - max(executed_ns, launched_ns)
+        if executed > slice_ns:
+            return unfinished_ns, sure_ns + slice_ns, sliced_ns + executed - slice_ns
+        if executed > 0:
+            return unfinished_ns, sure_ns + executed, sliced_ns
+    return unfinished_ns, sure_ns, sliced_ns
+
+
+def ended(words: Words, now_ns: int, slice_ns: int) -> Words:
+    """The same words, as if all that was under way had ended now."""
+    page: list[int] = []
+    for place in range(0, len(words), WORDS):
+        totals = _totals(words[place : place + WORDS], now_ns, slice_ns)
+        page += [words[place], 0, 0, *totals, words[place + 6], 0, 0]
+    return tuple(page)

@@ -1,0 +1,139 @@
+"""The pages on which a container's processes say what work they have: read once a tick, by `pread`.
+
+What always holds: nothing that a tenant does to its `counts` leads the broker elsewhere or ends it, as the file is
+opened without following links and never mapped. A page counts only while slot and page name the same owner.
+"""
+
+import contextlib
+import os
+import stat
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hook.broker.core.pages import SLOT_BYTES, owner_offset, work_offset
+from hook.broker.core.shares.events import Words
+from hook.broker.core.shares.work import WORDS
+from plimsoll.layout import MAX_SLOTS
+
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A tenant may put a link or a pipe in the place of `counts`."""
+
+_TRIES: Final = 3
+"""Readings in a row of a page that is being written: a process needs some tens of nanoseconds for that."""
+
+_OWNERS: Final = struct.Struct(f"<Q{SLOT_BYTES - 8}x")
+
+
+@dataclass(eq=False, slots=True)
+class WorkPage:
+    """One process's page.
+
+    Attributes:
+        number: as the scheduler knows the process.
+        data: as last read.
+        is_live: what it says changes with time, or it was being written.
+    """
+
+    number: int
+    slot: int
+    owner: int
+    data: bytes = b""
+    is_live: bool = True
+
+
+class WorkPages:
+    """All pages of one container. `close` it when the container leaves."""
+
+    def __init__(self, gpu_count: int, new_number: Callable[[], int]) -> None:
+        """Begin with no process.
+
+        Args:
+            gpu_count: how many GPUs each page has words for.
+            new_number: names a process.
+        """
+        self._new_number = new_number
+        self._struct = struct.Struct(f"<{1 + WORDS * gpu_count}Q")
+        self._settled = tuple(range(1, 1 + WORDS * gpu_count, WORDS))
+        self._file: int | None = None
+        self._pages: dict[tuple[int, int], WorkPage] = {}
+        self._dead: set[int] = set()
+
+    @property
+    def all(self) -> Collection[WorkPage]:
+        """Those of the processes that own slots."""
+        return self._pages.values()
+
+    def look(self) -> tuple[list[WorkPage], list[WorkPage]]:
+        """See again which slots are claimed; returns the pages that came, and those that went.
+
+        All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
+        """
+        data = self._read(SLOT_BYTES * MAX_SLOTS, owner_offset(0))
+        whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
+        owners = {(slot, owner) for slot, (owner,) in enumerate(_OWNERS.iter_unpack(whole)) if owner}
+        self._dead.intersection_update([owner for _, owner in owners])
+        owners = {(slot, owner) for slot, owner in owners if owner not in self._dead}
+        went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owners)]
+        came = [WorkPage(self._new_number(), *name) for name in sorted(owners - self._pages.keys())]
+        self._pages.update({(page.slot, page.owner): page for page in came})
+        return came, went
+
+    def drop(self, owner: int) -> list[WorkPage]:
+        """A process is dead: its pages are not looked at again, though its slots are cleared later. Returns them."""
+        self._dead.add(owner)
+        dropped = [page for page in self._pages.values() if page.owner == owner]
+        for page in dropped:
+            del self._pages[page.slot, page.owner]
+        return dropped
+
+    def read(self, into: dict[int, Words]) -> None:
+        """Add what is under way or new, by number."""
+        for page in self._pages.values():
+            words = self.words(page)
+            if words is not None:
+                into[page.number] = words
+
+    def words(self, page: WorkPage) -> Words | None:
+        """What a process says; None if that is nothing new, or cannot be read."""
+        words: Words = ()
+        for _ in range(_TRIES):
+            data = self._read(self._struct.size, work_offset(page.slot))
+            if len(data) < self._struct.size or (data == page.data and not page.is_live):
+                return None
+            page.data, page.is_live, words = data, True, self._struct.unpack(data)
+            if words[0] != page.owner:
+                return None
+            if all(words[place] == words[place + 6] for place in self._settled):
+                page.is_live = any(words[place + 1] or words[place + 8] for place in self._settled)
+                break
+        return words[1:]
+
+    def take(self, file: int | None) -> None:
+        """Read from this file from now on, which `open_counts` opened."""
+        self.close()
+        self._file = file
+
+    def close(self) -> None:
+        """Keep nothing open."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _read(self, size_bytes: int, offset: int) -> bytes:
+        try:
+            return os.pread(self._file, size_bytes, offset) if self._file is not None else b""
+        except OSError:
+            return b""  # The tenant's own doing.
+
+
+def open_counts(path: Path) -> int | None:
+    """Open a container's `counts`; None where there is none, or something else. Blocks."""
+    with contextlib.suppress(OSError):
+        file = os.open(path, _FLAGS)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+    return None

@@ -1,0 +1,208 @@
+#include "standing.h"
+
+#include <unistd.h>
+
+#include "bursts.h"
+#include "clock.h"
+#include "gate.h"
+#include "launching.h"
+#include "looks.h"
+
+#define SHARES (&plimsoll.shares)
+
+/* A stand ends so long after the time in which the queued work should have ended. */
+#define PATIENCE_NS 3000000
+/* Each stand in vain doubles the next, up to 64 times. */
+#define VAIN_MOST 6
+#define SLOWER_MOST 64.0
+/* The bounds of one sleep: what is estimated may end sooner. */
+#define SHORTEST_NS 50000
+#define LONGEST_NS 50000000
+#define FEW 16
+
+/* One thread's. */
+struct stand {
+    int gpu;
+    uint64_t since_ns;    /* 0: it does not stand for anything that executes */
+    uint64_t expected_ns; /* in which what was queued then should have ended */
+    uint64_t queued_ns;   /* when it was last seen to shrink */
+    uint64_t until_ns;
+    bool is_told;
+};
+
+/* What one evaluation comes to: 0 to go, else for how long to sleep. */
+#define GO 0
+
+/* --- reprieves -------------------------------------------------------------------------------------------
+ */
+
+/* A launch went although the gate was shut: so may others, until what was unfinished then has ended. */
+static void reprieve(void) {
+    for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        for (unsigned i = 0; i < meter->mark_count; i++) {
+            bool is_foremost = true;
+            for (unsigned j = 0; j < i; j++)
+                is_foremost &= meter->marks[j].stream != meter->marks[i].stream;
+            meter->marks[i].is_reprieved = is_foremost;
+        }
+}
+
+static bool is_reprieved(void) {
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        for (unsigned i = 0; i < meter->mark_count; i++)
+            if (meter->marks[i].is_reprieved)
+                return true;
+    return false;
+}
+
+/* --- how long --------------------------------------------------------------------------------------------
+ */
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* Between one and one and a half, and another one each time, so that threads do not stand in step. */
+static double spread(uint64_t now_ns) {
+    return 1.0 + (double)((now_ns * 2654435761u >> 8) & 1023) / 2048.0;
+}
+
+/* It begins to stand, or some of what was queued is done: it waits for what is left. */
+static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
+    double expected_ns =
+        (double)(plimsoll_gate_sharers() * (queued_ns + plimsoll_gate_slice_ns())) * spread(now_ns);
+    if (!stand->since_ns) {
+        stand->since_ns = now_ns;
+        stand->expected_ns = (uint64_t)expected_ns;
+    }
+    unsigned doublings = SHARES->vain < VAIN_MOST ? SHARES->vain : VAIN_MOST;
+    double patience_ns = PATIENCE_NS + SHARES->slower * expected_ns;
+    stand->queued_ns = queued_ns;
+    stand->until_ns = now_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
+}
+
+/* Nothing executes: what was stood for has ended, and took so much longer than expected. */
+static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
+    if (stand->since_ns && is_shut) {
+        double slower = 1.5 * (double)(now_ns - stand->since_ns) / (double)(stand->expected_ns + 1);
+        SHARES->slower = slower < 1 ? 1 : slower > SLOWER_MOST ? SLOWER_MOST : slower;
+    }
+    stand->since_ns = 0;
+    SHARES->vain = 0;
+}
+
+/* --- the rules -------------------------------------------------------------------------------------------
+ */
+
+static uint64_t runnable_ns(int gpu) {
+    uint64_t sum_ns = 0;
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context && meter->gpu == gpu)
+            sum_ns += plimsoll_runnable(meter) * meter->average_ns;
+    return sum_ns;
+}
+
+/* Under the lock. Until half of what may be queued is left where nobody else runs, as a neighbour's gate may
+ * shut at any moment; or until what can run has run: what is left may then wait for this very launch. */
+static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
+    uint64_t drained_ns = queued_ns > ahead_ns / 2 ? queued_ns - ahead_ns / 2 : 0;
+    return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
+}
+
+/* The launches outstanding, less what of them has been executed meanwhile, as far as time tells. While nobody
+ * knows what a launch takes, the first one is as much as may be queued, and while those under way take much
+ * longer than others did, the first few. */
+static uint64_t left_ns(int gpu, uint64_t now_ns) {
+    uint64_t queued_ns = 0, reached_ns = SHARES->bursts[gpu].executed_ns;
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
+        if (!meter->context || meter->gpu != gpu)
+            continue;
+        unsigned outstanding = plimsoll_outstanding(meter);
+        reached_ns = plimsoll_later(reached_ns, meter->reached_ns);
+        queued_ns += outstanding * plimsoll_each_ns(meter, now_ns);
+        bool is_known = meter->average_ns > 0 && (outstanding < FEW || !plimsoll_is_overdue(meter, now_ns));
+        if (outstanding > 0 && !is_known && !is_reprieved())
+            return plimsoll_gate_ahead_ns();
+    }
+    uint64_t since_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
+    uint64_t ran_ns = since_ns / plimsoll_gate_sharers();
+    return ran_ns < queued_ns ? queued_ns - ran_ns : 0;
+}
+
+/* Under the lock. */
+static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_ns) {
+    uint64_t queued_ns = plimsoll_container_queued_ns();
+    if (!stand->since_ns || queued_ns < stand->queued_ns)
+        renew(stand, queued_ns, now_ns);
+    if (now_ns < stand->until_ns || !is_fresh)
+        return clamp(plimsoll_later(stand->until_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
+    SHARES->vain++;
+    stand->since_ns = 0;
+    reprieve();
+    return GO;
+}
+
+/* Under the lock. */
+static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64_t now_ns) {
+    bool is_shut = state == PLIMSOLL_GATE_SHUT;
+    uint64_t ahead_ns = plimsoll_gate_ahead_ns();
+    if (!plimsoll_container_executes()) {
+        conclude(stand, is_shut, now_ns);
+        return is_shut ? LONGEST_NS : GO;
+    }
+    uint64_t queued_ns = SHARES->bursts[stand->gpu].launched_ns ? left_ns(stand->gpu, now_ns) : 0;
+    if (queued_ns < ahead_ns && (!is_shut || is_reprieved())) {
+        stand->since_ns = 0;
+        return GO;
+    }
+    uint64_t bounded_ns = stand_bounded(stand, is_fresh, now_ns);
+    if (is_shut || bounded_ns == GO)
+        return bounded_ns;
+    return plimsoll_sooner(bounded_ns, until_room_ns(stand->gpu, queued_ns, ahead_ns));
+}
+
+static uint64_t judge_now(struct stand *stand, uint32_t word, bool is_fresh) {
+    uint64_t now_ns = plimsoll_now_ns();
+    uint32_t state = plimsoll_gate_state(word, now_ns);
+    pthread_mutex_lock(&SHARES->lock);
+    plimsoll_bursts_meter(state != PLIMSOLL_GATE_OPEN, now_ns);
+    uint64_t sleep_ns = state == PLIMSOLL_GATE_OPEN ? GO : judge(stand, state, is_fresh, now_ns);
+    pthread_mutex_unlock(&SHARES->lock);
+    return sleep_ns;
+}
+
+/* What is known of the queues is brought up to date before anybody stands on it. */
+static uint64_t evaluate(struct stand *stand, uint32_t word) {
+    uint64_t sleep_ns = judge_now(stand, word, false);
+    if (sleep_ns == GO)
+        return GO;
+    plimsoll_look(false);
+    return judge_now(stand, word, true);
+}
+
+static void tell(struct stand *stand, bool is_standing) {
+    if (stand->is_told != is_standing)
+        plimsoll_burst_stand(stand->gpu, is_standing ? 1 : -1);
+    stand->is_told = is_standing;
+}
+
+/* A handler of the program's may fork while this thread sleeps: the child comes out of here as well, has no
+ * slot yet, and nothing to stand for. */
+bool plimsoll_stand(int gpu, CUstream stream) {
+    struct stand stand = {.gpu = gpu};
+    pid_t own = getpid();
+    for (;;) {
+        uint32_t word = plimsoll_gate_word();
+        uint64_t sleep_ns = evaluate(&stand, word);
+        if (sleep_ns == GO)
+            break;
+        if (!stand.is_told)
+            plimsoll_see_to_tail(stream);
+        tell(&stand, true);
+        plimsoll_gate_sleep(word, sleep_ns);
+        if (getpid() != own)
+            return false;
+    }
+    tell(&stand, false);
+    return true;
+}
