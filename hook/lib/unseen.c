@@ -129,7 +129,7 @@ bool plimsoll_contexts_look(int gpu) {
     struct plimsoll_primary now = primary_of(device);
     if (plimsoll_is_same(known, now))
         return false;
-    plimsoll_bursts_forget(known.context);
+    plimsoll_bursts_lost(known.context);
     bool is_dropped = now.context == known.context ? drop_all_but_living(gpu, known)
                                                    : plimsoll_primary_drop(gpu, known, plimsoll_give_back);
     if (is_dropped && now.context)
