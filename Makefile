@@ -86,8 +86,8 @@ bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed,
 	@$(PYTHON) -m bench.convgpu
 
 .PHONY: bench-hook-share
-bench-hook-share: native ## compute shares: accuracy alone and together, KubeShare Figures 6 and 7, latency, costs
-	@$(PYTHON) -m bench.hook_share
+bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; half an hour, QUICK=1 under 5 minutes
+	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
 
 .PHONY: bench
 bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu ## every benchmark

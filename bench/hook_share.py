@@ -1,11 +1,14 @@
-"""How well compute shares hold, and what they cost: `make bench-hook-share`.
+"""How well compute shares hold, what programs get done under them, and what they cost: `make bench-hook-share`.
 
 A real broker, hooked programs and the emulator; shares come from the emulator's own book, not from the library. See
-`share_figures` for what share, target, error and ripple mean, and the other `share_` modules for the cases. Half an
-hour; `--quick` runs a few cases of each sort, `--case` those whose name begins so, such as `cap/30/async`.
+`share_figures` for what share, target, error, ripple and progress mean, and the other `share_` modules for the cases.
+Half an hour; `--quick` (`QUICK=1 make bench-hook-share`) shows the same figures with fewer and shorter cases in less
+than five minutes, `--case` runs those whose name begins so, such as `cap/30/async`.
 
 Every case is appended as one JSON line to `build/bench/hook-share.jsonl`, with the machine's load average beside it,
-and at last the largest figures; the plots lie there too. The last line printed has the largest figures and all cases.
+and at last the worst figures; the plots lie there too. The last line printed has the worst figures and all cases.
+
+The broker's settings may be given as to itself, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line tells them.
 
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels tell what the book would: see
 `share_place`.
@@ -20,23 +23,33 @@ import os
 import platform
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench import share_alone, share_beside, share_gang, share_kubeshare
+from bench import (
+    share_alone,
+    share_arrival,
+    share_broker,
+    share_cases,
+    share_coupled,
+    share_kubeshare,
+    share_latency,
+    share_pauses,
+    share_short,
+)
 from bench.gpu_node import GpuNode
-from bench.share_cases import Case, Demands, caps, is_quick, measure, pairs, triples
-from bench.share_place import Json, NoAnswerError, Place, compiled, place
-from plimsoll.brokerclient import BrokerAwayError, RefusedError
+from bench.share_keys import summary
+from bench.share_place import Place, compiled, place, settings_in_use
+from bench.share_tenants import Json, kernel_name
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "build" / "bench"
 RAW: Final = FOLDER / "hook-share.jsonl"
-QUICK_QUOTAS_MS: Final = (5, 40, 160)
-QUICK_CLIENTS: Final = (2, 8)
-SHOWN: Final = ("target_pct", "share_pct", "work_pct", "error_pts", "ripple_pts", "bound_pts")
+SHOWN: Final = ("target_pct", "share_pct", "error_pts", "ripple_pts", "bound_pts")
 
 Measure = Callable[[Place], Awaitable[Json]]
 
@@ -47,12 +60,12 @@ class Step:
 
     Attributes:
         is_quick: one of the few that say most.
-        is_emulated: it takes two GPUs, so it is measured on emulated ones only.
+        is_emulated: it takes two GPUs, or kernels that were tried on the emulator alone.
     """
 
     name: str
     measure: Measure
-    is_quick: bool = False
+    is_quick: bool = True
     is_emulated: bool = False
 
 
@@ -73,11 +86,12 @@ class Bench:
 
     @contextlib.contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """What fails in the block stands in the table as failed."""
+        """What fails in the block, whatever it is, stands in the table as failed, and the other cases go on."""
         try:
             yield
-        except* (NoAnswerError, TimeoutError, BrokerAwayError, RefusedError) as group:
-            self.keep({"case": name, "failed": repr(group.exceptions[0])})
+        except Exception as error:  # noqa: BLE001 - see above; the benchmark's exit status tells of it
+            traceback.print_exc()
+            self.keep({"case": name, "failed": repr(error)})
 
     def keep(self, row: Json) -> None:
         """Show a row, and write it down."""
@@ -101,37 +115,66 @@ def _words(row: Json) -> str:
 
 
 def _figures(value: object) -> str:
-    if isinstance(value, list):
-        return " ".join(_figures(one) for one in value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    match value:
+        case list():
+            return " ".join(_figures(one) for one in value)
+        case dict():
+            return "(" + ", ".join(f"{name} {_figures(one)}" for name, one in value.items()) + ")"
+        case float():
+            return f"{value:g}"
+    return str(value)
 
 
-def steps() -> Iterator[Step]:
-    """Everything but KubeShare's figures."""
+def steps(*, quick: bool) -> Iterator[Step]:
+    """Everything but KubeShare's figures; shorter ones if quick."""
+    yield from _alone(quick=quick)
+    yield from _coupled(quick=quick)
+    yield from _judged(quick=quick)
+    yield from _served(quick=quick)
+    for kernel_ns in share_arrival.KERNELS:
+        measure = partial(share_arrival.measure, kernel_ns=kernel_ns)
+        yield Step(f"arrival/{kernel_name(kernel_ns)}", measure, kernel_ns in share_arrival.QUICK_KERNELS)
+    yield Step("sequential", partial(share_short.measure, quick=quick), is_emulated=True)
+    yield Step("broker/8gpus", partial(share_broker.measure, quick=quick), is_emulated=True)
+
+
+def _alone(*, quick: bool) -> Iterator[Step]:
     for work in share_alone.works():
         yield Step(f"alone/{work.name}", partial(share_alone.measure, work), work.name == "sync/1ms")
-    yield Step("alone/launch", share_alone.measure_launch, is_quick=True)
-    demands = Demands()
-    for case in (*caps(), *pairs(), *triples()):
-        yield Step(case.name, partial(_judged, case, demands), is_quick(case))
-    for trainer_ns in share_beside.TRAINER_KERNELS:
-        measure_latency = partial(share_beside.latency, trainer_ns=trainer_ns)
-        yield Step(f"latency/{trainer_ns}", measure_latency, is_quick=True)
-    for gang in share_gang.CASES:
-        is_first = gang is share_gang.CASES[0]
-        yield Step(gang.name, partial(share_gang.measure, gang), is_first, is_emulated=True)
-    for clients in share_beside.CLIENTS:
-        measure_broker = partial(share_beside.broker_time, clients=clients)
-        yield Step(f"broker/{clients}", measure_broker, clients in QUICK_CLIENTS)
+    yield Step("alone/launch", partial(share_alone.measure_launch, quick=quick))
 
 
-async def _judged(case: Case, demands: Demands, here: Place) -> Json:
-    return await measure(case, here, demands)
+def _coupled(*, quick: bool) -> Iterator[Step]:
+    for program in share_coupled.PROGRAMS:
+        measure = partial(share_coupled.measure, program, quick=quick)
+        yield Step(f"coupled/{program.name}", measure, program.is_quick, is_emulated=True)
+
+
+def _judged(*, quick: bool) -> Iterator[Step]:
+    demands = share_cases.Demands(quick=quick)
+    for case in share_pauses.cases():
+        measure = partial(share_pauses.measure, case, demands=demands, quick=quick)
+        yield Step(case.name, measure, case.is_quick)
+    for judged in (*share_cases.caps(), *share_cases.pairs(), *share_cases.triples()):
+        measure = partial(share_cases.measure, judged, demands=demands, quick=quick)
+        yield Step(judged.name, measure, judged.name in share_cases.QUICK)
+
+
+def _served(*, quick: bool) -> Iterator[Step]:
+    for trainer_ns in share_latency.TRAINER_KERNELS:
+        measure = partial(share_latency.serving, trainer_ns=trainer_ns, quick=quick)
+        name = f"latency/serving/{kernel_name(trainer_ns)}"
+        yield Step(name, measure, trainer_ns in share_latency.QUICK_TRAINERS)
+    for clients in share_latency.CLIENTS:
+        for demand_pct in share_latency.DEMANDS:
+            measure = partial(share_latency.light, clients=clients, demand_pct=demand_pct, quick=quick)
+            is_quick = (clients, demand_pct) in share_latency.QUICK_LIGHT
+            yield Step(f"latency/light/{clients}/{demand_pct}", measure, is_quick)
 
 
 async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None:
-    """KubeShare's two."""
-    if _is_wanted("kubeshare-6", prefixes):
+    """KubeShare's two; the first has no figure that stands for the run, and is left out if quick."""
+    if _is_wanted("kubeshare-6", prefixes) and not quick:
         print("kubeshare-6", flush=True)
         with bench.kept("kubeshare-6"):
             async with place(bench.program, bench.folder, bench.gpu) as here:
@@ -140,12 +183,12 @@ async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None
             _draw("hook-share-kubeshare-6.svg", plot)
     if _is_wanted("quota", prefixes):
         print("quota", flush=True)
-        quotas = QUICK_QUOTAS_MS if quick else share_kubeshare.QUOTAS_MS
         with bench.kept("quota"):
-            rows, plot = await share_kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quotas)
+            rows, curve = await share_kubeshare.figure_7(bench.program, bench.folder, bench.gpu, quick=quick)
             for row in rows:
                 bench.keep(row)
-            _draw("hook-share-kubeshare-7.svg", plot)
+            if curve:
+                _draw("hook-share-kubeshare-7.svg", curve)
 
 
 def _draw(name: str, plot: str) -> None:
@@ -160,60 +203,53 @@ def _is_wanted(name: str, prefixes: Sequence[str]) -> bool:
     )
 
 
-def largest(rows: Sequence[Json], prefix: str, what: str) -> float | None:
-    """The largest of a figure by its absolute value, over the judged cases of one sort; None if there are none."""
-    found = [
-        abs(row[what])
-        for row in rows
-        if row["case"].startswith(prefix) and what in row and row.get("is_judged", True)
-    ]
-    return max(found, default=None)
-
-
-def result(bench: Bench) -> Json:
+def result(bench: Bench, *, quick: bool, is_whole: bool, took_s: float) -> Json:
     """The last line, but for the cases."""
-    rows = bench.rows
     where = {"gpu": bench.gpu.name, "driver": bench.gpu.driver} if bench.gpu else {}
     return {
-        "alone_loss_pct": share_alone.largest_loss_pct(rows),
-        "cap_error_pts_max": largest(rows, "cap/", "error_pts"),
-        "cap_ripple_pts_max": largest(rows, "cap/", "ripple_pts"),
-        "tenants_error_pts_max": largest(rows, "tenants/", "error_pts"),
-        "quota_loss_pct_default": share_kubeshare.default_loss_pct(rows),
-        "failed": [row["case"] for row in rows if "failed" in row],
+        **summary(bench.rows, is_whole=is_whole),
+        "quick": quick,
+        "settings": settings_in_use(),
+        "took_s": round(took_s),
         "machine": f"{platform.machine()} {platform.system()} {platform.release()}",
         "cores": len(os.sched_getaffinity(0)),
         **where,
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-    }  # fmt: skip
+    }
 
 
-async def main() -> int:
-    """Measure, show, and print one JSON line; the exit code is 1 if a case failed to run."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpu", action="store_true", help="measure on this machine's first GPU")
-    parser.add_argument("--quick", action="store_true", help="a few cases of each sort")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter cases of each sort")
     parser.add_argument(
         "--case", action="append", default=[], help="only cases whose name begins so; may be repeated"
     )
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+async def main() -> int:
+    """Measure, show, and print one JSON line; the exit code is 1 if a case failed to run."""
+    options = _options()
     wanted = [
         step
-        for step in steps()
+        for step in steps(quick=options.quick)
         if _is_wanted(step.name, options.case)
         and (step.is_quick or not options.quick)
         and not (step.is_emulated and options.gpu)
     ]
+    began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-hook-share-") as temporary:
         folder = Path(temporary)
         bench = Bench(folder, compiled(folder), GpuNode() if options.gpu else None)
         for number, step in enumerate(wanted, 1):
-            print(f"[{number}/{len(wanted)}] {step.name}", flush=True)
+            print(f"[{number}/{len(wanted)}, {time.monotonic() - began_s:.0f} s] {step.name}", flush=True)
             await bench.step(step)
         await figures(bench, options.case, quick=options.quick)
-    found = result(bench)
+    is_whole = not options.case and not options.gpu
+    found = result(bench, quick=options.quick, is_whole=is_whole, took_s=time.monotonic() - began_s)
     _append({**found, "case": "all"})
     print(json.dumps({**found, "cases": bench.rows}))
     return int(bool(found["failed"]))

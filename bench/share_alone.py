@@ -8,12 +8,13 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from itertools import product
 from typing import Final
 
 from bench.share_cases import KERNELS, MODES, MS
-from bench.share_place import Json, Place, Process, Tenant, Work
+from bench.share_place import Place
+from bench.share_tenants import Json, Process, Tenant, Work
 
 TURN_S: Final = 0.06
 TURNS: Final = 60
@@ -23,6 +24,7 @@ LONG_KERNELS: Final = 5
 LAUNCH_MS: Final = 8
 LAUNCH_TURNS: Final = 150
 PAIRS_OF_PROCESSES: Final = 10
+QUICK_PAIRS_OF_PROCESSES: Final = 5
 """Where a process's code and data happen to lie makes some nanoseconds more or less of every launch that it makes."""
 AHEAD_NS: Final = 2 * MS
 
@@ -55,11 +57,12 @@ async def measure(work: Work, here: Place) -> Json:
     }
 
 
-async def measure_launch(here: Place) -> Json:
+async def measure_launch(here: Place, *, quick: bool) -> Json:
     """Nanoseconds that a launch of nothing takes longer, in bursts of 64, by several pairs of processes."""
+    pairs = QUICK_PAIRS_OF_PROCESSES if quick else PAIRS_OF_PROCESSES
     native: list[float] = []
     hooked: list[float] = []
-    for _ in range(PAIRS_OF_PROCESSES):
+    for _ in range(pairs):
         async with _sides(here) as (one, other):
             for _ in range(LAUNCH_TURNS // PAIRS_OF_PROCESSES):
                 for process, into in ((one, native), (other, hooked)):
@@ -74,12 +77,6 @@ async def measure_launch(here: Place) -> Json:
         "launch_added_quartiles_ns": [round(low, 1), round(high, 1)],
         "load": round(os.getloadavg()[0], 2),
     }
-
-
-def largest_loss_pct(rows: Sequence[Json]) -> float | None:
-    """Of the medians of all works; None where none was measured."""
-    losses = (row["loss_pct"] for row in rows if row["case"].startswith("alone/") and "loss_pct" in row)
-    return max(losses, default=None)
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,8 @@ from itertools import product
 from typing import Final
 
 from bench.share_figures import Judged, bound_pts, judge, worst
-from bench.share_place import Json, Place, Run, Tenant, Work, kernel_name
+from bench.share_place import Place
+from bench.share_tenants import Json, Run, Tenant, Work, kernel_name
 
 US, MS = 1000, 1_000_000
 KERNELS: Final = (20 * US, MS, 20 * MS, 200 * MS)
@@ -17,20 +18,32 @@ MODES: Final = ("async", "sync", "graph", "duty")
 LIMITS: Final = (30, 50, 60)
 PAIRS: Final = ((30, 70), (10, 90), (50, 50))
 TRIPLE: Final = (20, 30, 50)
+QUICK: Final = (
+    "cap/30/async/20us",
+    "cap/30/async/20ms",
+    "cap/60/sync/1ms",
+    "cap/60/duty/1ms",
+    "tenants/30-70/20us-1ms",
+    "tenants/10-90/1ms-20ms",
+    "tenants/20-30-50/20us-1ms-20ms",
+)
+"""The few that say most."""
 
-SECONDS: Final = 10.0
+SECONDS: Final = 8.0
+QUICK_SECONDS: Final = 4.0
 DEMAND_SECONDS: Final = 4.0
+QUICK_DEMAND_SECONDS: Final = 2.0
 DEMAND_RUNS: Final = 2
 """The largest counts: what else the machine does can only lower a demand. Ten whole periods of the longest duty."""
 SETTLE_S: Final = 0.2
 
-CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 2.0
+CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 1.0
 """What is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Tenants beside each other for `SECONDS`."""
+    """Tenants beside each other."""
 
     name: str
     tenants: tuple[Tenant, ...]
@@ -73,32 +86,26 @@ def _greedy(requests: Sequence[int], kernels: Sequence[int]) -> Case:
     return Case(f"tenants/{'-'.join(map(str, requests))}/{names}", tenants)
 
 
-def is_quick(case: Case) -> bool:
-    """One of the few that say most."""
-    kernels = {tenant.work.kernel_ns for tenant in case.tenants}
-    alone = case.tenants[0].limit_pct == 30 and kernels <= {20 * US, 20 * MS}
-    return alone or (len(case.tenants) > 1 and kernels == set(KERNELS[:3][: len(case.tenants)]))
-
-
 class Demands:
     """What each work asks for, measured once, alone and without the library."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quick: bool) -> None:
         """Nothing is known yet."""
-        self.known_pct: dict[str, float] = {}
+        self.known_pct: dict[Work, float] = {}
+        self._seconds, self._runs = (QUICK_DEMAND_SECONDS, 1) if quick else (DEMAND_SECONDS, DEMAND_RUNS)
 
     async def of(self, work: Work, here: Place) -> float:
         """In percent of the GPU."""
-        if work.name not in self.known_pct:
-            self.known_pct[work.name] = max([await self._once(work, here) for _ in range(DEMAND_RUNS)])
-        return self.known_pct[work.name]
+        if work not in self.known_pct:
+            self.known_pct[work] = max([await self._once(work, here) for _ in range(self._runs)])
+        return self.known_pct[work]
 
     async def _once(self, work: Work, here: Place) -> float:
-        run = await here.run([Tenant("native", work)], DEMAND_SECONDS, is_hooked=False)
+        run = await here.run([Tenant("native", work)], self._seconds, is_hooked=False)
         return run.tenants[0].track.share_pct(run.begin_ns, run.end_ns)
 
 
-async def measure(case: Case, here: Place, demands: Demands) -> Json:
+async def measure(case: Case, here: Place, demands: Demands, *, quick: bool) -> Json:
     """Run one case, and judge it."""
     targets = [
         min(tenant.limit_pct, await demands.of(tenant.work, here)) if len(case.tenants) == 1
@@ -107,7 +114,7 @@ async def measure(case: Case, here: Place, demands: Demands) -> Json:
         for tenant in case.tenants
     ]  # fmt: skip
     await asyncio.sleep(SETTLE_S)
-    run = await here.run(case.tenants, SECONDS)
+    run = await here.run(case.tenants, QUICK_SECONDS if quick else SECONDS)
     judged = [
         judge(told.track, target_pct, run.begin_ns, run.end_ns)
         for told, target_pct in zip(run.tenants, targets, strict=True)
@@ -129,7 +136,6 @@ def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
         "case": case.name,
         "target_pct": _rounded(one.target_pct for one in judged),
         "share_pct": _rounded(one.share_pct for one in judged),
-        "work_pct": _rounded(one.work_pct for one in judged),
         "kernels_per_s": _rounded(told.throughput for told in run.tenants),
         "error_pts": round(worst(errors), 2),
         "ripple_pts": round(max(ripples), 2),

@@ -1,45 +1,45 @@
-"""What a run of tenants comes to: shares of elapsed time, their errors and their ripple.
+"""What a run of tenants comes to: shares of elapsed time, their errors and their ripple; progress, arrival, latency.
 
-* *Share*: time with unfinished work over elapsed time.
+* *Share*: the time in which the GPU executes a container's work, over elapsed time.
 * *Target*: min(limit, demand), the demand measured alone and without the library in the same benchmark; of greedy
   tenants beside each other, their requests, which come to 100.
 * *Error*, or bias: share over the whole run, from the moment at which all begin, less the target. Nothing is left
   out as warming up.
 * *Ripple*: the largest distance of any one second's share from the target.
 * *Bound*: what is asked for; the length of one launch, a kernel or a graph, where that is more, as it cannot be cut.
+* *Progress*: what a program did, over min(1, due share ÷ its share alone) of what it does alone.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
+
+S: Final = 1_000_000_000
+WINDOW_NS: Final = S // 10
+"""Of an arrival: shares over less follow single turns of the hardware."""
+STEADY_NS: Final = S
+"""So long an arrived tenant must keep its share, so that no lucky window counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Cumulative times of one process, each as of one moment; moments ascend."""
+    """Cumulative time in which a GPU executed one process's work, each as of one moment; moments ascend."""
 
     times_ns: Sequence[int]
-    unfinished_ns: Sequence[int]
     busy_ns: Sequence[int]
 
     def share_pct(self, begin_ns: int, end_ns: int) -> float:
         """Share between the samples nearest to two moments."""
-        return self._pct(self.unfinished_ns, begin_ns, end_ns)
+        first, last = self._nearest(begin_ns), self._nearest(end_ns)
+        elapsed_ns = self.times_ns[last] - self.times_ns[first]
+        return 100.0 * (self.busy_ns[last] - self.busy_ns[first]) / elapsed_ns if elapsed_ns else 0.0
 
-    def work_pct(self, begin_ns: int, end_ns: int) -> float:
-        """Work done between these samples, in percent of what the GPU can do."""
-        return self._pct(self.busy_ns, begin_ns, end_ns)
-
-    def shares_pct(self, begin_ns: int, end_ns: int, each_ns: int = 1_000_000_000) -> list[float]:
+    def shares_pct(self, begin_ns: int, end_ns: int, each_ns: int = S) -> list[float]:
         """Share of each whole second, or other stretch."""
         edges = range(begin_ns, end_ns + 1, each_ns)
         return [self.share_pct(*edge) for edge in pairwise(edges)]
-
-    def _pct(self, values: Sequence[int], begin_ns: int, end_ns: int) -> float:
-        first, last = self._nearest(begin_ns), self._nearest(end_ns)
-        elapsed_ns = self.times_ns[last] - self.times_ns[first]
-        return 100.0 * (values[last] - values[first]) / elapsed_ns if elapsed_ns else 0.0
 
     def _nearest(self, moment_ns: int) -> int:
         after = bisect_left(self.times_ns, moment_ns)
@@ -53,7 +53,6 @@ class Judged:
 
     target_pct: float
     share_pct: float
-    work_pct: float
     seconds_pct: tuple[float, ...]
 
     @property
@@ -69,17 +68,35 @@ class Judged:
 
 def judge(track: Track, target_pct: float, begin_ns: int, end_ns: int) -> Judged:
     """A whole run of one tenant."""
-    return Judged(
-        target_pct,
-        track.share_pct(begin_ns, end_ns),
-        track.work_pct(begin_ns, end_ns),
-        tuple(track.shares_pct(begin_ns, end_ns)),
-    )
+    return Judged(target_pct, track.share_pct(begin_ns, end_ns), tuple(track.shares_pct(begin_ns, end_ns)))
 
 
 def bound_pts(asked_pts: float, launch_ns: int, elapsed_s: float) -> float:
     """What is asked for, or one launch's length."""
     return max(asked_pts, launch_ns / elapsed_s / 1e7)
+
+
+def progress_ratio(steps_per_s: float, alone_steps_per_s: float, alone_pct: float, due_pct: float) -> float:
+    """Steps against those of a program alone that would run just as long as is due to it."""
+    return steps_per_s / (alone_steps_per_s * min(1.0, due_pct / alone_pct))
+
+
+def met_ratio(share_pct: float, due_pct: float, demand_pct: float) -> float:
+    """What a program had of what is due to it, or of its demand where that is less."""
+    return share_pct / min(due_pct, demand_pct)
+
+
+def arrival_s(track: Track, begin_ns: int, end_ns: int, least_pct: float) -> float | None:
+    """Seconds from `begin_ns` to the end of the first window of `least_pct` or more that a second like it follows.
+
+    None if there is none.
+    """
+    for at_ns in track.times_ns:
+        if begin_ns <= at_ns <= end_ns - STEADY_NS:
+            spans = (WINDOW_NS, STEADY_NS)
+            if all(track.share_pct(at_ns, at_ns + span_ns) >= least_pct for span_ns in spans):
+                return (at_ns + WINDOW_NS - begin_ns) / S
+    return None
 
 
 def percentile(values: Sequence[float], pct: float) -> float:
@@ -91,3 +108,8 @@ def percentile(values: Sequence[float], pct: float) -> float:
 def worst(errors: Iterable[float]) -> float:
     """The one farthest from zero, with its sign."""
     return max(errors, key=abs)
+
+
+def parts_of(total: int, count: int) -> list[int]:
+    """Whole numbers, as equal as can be, that come to a total."""
+    return [total // count + (number < total % count) for number in range(count)]

@@ -28,6 +28,8 @@ static unsigned waiting_count;                            /* lock */
 static unsigned waiting_launches, waiting_spins;          /* lock; of them, kernels, and kernels that spin */
 static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER; /* work for the porter */
 static pthread_cond_t brought = PTHREAD_COND_INITIALIZER; /* some waiting work was committed */
+static pthread_cond_t held_up = PTHREAD_COND_INITIALIZER; /* the porter is in a host function */
+static CUstream in_host_function;                         /* lock; whose function runs; NULL for none */
 static bool porter_runs;                                  /* lock */
 
 static struct {
@@ -105,7 +107,10 @@ static bool is_ready(CUstream stream, const struct work *work, uint64_t *due_ns)
     return event_reached(work->event, work->ticket, due_ns);
 }
 
+/* One at a time, as the driver has one thread for them; other streams' work goes on meanwhile. */
 static void run_host(CUstream stream, const struct work *work) {
+    in_host_function = stream;
+    pthread_cond_signal(&held_up);
     driver_forbid_thread(true);
     pthread_mutex_unlock(&driver.lock);
     if (work->callback)
@@ -114,6 +119,7 @@ static void run_host(CUstream stream, const struct work *work) {
         work->host(work->host_data);
     pthread_mutex_lock(&driver.lock);
     driver_forbid_thread(false);
+    in_host_function = NULL;
 }
 
 static bool is_launch(const struct work *work) {
@@ -146,9 +152,15 @@ static bool is_first_ready(CUstream stream, uint64_t *due_ns) {
                                          : is_ready(stream, &first->work, due_ns);
 }
 
+static bool is_host_function(CUstream stream) {
+    return stream->first && stream->first->work.kind == WORK_HOST;
+}
+
 /* Commits the oldest waiting work of a stream if that is possible, or drops it if nothing is any more. A host
  * function stays in the list while it runs, so that all behind it waits. */
 static bool bring(CUstream stream, uint64_t *due_ns) {
+    if (in_host_function && (stream == in_host_function || is_host_function(stream)))
+        return false;
     if (!stream->first || stands_behind(stream, stream->first->number) || !is_first_ready(stream, due_ns))
         return false;
     if (book_is_cut_off(&driver.book))
@@ -188,37 +200,60 @@ static bool bring_any(uint64_t *due_ns) {
     return false;
 }
 
+/* Under the lock, which it lets go of while it sleeps. */
+static void bring_or_nap(void) {
+    uint64_t latest_ns = book_now_ns() + PORTER_NAP_NS, due_ns = latest_ns;
+    if (bring_any(&due_ns))
+        return;
+    pthread_mutex_unlock(&driver.lock);
+    if (due_ns < latest_ns)
+        timeline_sleep_until(due_ns);
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PORTER_NAP_NS}, NULL); /* nothing to be punctual for */
+    pthread_mutex_lock(&driver.lock);
+}
+
 static void *porter(void *unused) {
     (void)unused;
     pthread_mutex_lock(&driver.lock);
     while (true) {
-        uint64_t latest_ns = book_now_ns() + PORTER_NAP_NS, due_ns = latest_ns;
         if (!waiting_count)
             pthread_cond_wait(&arrived, &driver.lock);
-        else if (!bring_any(&due_ns)) {
-            pthread_mutex_unlock(&driver.lock);
-            if (due_ns < latest_ns)
-                timeline_sleep_until(due_ns);
-            else
-                nanosleep(&(struct timespec){.tv_nsec = PORTER_NAP_NS},
-                          NULL); /* nothing to be punctual for */
-            pthread_mutex_lock(&driver.lock);
-        }
+        else
+            bring_or_nap();
     }
     return NULL;
 }
 
-static bool start_porter(void) {
+/* Goes on in the porter's place while that is in a host function. */
+static void *relief(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&driver.lock);
+    while (true) {
+        if (!in_host_function || !waiting_count)
+            pthread_cond_wait(&held_up, &driver.lock);
+        else
+            bring_or_nap();
+    }
+    return NULL;
+}
+
+static bool start(void *(*function)(void *)) {
     pthread_t thread;
+    bool started = pthread_create(&thread, NULL, function, NULL) == 0;
+    if (started)
+        pthread_detach(thread);
+    return started;
+}
+
+static bool start_porter(void) {
     sigset_t all, before;
     if (porter_runs)
         return true;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's handlers belong on its own threads */
-    porter_runs = pthread_create(&thread, NULL, porter, NULL) == 0;
+    porter_runs = start(porter) && start(relief);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (porter_runs)
-        pthread_detach(thread);
     return porter_runs;
 }
 

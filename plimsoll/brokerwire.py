@@ -187,7 +187,8 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
         seq: counts up over the broker's whole life, restarts included; acknowledged by it.
         what: `hello` (the process runs under its limits), `context` (NVML lists it on `gpu` from now on),
             `denied`, `unknown`, or `exited`; `paused` and `resumed` (it waits for memory that others hold;
-            `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line),
+            `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line or, with
+            `used_pct`, more of the GPU's time than the process's page),
             `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes`,
             `share_pct` and `limit_pct` hold now, whichever of them changed), `unmet` (the container wanted compute
             time and got `used_pct` of `share_pct`).

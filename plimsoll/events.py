@@ -125,7 +125,8 @@ class Limit(Struct, frozen=True, kw_only=True):
         waited_s: for `resumed`, how long.
         share_pct: for `resized` and `unmet`, the compute time it is promised, in percent of the GPU; 0 otherwise.
         limit_pct: for `resized`, the most that it may have of it; 0 otherwise.
-        used_pct: for `unmet`, what the container got of it while it wanted more; 0 otherwise.
+        used_pct: for `unmet`, what the container got of it while it wanted more; for `violated`, what the process
+            used of it by NVML, where that is far more than its page says; 0 otherwise.
     """
 
     node: NodeName

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
-import structlog
 
 from hook.broker.core.facts import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
@@ -49,7 +48,6 @@ STUCK_S: Final = 60.0
 
 StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 _REQUESTS: Final = msgspec.json.Decoder(Request)
-_log: Final = structlog.get_logger()
 
 
 def bind_control_socket(root: Path) -> socket.socket:
@@ -96,7 +94,8 @@ class _Peer:
                 if self._subscription is None and _is_subscription(line):
                     self._subscription = self._start_task(self._announce(), "subscription")
         except (OSError, TimeoutError) as error:
-            _log.info("control_connection_lost", problem=str(error) or type(error).__name__)
+            problem = str(error) or type(error).__name__
+            self._engine.bounded_log.info("control_connection_lost", None, problem=problem)
         finally:
             if self._subscription is not None:
                 self._subscription.cancel()
@@ -120,7 +119,7 @@ class _Peer:
         try:
             return await self._fulfil(_decoded(line))
         except (InputError, NotCarriedOutError) as error:
-            _log.warning("request_refused", problem=str(error))
+            self._engine.bounded_log.warning("request_refused", None, problem=str(error))
             return Refused(message=str(error))
 
     async def _fulfil(self, request: Request) -> Answer:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import Kind
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.node import Node
@@ -45,6 +46,9 @@ from hook.broker.shares import Shares
 from plimsoll.brokerwire import Announcement, Description
 from plimsoll.errors import PlimsollError
 from plimsoll.processes import DeathWatch
+
+Told = Unmet | Unheld | ShareViolated
+"""What the share scheduler has to tell."""
 
 LOOK_AGAIN_S: Final = 1.0
 """Between two looks at the words while anybody waits, for what no message told; nobody looks while nobody waits."""
@@ -80,7 +84,8 @@ class Engine:
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
         times_ms = (share_settings.ahead_ms, share_settings.alone_ms, share_settings.slice_ms)
-        self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)))
+        self._log = BoundedLog()
+        self._file_work = FileWork(node, disk, Pace(*(round(1000 * ms) for ms in times_ms)), self._log)
         self._shares = Shares(
             partial(Scheduler, share_settings),
             share_settings.tick_ms / 1000,
@@ -88,7 +93,9 @@ class Engine:
             self._survey_soon,
             self._tell,
         )
-        self._hooks = HookSockets(start_task, self._in_files_thread, node.gpus, self._hear, connections_max)
+        self._hooks = HookSockets(
+            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._log
+        )
 
     @property
     def node(self) -> Node:
@@ -99,6 +106,11 @@ class Engine:
     def shares(self) -> Shares:
         """How the GPUs' time is shared; for the loop's thread only."""
         return self._shares
+
+    @property
+    def bounded_log(self) -> BoundedLog:
+        """For lines that others can cause."""
+        return self._log
 
     @property
     def files(self) -> SharedFiles:
@@ -156,7 +168,7 @@ class Engine:
     async def _in_files_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
-    async def _hear(self, event: Heard | HungUp | Unmet | Unheld | ShareViolated) -> None:
+    async def _hear(self, event: Heard | HungUp | Told) -> None:
         if isinstance(event, Heard) and event.datagram.kind is Kind.HELLO:
             self._shares.look(event.container)
         try:
@@ -173,7 +185,7 @@ class Engine:
             async with self._turn:
                 await self._carry_out([self._node.survey_of(container)])
 
-    def _tell(self, event: Unmet | Unheld | ShareViolated) -> None:
+    def _tell(self, event: Told) -> None:
         self._start_task(self._hear(event), "announce")
 
     def _on_death(self, key: ProcessKey) -> None:
@@ -243,17 +255,17 @@ class Engine:
                 for container in instruction.containers:
                     self._hooks.close(container)
                     self._shares.leave(container)
+                    self._log.forget(container)
                 _log.info("pod_removed", pod=instruction.pod)
             case Reply():
                 self._hooks.reply(instruction)
             case Report():
-                _log.warning(instruction.event, **instruction.details)
+                self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = {"gpu": line.gpu, "text": line.text}
                 told = {name: value for name, value in found.items() if value}
-                _log.info(
-                    line.what, pod=line.pod, container=line.container, pid=line.pid, seq=line.seq, **told
-                )
+                container = ContainerKey(line.pod, line.container)
+                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **told)
 
     async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
         """Schedule a container, and listen to it."""

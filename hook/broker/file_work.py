@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 import msgspec
-import structlog
 
+from hook.broker.bounded_log import BoundedLog
 from hook.broker.contexts_file import ContextsFile
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.node import Node
@@ -46,8 +46,6 @@ from plimsoll.processes import open_process
 
 RECORD_MODE: Final = 0o600
 
-_log: Final = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class Disk:
@@ -77,7 +75,8 @@ class Outcome:
 class FileWork:
     """Carries out what touches files. Everything here blocks."""
 
-    def __init__(self, node: Node, disk: Disk, pace: Pace) -> None:
+    def __init__(self, node: Node, disk: Disk, pace: Pace, log: BoundedLog) -> None:
+        self._log = log
         self._node = node
         self._files = disk.shared
         self._journal_file = disk.journal
@@ -141,9 +140,7 @@ class FileWork:
                 write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
             case ClearSlots(container, owner):
                 given_back_bytes = self._files.clear_slots(container, owner)
-                _log.info(
-                    "slots_cleared", **_named(container), owner=owner, given_back_bytes=given_back_bytes
-                )
+                self._log.info("slots_cleared", container, owner=owner, given_back_bytes=given_back_bytes)
             case VacateSlots():
                 self._vacate(instruction)
             case RemovePod():
@@ -194,7 +191,3 @@ class FileWork:
 
     def _slots_of(self, containers: Iterable[ContainerKey]) -> dict[ContainerKey, tuple[SlotUse, ...]]:
         return {key: self._files.slots(key, len(self._node.gpus(key))) for key in containers}
-
-
-def _named(container: ContainerKey) -> dict[str, str]:
-    return {"pod": container.pod, "container": container.container}

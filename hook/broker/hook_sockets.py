@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
+from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start_ticks
 from hook.broker.core.turns import Heard, HungUp, Reply
@@ -44,7 +43,6 @@ ACCEPT_PAUSE_S: Final = 0.5
 """After an accept, or a look at who was accepted, that failed for want of file descriptors or memory."""
 
 _CREDENTIALS: Final = struct.Struct("=iII")
-_log: Final = structlog.get_logger()
 
 
 def bind_hook_socket(directory: Path) -> socket.socket:
@@ -63,15 +61,14 @@ class _Speaker:
     Attributes:
         number: by which a reply finds it.
         has_asked: it may wait for an answer, so its end is to be told.
-        damaged_count: how many of its datagrams were not taken in.
     """
 
+    container: ContainerKey
     pid: int
     connection: socket.socket
     number: int
     is_being_heard: bool = False
     has_asked: bool = False
-    damaged_count: int = 0
 
 
 class HookSockets:
@@ -84,7 +81,9 @@ class HookSockets:
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         hear: Callable[[Heard | HungUp], Awaitable[None]],
         connections_max: int,
+        log: BoundedLog | None = None,
     ) -> None:
+        self._log = log or BoundedLog()
         self._start_task = start_task
         self._in_files_thread = in_files_thread
         self._gpus = gpus
@@ -123,7 +122,7 @@ class HookSockets:
         try:
             speaker.connection.send(reply(to.gpu, to.refusal))
         except OSError as error:
-            _log.info("reply_not_sent", pid=speaker.pid, problem=str(error))
+            self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
 
     async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
         """Wait until everything that a dead process had sent in these containers was heard, within reason.
@@ -162,9 +161,7 @@ class HookSockets:
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as error:
-                    _log.error(
-                        "accept_failed", **_named(container), problem=str(error), remedy="raise ulimit -n"
-                    )
+                    self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                     continue
                 self._take_in(container, connection)
@@ -174,11 +171,11 @@ class HookSockets:
         pid = _peer_pid(connection)
         connections = self._connections[container]
         if len(connections) >= self._connections_max:
-            _log.warning("too_many_connections", **_named(container), pid=pid, most=self._connections_max)
+            self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
             connection.close()
             return
         self._count += 1
-        speaker = self._numbered[self._count] = _Speaker(pid, connection, self._count)
+        speaker = self._numbered[self._count] = _Speaker(container, pid, connection, self._count)
         task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
         connections.add(task)
         self._speakers.setdefault(pid, set()).add(speaker)
@@ -199,9 +196,12 @@ class HookSockets:
             problem = await self._listened(container, speaker, data)
             speaker.is_being_heard = False
             if problem is not None:
-                _note_damage(container, speaker, problem)
+                self._note_damage(speaker, problem)
         if speaker.has_asked:
             await self._hear(HungUp(speaker.number, asyncio.get_running_loop().time()))
+
+    def _note_damage(self, speaker: _Speaker, problem: str) -> None:
+        self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
 
     async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
         """Take one datagram in; returns what was wrong with it, or None."""
@@ -219,7 +219,7 @@ class HookSockets:
         except (InputError, OSError) as error:
             problem = str(error)
         except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
-            _log.exception("datagram_not_handled", **_named(container), pid=pid, value=data.hex())
+            self._log.error("datagram_not_handled", container, pid=pid, value=data.hex(), exc_info=True)
         if asks_on is not None:  # it sleeps until it is answered
             refusal = problem or "the broker failed; its log says why"
             self.reply(Reply(speaker.number, asks_on, refusal=refusal))
@@ -258,18 +258,6 @@ def _check_seen(pid: int) -> None:
         raise InputError("SO_PEERCRED", 0, "is a process that the broker cannot see", remedy)
 
 
-def _note_damage(container: ContainerKey, speaker: _Speaker, problem: str) -> None:
-    """Log the first, second, fourth, eighth …: a hostile program must not fill the log."""
-    speaker.damaged_count += 1
-    if speaker.damaged_count.bit_count() == 1:
-        details = _named(container) | {"problem": problem}
-        _log.warning("datagram_damaged", **details, pid=speaker.pid, count=speaker.damaged_count)
-
-
 def _peer_pid(connection: socket.socket) -> int:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[0])
-
-
-def _named(container: ContainerKey) -> dict[str, str]:
-    return {"pod": container.pod, "container": container.container}

@@ -1,7 +1,8 @@
 """The broker's own measurements by NVML, where no monitor measures for it.
 
-Nothing is measured while no hooked process lives. A process or context that has just come is measured within
-hundredths of a second, a few times, so that what a context costs is known before many are made.
+Nothing is measured while no hooked process lives, but once at the start, as the driver's first answer takes a while.
+A process or context that has just come is measured within hundredths of a second, a few times, so that what a context
+costs is known before many are made.
 """
 
 import asyncio
@@ -55,14 +56,14 @@ class Measurements:
         """Measure for ever."""
         pauses = _pauses()
         while True:
-            if await self._has_come(None if self._is_idle() else next(pauses)):
-                pauses = _pauses()
-                await asyncio.sleep(SOON_S)  # also where a program greets without end
             try:
                 await self._measure()
             except (NvmlAwayError, NotCarriedOutError, OSError) as error:
                 self._is_troubled(str(error))
                 await asyncio.sleep(RETRY_S if isinstance(error, NvmlAwayError) else PERIOD_S)
+            if await self._has_come(None if self._is_idle() else next(pauses)):
+                pauses = _pauses()
+                await asyncio.sleep(SOON_S)  # also where a program greets without end
 
     def _is_idle(self) -> bool:
         return not self._engine.node.measuring.is_needed

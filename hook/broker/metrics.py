@@ -47,7 +47,9 @@ class _Uses(Collector):
             "plimsoll_hook_excess_bytes", "What NVML shows past what processes count.", labels=_GPU
         )
         violated = CounterMetricFamily(
-            "plimsoll_hook_violated", "Times that NVML showed more than the line.", labels=CONTAINER
+            "plimsoll_hook_violated",
+            "Times that NVML showed more than the line or the page.",
+            labels=CONTAINER,
         )
         unenforced = CounterMetricFamily(
             "plimsoll_hook_unenforced", "Processes found that never came under the hook.", labels=CONTAINER
@@ -58,7 +60,8 @@ class _Uses(Collector):
             names = _names(container)
             processes.add_metric(names, len(container.processes))
             denied.add_metric(names, self._denied(container))
-            violated.add_metric(names, measuring.found_count(key, "violated"))
+            belied = self._engine.node.share_violations.count(key)
+            violated.add_metric(names, measuring.found_count(key, "violated") + belied)
             unenforced.add_metric(names, measuring.found_count(key, "unenforced"))
             for place, gpu_line in enumerate(container.container.lines):
                 held = sum(process.used_bytes[place] for process in container.processes)

@@ -2,6 +2,7 @@
  * elements in the driver's blocks, a lower bound; padding between rows shows in NVML alone.
  */
 #include "charge.h"
+#include "contexts.h"
 #include "driver.h"
 
 /* Sparse and deferred arrays are made without memory and get it from cuMemCreate, which is counted. The
@@ -71,13 +72,22 @@ static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level
     return sum;
 }
 
+/* No driver tells whether an array still exists: what is remembered must be of the context that is there now.
+ */
+static int gpu_of(uint64_t context) {
+    int gpu = plimsoll_gpu_of_current_context(context);
+    if (gpu >= 0)
+        plimsoll_contexts_look(gpu);
+    return gpu;
+}
+
 #define CREATE_ARRAY(symbol, handle, held, bytes, ...)                                                       \
     do {                                                                                                     \
         struct plimsoll_charge charge;                                                                       \
         if (!plimsoll_begin(&charge, #symbol))                                                               \
             return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
         uint64_t context = plimsoll_current_context();                                                       \
-        if (plimsoll_reserve_blocks(&charge, plimsoll_gpu_of_current_context(context), bytes))               \
+        if (plimsoll_reserve_blocks(&charge, gpu_of(context), bytes))                                        \
             return charge.refusal;                                                                           \
         CUresult result = REAL(symbol)(__VA_ARGS__);                                                         \
         return plimsoll_commit(&charge, result, held, result == CUDA_SUCCESS ? (uintptr_t)*(handle) : 0,     \

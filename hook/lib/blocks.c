@@ -2,10 +2,12 @@
  * functions, callbacks, and waits for values or events. They pass; only the stream's segment ends before them
  * (meters.h).
  */
+#include "gate.h"
 #include "launching.h"
 
+/* Behind an open gate too: what is in a stream when the gate is metered was put there before. */
 #define PLIMSOLL_BLOCKS(symbol, stream, parameters, arguments)                                               \
-    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+    PLIMSOLL_PASSING(symbol, !plimsoll_has_gate(), parameters, arguments) {                                  \
         plimsoll_before_block(stream);                                                                       \
         return REAL(symbol) arguments;                                                                       \
     }

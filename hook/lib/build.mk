@@ -1,7 +1,7 @@
 # The preload library. Included by the Makefile, which defines the compiler and the headers' folders.
 HOOK := build/hook
 HOOK_SOURCES := $(wildcard hook/lib/*.c)
-HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/exports.map $(HOOK)/known_names.h hook/lib/build.mk
+HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
 # Only the table's names leave the library; every symbol it needs itself must be found at link time; and its own
 # names mean its own functions, also when another preload in front exports the same ones. It links libc alone: of
 # the locks' functions libc itself has those used here, in every glibc, and what starts its one thread is looked up when
@@ -23,6 +23,11 @@ $(HOOK)/exports.map: hook/lib/exports.map.in hook/lib/hooks.h
 $(HOOK)/known_names.h: hook/lib/classify.py hook/lib/hooks.h hook/lib/passes.txt $(CUDA12_INCLUDE)/cuda.h $(CUDA13_INCLUDE)/cuda.h
 	@mkdir -p $(@D)
 	@$(PYTHON) -m hook.lib.classify $@.new $(CUDA12_INCLUDE) $(CUDA13_INCLUDE) && mv $@.new $@
+
+# Which of them a name means for a CUDA version: see variants.py.
+$(HOOK)/variants.h: hook/lib/variants.py hook/lib/classify.py hook/lib/hooks.h $(CUDA12_INCLUDE)/cudaTypedefs.h $(CUDA13_INCLUDE)/cudaTypedefs.h
+	@mkdir -p $(@D)
+	@$(PYTHON) -m hook.lib.variants $@.new $(CUDA12_INCLUDE) $(CUDA13_INCLUDE) && mv $@.new $@
 
 $(HOOK)/libplimsoll.so: $(HOOK_NEEDS)
 	@echo "cc $@"

@@ -1,6 +1,7 @@
 #include "charge.h"
 
 #include "attach.h"
+#include "contexts.h"
 #include "driver.h"
 #include "ledger.h"
 #include "messages.h"
@@ -39,9 +40,16 @@ void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function) {
     plimsoll_tell_denied((unsigned)gpu, bytes, used, line_bytes, function);
 }
 
+/* What is missing may be what a context held that ended unseen. */
+static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
+    enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
+    bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_look((int)gpu);
+    return is_freed ? plimsoll_fit(gpu, bytes, extra_bytes) : fit;
+}
+
 bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
-    bool fits = gpu == GPU_UNLISTED ? plimsoll_is_whole()
-                                    : plimsoll_fit((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
+    bool fits =
+        gpu == GPU_UNLISTED ? plimsoll_is_whole() : fit((unsigned)gpu, bytes, extra_bytes) == FIT_RESERVED;
     if (!fits)
         plimsoll_count_denial(gpu, bytes - extra_bytes, function);
     return fits;
@@ -60,15 +68,15 @@ static void uncharge_and_tell(int gpu, uint64_t bytes) {
 }
 
 bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
-    enum plimsoll_fit fit;
+    enum plimsoll_fit found;
     unsigned turn = 0, gpu = (unsigned)charge->gpu;
     do
-        fit = plimsoll_fit(gpu, charge->bytes, extra_bytes);
-    while (fit == FIT_PAST_GRANT &&
+        found = fit(gpu, charge->bytes, extra_bytes);
+    while (found == FIT_PAST_GRANT &&
            plimsoll_wait_for_memory(gpu, charge->bytes - extra_bytes, turn++, charge->function));
-    if (fit != FIT_RESERVED)
+    if (found != FIT_RESERVED)
         plimsoll_count_denial(charge->gpu, charge->bytes - extra_bytes, charge->function);
-    return fit == FIT_RESERVED;
+    return found == FIT_RESERVED;
 }
 
 static CUresult reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes, uint64_t extra_bytes) {
@@ -134,9 +142,19 @@ CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum p
     return result;
 }
 
+/* The driver hands out the address of memory, or the handle of an array, only when nothing has it any more:
+ * what is still remembered under it ended unseen. */
+static bool is_gone(const struct plimsoll_holding *before) {
+    return before->is_used &&
+           (before->kind == HELD_MEMORY || before->kind == HELD_ARRAY || before->kind == HELD_MIPMAP);
+}
+
 void plimsoll_remember(struct plimsoll_holding holding) {
-    if (!plimsoll_holdings_put(&plimsoll.holdings, holding))
+    struct plimsoll_holding before;
+    if (!plimsoll_holdings_replace(&plimsoll.holdings, holding, &before))
         plimsoll_fail("no memory to remember an allocation: it stays counted until this process ends");
+    else if (is_gone(&before))
+        plimsoll_give_back(&before);
 }
 
 /* Memory that was exported may live on under a handle imported in this very process. Which import that is, no

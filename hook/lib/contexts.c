@@ -6,45 +6,14 @@
 
 #include "charge.h"
 #include "driver.h"
-#include "attach.h"
-#include "ledger.h"
-#include "messages.h"
-#include "room.h"
-#include "waiting.h"
+#include "routing.h"
 
 CUresult cuInit(unsigned int Flags) {
     struct plimsoll_charge charge;
-    plimsoll_begin(&charge, "cuInit");
+    bool is_limited = plimsoll_begin(&charge, "cuInit") && !plimsoll_is_whole();
+    if (is_limited && !plimsoll_is_memory_routed())
+        charge.refusal = CUDA_ERROR_SYSTEM_NOT_READY;
     return charge.refusal ? charge.refusal : REAL(cuInit)(Flags);
-}
-
-static uint64_t context_bytes(int gpu) {
-    plimsoll_refresh();
-    return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
-}
-
-/* The mark in `counts` is what the container's processes see of each other through NVML. */
-static void note_made(int gpu, CUcontext context) {
-    (void)context;
-    if (gpu < 0)
-        return;
-    pthread_mutex_lock(&plimsoll.context_lock);
-    bool is_first = !plimsoll.contexts[gpu].is_announced;
-    plimsoll.contexts[gpu].is_announced = true;
-    if (plimsoll.contexts[gpu].present++ == 0)
-        plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, true);
-    pthread_mutex_unlock(&plimsoll.context_lock);
-    if (is_first)
-        plimsoll_tell_context((unsigned)gpu);
-}
-
-static void note_ended(int gpu) {
-    if (gpu < 0)
-        return;
-    pthread_mutex_lock(&plimsoll.context_lock);
-    if (plimsoll.contexts[gpu].present > 0 && --plimsoll.contexts[gpu].present == 0)
-        plimsoll_ledger_note_context(plimsoll.counts, plimsoll.slot, (unsigned)gpu, false);
-    pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
 /* --- created contexts ------------------------------------------------------------------------------------
@@ -55,7 +24,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
     int gpu = charge->gpu = charge->gpu < 0 ? GPU_NONE : charge->gpu;
     plimsoll_commit(charge, result, HELD_CONTEXT, result == CUDA_SUCCESS ? (uintptr_t)*context : 0, 0);
     if (result == CUDA_SUCCESS)
-        note_made(gpu, *context);
+        plimsoll_context_made(gpu);
     return result;
 }
 
@@ -65,7 +34,7 @@ static CUresult after_create(struct plimsoll_charge *charge, CUresult result, co
         if (!plimsoll_begin(&charge, #symbol))                                                               \
             return charge.refusal ? charge.refusal : REAL(symbol)(__VA_ARGS__);                              \
         int gpu = plimsoll_gpu_of_device(device);                                                            \
-        if (plimsoll_reserve(&charge, gpu, context_bytes(gpu)))                                              \
+        if (plimsoll_reserve(&charge, gpu, plimsoll_context_bytes(gpu)))                                     \
             return charge.refusal;                                                                           \
         return after_create(&charge, REAL(symbol)(__VA_ARGS__), context);                                    \
     } while (0)
@@ -101,7 +70,7 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
     forget(context);
     if (plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known)) {
         plimsoll_give_back(&known);
-        note_ended(known.gpu);
+        plimsoll_context_ended(known.gpu);
     }
     return result;
 }
@@ -147,7 +116,7 @@ CUresult cuCtxDetach(CUcontext ctx) {
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
         forget(ctx);
         plimsoll_give_back(&known);
-        note_ended(known.gpu);
+        plimsoll_context_ended(known.gpu);
     }
     return result;
 }
@@ -155,65 +124,13 @@ CUresult cuCtxDetach(CUcontext ctx) {
 /* --- primary contexts: one per device, counted by the driver ---------------------------------------------
  */
 
-uint64_t plimsoll_primary_of_gpu(int gpu) {
-    return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.contexts[gpu].primary, __ATOMIC_ACQUIRE);
-}
-
-/* Sets the primary context on a GPU, returning the one before. */
-static uint64_t swap_primary(int gpu, uint64_t context) {
-    return gpu < 0 ? 0 : __atomic_exchange_n(&plimsoll.contexts[gpu].primary, context, __ATOMIC_ACQ_REL);
-}
-
-/* Reserved under the lock, so that two threads never ask for one context twice; waited for outside it. */
-static enum plimsoll_fit try_to_enter(unsigned gpu, uint64_t bytes) {
-    pthread_mutex_lock(&plimsoll.context_lock);
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    enum plimsoll_fit fit = here->alive > 0 ? FIT_RESERVED : plimsoll_fit(gpu, bytes, 0);
-    if (fit == FIT_RESERVED && here->alive++ == 0)
-        here->charged_bytes = bytes;
-    pthread_mutex_unlock(&plimsoll.context_lock);
-    return fit;
-}
-
-/* A retain makes the context or finds it made; only the driver knows, and only afterwards. So each retain
- * enters, the first one charged, and all but the one that made the context leave again: the number alive
- * stays one, whatever order threads come in. */
-static bool enter_primary(int gpu, const char *function) {
-    if (gpu < 0)
-        return gpu == GPU_NONE || plimsoll_charge_gpu(gpu, 0, 0, function);
-    uint64_t bytes = context_bytes(gpu);
-    enum plimsoll_fit fit;
-    unsigned turn = 0;
-    do
-        fit = try_to_enter((unsigned)gpu, bytes);
-    while (fit == FIT_PAST_GRANT && plimsoll_wait_for_memory((unsigned)gpu, bytes, turn++, function));
-    if (fit != FIT_RESERVED)
-        plimsoll_count_denial(gpu, bytes, function);
-    return fit == FIT_RESERVED;
-}
-
-static void leave_primary(int gpu) {
-    if (gpu < 0)
-        return;
-    pthread_mutex_lock(&plimsoll.context_lock);
-    struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
-    if (here->alive > 0 && --here->alive == 0) {
-        struct plimsoll_holding charged = {.gpu = (int16_t)gpu, .bytes = here->charged_bytes};
-        plimsoll_give_back(&charged);
-    }
-    pthread_mutex_unlock(&plimsoll.context_lock);
-}
-
 static CUresult retain(CUcontext *pctx, CUdevice dev, const char *function) {
     int gpu = plimsoll_gpu_of_device(dev);
-    if (!enter_primary(gpu, function))
+    if (!plimsoll_primary_enter(gpu, function))
         return CUDA_ERROR_OUT_OF_MEMORY;
     plimsoll_depth++;
     CUresult result = leave_hook(REAL(cuDevicePrimaryCtxRetain)(pctx, dev));
-    if (result == CUDA_SUCCESS && swap_primary(gpu, (uintptr_t)*pctx) == 0)
-        note_made(gpu, *pctx);
-    else
-        leave_primary(gpu);
+    plimsoll_primary_entered(gpu, result == CUDA_SUCCESS ? *pctx : NULL);
     return result;
 }
 
@@ -222,17 +139,6 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     if (!plimsoll_begin(&charge, "cuDevicePrimaryCtxRetain"))
         return charge.refusal ? charge.refusal : REAL(cuDevicePrimaryCtxRetain)(pctx, dev);
     return retain(pctx, dev, "cuDevicePrimaryCtxRetain");
-}
-
-static void end_primary(int gpu) {
-    uint64_t context = swap_primary(gpu, 0);
-    if (!context)
-        return;
-    plimsoll_holdings_sweep(&plimsoll.holdings, context, plimsoll_give_back);
-    plimsoll_pools_look();
-    plimsoll_graph_pool_look(gpu);
-    leave_primary(gpu);
-    note_ended(gpu);
 }
 
 /* A release ends the context only when it was the last one; the driver keeps that count. A reset always. */
@@ -244,7 +150,7 @@ static CUresult after_release(CUresult result, CUdevice device) {
     int gpu = plimsoll_gpu_of_device(device);
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
-        end_primary(gpu);
+        plimsoll_primary_end(gpu);
     return result;
 }
 
@@ -322,15 +228,6 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     return result;
 }
 
-static CUdevice device_of_gpu(int gpu) {
-    int count = 0;
-    CALLED(cuDeviceGetCount)(&count);
-    for (CUdevice device = 0; device < count; device++)
-        if (plimsoll_gpu_of_device(device) == gpu)
-            return device;
-    return -1;
-}
-
 CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     struct plimsoll_holding known;
     CUcontext context = plimsoll_depth == 0 && plimsoll_is_attached() ? context_of(hCtx) : NULL;
@@ -342,5 +239,5 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);
-    return is_known ? after_release(result, device_of_gpu(known.gpu)) : result;
+    return is_known ? after_release(result, plimsoll_device_of_gpu(known.gpu)) : result;
 }

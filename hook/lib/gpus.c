@@ -61,12 +61,30 @@ static int known_gpu_of(uint64_t context) {
     return is_made ? made.gpu : GPU_UNLISTED;
 }
 
+bool plimsoll_is_known_context(uint64_t context) {
+    return known_gpu_of(context) != GPU_UNLISTED;
+}
+
+CUdevice plimsoll_device_of_gpu(int gpu) {
+    int count = 0;
+    CALLED(cuDeviceGetCount)(&count);
+    for (CUdevice device = 0; device < count; device++)
+        if (plimsoll_gpu_of_device(device) == gpu)
+            return device;
+    return -1;
+}
+
 int plimsoll_gpu_of_current_context(uint64_t context) {
     CUdevice device;
     int gpu = context ? known_gpu_of(context) : GPU_NONE;
     if (gpu != GPU_UNLISTED)
         return gpu;
-    return CALLED(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? plimsoll_gpu_of_device(device) : GPU_NONE;
+    if (CALLED(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+        return GPU_NONE;
+    gpu = plimsoll_gpu_of_device(device);
+    if (gpu >= 0)
+        plimsoll_context_seen(context);
+    return gpu;
 }
 
 uint64_t plimsoll_owner_of(CUcontext context) {
@@ -84,6 +102,17 @@ uint64_t plimsoll_current_context(void) {
 
 int plimsoll_gpu_of_current(void) {
     return plimsoll_gpu_of_current_context(plimsoll_current_context());
+}
+
+bool plimsoll_device_of_context(uint64_t context, CUdevice *device) {
+    CUcontext popped;
+    if (plimsoll_current_context() == context)
+        return CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    if (CALLED(cuCtxPushCurrent_v2)((CUcontext)(uintptr_t)context) != CUDA_SUCCESS)
+        return false;
+    bool is_told = CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    CALLED(cuCtxPopCurrent_v2)(&popped);
+    return is_told;
 }
 
 static int gpu_of_context(CUcontext context) {

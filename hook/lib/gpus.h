@@ -9,8 +9,15 @@
 #define GPU_UNLISTED (-2) /* a GPU that is not in `limits`: its line is 0 */
 
 int plimsoll_gpu_of_device(CUdevice device);
+/* The driver's number for a GPU of `limits`; -1 where it has none. */
+CUdevice plimsoll_device_of_gpu(int gpu);
+/* Whether this context is on the books. */
+bool plimsoll_is_known_context(uint64_t context);
+/* The device of a context, which need not be the current one; false where the driver does not say. */
+bool plimsoll_device_of_context(uint64_t context, CUdevice *device);
 int plimsoll_gpu_of_current(void);
-/* The same for a caller that knows the current context; 0 for none. */
+/* The same for a caller that knows the current context; 0 for none. Takes it on the books if it is not there
+ * yet. */
 int plimsoll_gpu_of_current_context(uint64_t context);
 /* A green context owns nothing: its primary one does. Any other owns itself. */
 uint64_t plimsoll_owner_of(CUcontext context);

@@ -75,6 +75,12 @@ static struct plimsoll_holding *locked_find(struct plimsoll_shard *shard, unsign
 }
 
 bool plimsoll_holdings_put(struct plimsoll_holdings *all, struct plimsoll_holding holding) {
+    struct plimsoll_holding before;
+    return plimsoll_holdings_replace(all, holding, &before);
+}
+
+bool plimsoll_holdings_replace(struct plimsoll_holdings *all, struct plimsoll_holding holding,
+                               struct plimsoll_holding *before) {
     struct plimsoll_shard *shard = shard_of(all, mixed(holding.key, holding.kind));
     holding.is_used = 1;
     pthread_mutex_lock(&shard->lock);
@@ -83,6 +89,7 @@ bool plimsoll_holdings_put(struct plimsoll_holdings *all, struct plimsoll_holdin
     if (has_room) {
         struct plimsoll_holding *entry = &shard->table[place_of(shard, holding.kind, holding.key)];
         shard->count += !entry->is_used;
+        *before = *entry;
         *entry = holding;
     }
     pthread_mutex_unlock(&shard->lock);

@@ -18,7 +18,9 @@ enum plimsoll_kind {
     HELD_CONTEXT,
     HELD_POOL,
     HELD_GRAPH,
-    HELD_CAPTURE
+    HELD_CAPTURE,
+    HELD_HEAP,
+    HELD_PRINTF
 };
 
 /* Whether a handle's memory may have other handles, in this process or elsewhere. */
@@ -52,6 +54,10 @@ struct plimsoll_holdings {
 
 /* Remembers `holding`, replacing one of the same kind and key. False when the kernel gives no memory. */
 bool plimsoll_holdings_put(struct plimsoll_holdings *all, struct plimsoll_holding holding);
+
+/* The same, and tells what it replaced; `before->is_used` is 0 for nothing. */
+bool plimsoll_holdings_replace(struct plimsoll_holdings *all, struct plimsoll_holding holding,
+                               struct plimsoll_holding *before);
 
 /* Finds a holding; false if there is none. */
 bool plimsoll_holdings_get(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,

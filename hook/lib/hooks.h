@@ -56,6 +56,7 @@
     X(cuArray3DCreate, LIMITED)                                                                              \
     X(cuArray3DCreate_v2, LIMITED)                                                                           \
     X(cuMipmappedArrayCreate, LIMITED)                                                                       \
+    X(cuCtxSetLimit, LIMITED)                                                                                \
     X(cuMemFree, COUNTED)                                                                                    \
     X(cuMemFree_v2, COUNTED)                                                                                 \
     X(cuMemFreeAsync, COUNTED)                                                                               \
@@ -280,6 +281,8 @@
     X(cuCtxFromGreenCtx)                                                                                     \
     X(cuCtxGetCurrent)                                                                                       \
     X(cuCtxGetDevice)                                                                                        \
+    X(cuCtxGetId)                                                                                            \
+    X(cuCtxGetLimit)                                                                                         \
     X(cuCtxPushCurrent_v2)                                                                                   \
     X(cuCtxPopCurrent_v2)                                                                                    \
     X(cuCtxRecordEvent)                                                                                      \
@@ -290,6 +293,7 @@
     X(cuDeviceGetMemPool)                                                                                    \
     X(cuDeviceGetGraphMemAttribute)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                            \
+    X(cuDriverGetVersion)                                                                                    \
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy_v2)                                                                                     \
     X(cuEventElapsedTime)                                                                                    \

@@ -5,6 +5,7 @@
 #include "attach.h"
 #include "bursts.h"
 #include "captures.h"
+#include "charge.h"
 #include "clock.h"
 #include "gate.h"
 #include "keeper.h"
@@ -42,14 +43,16 @@ static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uin
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));
     if (stream && stream->is_open)
         return 0;
-    bool is_blocked = stream && stream->is_blocked;
+    bool is_blocked = stream && stream->is_blocked, has_room = plimsoll_marks_have_room(meter);
+    if (is_blocked && !has_room)
+        return 0; /* its segment begins with a later launch */
     if (stream) {
         stream->is_open = stream->is_fresh = true;
         stream->is_blocked = false;
     }
     if (!is_blocked)
         plimsoll_burst_launched(meter->gpu, now_ns);
-    return stream && plimsoll_marks_have_room(meter) ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
+    return stream && has_room ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
 }
 
 /* Under the lock. */
@@ -57,7 +60,9 @@ static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
     meter->launching++;
     launch->meter = meter;
     launch->life = meter->life;
-    launch->begun = launch->is_sample ? plimsoll_mark_begin(meter, launch->stream, false)
+    const struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(launch->stream));
+    bool is_blocked = stream && stream->is_blocked;
+    launch->begun = launch->is_sample ? plimsoll_mark_begin(meter, launch->stream, is_blocked)
                                       : begin_segment(meter, launch->stream, plimsoll_now_ns());
 }
 
@@ -159,6 +164,14 @@ static bool is_under_gate(void) {
     return false;
 }
 
+/* While the broker is lost every launch comes here, whatever its gate's word says. */
+static bool is_sample_due(void) {
+    uint32_t left = __atomic_load_n(&SHARES->passes_left, __ATOMIC_RELAXED);
+    if (left > 0)
+        __atomic_store_n(&SHARES->passes_left, left - 1, __ATOMIC_RELAXED);
+    return left == 0;
+}
+
 static void enter(struct plimsoll_launch *launch) {
     uint64_t context;
     if (!is_under_gate())
@@ -170,8 +183,9 @@ static void enter(struct plimsoll_launch *launch) {
     launch->cancelling = plimsoll_hold_thread();
     plimsoll_keeper_need();
     uint32_t word = plimsoll_gate_word();
-    if ((word & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN) {
-        sample(launch, context, gpu, word);
+    if (plimsoll_gate_state(word, plimsoll_now_ns()) == PLIMSOLL_GATE_OPEN) {
+        if (is_sample_due())
+            sample(launch, context, gpu, word);
         return;
     }
     if (plimsoll_stand(gpu, launch->stream) &&
@@ -375,7 +389,7 @@ static void block(CUstream handle) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = metered(context, gpu);
     struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;
-    if (stream && stream->tail == 0) {
+    if (stream) {
         stream->is_open = false;
         stream->is_blocked = true;
     }
@@ -383,7 +397,7 @@ static void block(CUstream handle) {
 }
 
 void plimsoll_before_block(CUstream stream) {
-    if (plimsoll_depth > 0 || plimsoll_is_gate_open() || plimsoll_is_capturing(stream))
+    if (plimsoll_depth > 0 || !plimsoll_is_attached() || plimsoll_is_capturing(stream))
         return;
     struct errand errand = begin_errand();
     block(stream);

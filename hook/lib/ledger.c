@@ -226,10 +226,10 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
         slot = take_free_slot(counts, owner);
     if (slot < 0)
         return -1;
+    stamp(&counts->slots[slot]); /* a measurement under way may still show the old image's memory */
     for (unsigned gpu = 0; gpu < PLIMSOLL_MAX_GPUS; gpu++)
         __atomic_store_n(&counts->slots[slot].used_bytes[gpu], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].denied_count, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&counts->slots[slot].changed_ns, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     clear_work(&counts->works[slot], owner);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);

@@ -22,102 +22,81 @@
 #define TAIL_NS 1000000
 #define AT_ONCE_NS 2000
 
-struct look {
-    uint64_t context, life;
-    CUevent anchor;
-    uint64_t anchor_ns, seen_ns;
-    unsigned count;
-    struct plimsoll_mark marks[PLIMSOLL_MARKS];
-    int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* of reached ones */
-    bool is_reached[PLIMSOLL_MARKS];
-    bool is_failed;
-};
-
 /* --- asking ----------------------------------------------------------------------------------------------
  */
 
-static bool is_behind(const struct look *look, unsigned index) {
+static bool is_behind(const struct plimsoll_meter *meter, unsigned index) {
     for (unsigned i = 0; i < index; i++)
-        if (!look->is_reached[i] && look->marks[i].stream == look->marks[index].stream)
+        if (!meter->look.is_reached[i] && meter->marks[i].stream == meter->marks[index].stream)
             return true;
     return false;
 }
 
-static void date(struct look *look, unsigned index) {
+static void date(struct plimsoll_look *look, unsigned index, CUevent event) {
     float passed_ms = 0;
     if (!look->anchor)
-        look->anchor = look->marks[index].event;
-    if (look->anchor != look->marks[index].event &&
-        CALLED(cuEventElapsedTime)(&passed_ms, look->anchor, look->marks[index].event) != CUDA_SUCCESS)
+        look->anchor = event;
+    if (look->anchor != event && CALLED(cuEventElapsedTime)(&passed_ms, look->anchor, event) != CUDA_SUCCESS)
         look->is_failed = true;
     look->since_anchor_ns[index] = (int64_t)((double)passed_ms * 1e6);
 }
 
-static void ask_each(struct look *look) {
+static void ask_each(struct plimsoll_meter *meter) {
+    struct plimsoll_look *look = &meter->look;
     for (unsigned i = 0; i < look->count && !look->is_failed; i++) {
-        if (is_behind(look, i))
+        look->is_reached[i] = false;
+        if (is_behind(meter, i))
             continue;
-        CUresult result = REAL(cuEventQuery)(look->marks[i].event);
+        CUresult result = REAL(cuEventQuery)(meter->marks[i].event);
         look->is_reached[i] = result == CUDA_SUCCESS;
         look->is_failed = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
         if (look->is_reached[i])
-            date(look, i);
+            date(look, i, meter->marks[i].event);
     }
     look->seen_ns = plimsoll_now_ns();
 }
 
 /* In relaxed mode: a query would break the capture of another thread. */
-static void ask(struct look *look) {
-    CUcontext popped, of = (CUcontext)(uintptr_t)look->context; // NOLINT
+static void ask(struct plimsoll_meter *meter, uint64_t context) {
+    CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (CALLED(cuCtxPushCurrent_v2)(of) != CUDA_SUCCESS) {
-        look->is_failed = true;
+        meter->look.is_failed = true;
         return;
     }
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
-    ask_each(look);
+    ask_each(meter);
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
     CALLED(cuCtxPopCurrent_v2)(&popped);
 }
 
 /* Under the lock. */
-static bool begin_look(struct plimsoll_meter *meter, struct look *look) {
+static bool begin_look(struct plimsoll_meter *meter) {
     if (!meter->context || meter->is_looked_at || meter->mark_count == 0)
         return false;
     meter->is_looked_at = true;
     meter->users++;
-    look->context = meter->context;
-    look->life = meter->life;
-    look->anchor = meter->anchor;
-    look->anchor_ns = meter->anchor_ns;
-    look->count = meter->mark_count;
-    for (unsigned i = 0; i < look->count; i++)
-        look->marks[i] = meter->marks[i];
+    meter->look.count = meter->mark_count;
+    meter->look.anchor = meter->anchor;
+    meter->look.is_failed = false;
     return true;
 }
 
 /* --- taking in -------------------------------------------------------------------------------------------
  */
 
-/* Under the lock, as all below. */
-static uint64_t moment_of(const struct look *look, unsigned index) {
-    int64_t at_ns = (int64_t)look->anchor_ns + look->since_anchor_ns[index];
-    return at_ns < 0 ? 0 : plimsoll_sooner((uint64_t)at_ns, look->seen_ns);
-}
-
-/* The bounds of the anchor's moment. */
-static void narrow(struct plimsoll_meter *meter, const struct look *look) {
-    if (!meter->anchor) {
-        meter->anchor = look->anchor;
-        for (unsigned i = 0; i < look->count; i++)
-            if (look->marks[i].event == look->anchor)
-                meter->anchor_ns = look->marks[i].recorded_ns;
-    }
+/* Under the lock, as all below: the bounds of the anchor's moment. */
+static void narrow(struct plimsoll_meter *meter, const struct plimsoll_look *look) {
+    for (unsigned i = 0; i < look->count; i++)
+        if (!meter->anchor && look->anchor && meter->marks[i].event == look->anchor) {
+            meter->anchor = look->anchor;
+            meter->anchor_ns = meter->marks[i].recorded_ns;
+        }
     for (unsigned i = 0; i < look->count; i++) {
         if (!look->is_reached[i])
             continue;
         int64_t since_ns = look->since_anchor_ns[i], now_ns = (int64_t)meter->anchor_ns;
-        int64_t least_ns = (int64_t)look->marks[i].recorded_ns - since_ns;
+        int64_t least_ns = (int64_t)meter->marks[i].recorded_ns - since_ns;
         int64_t most_ns = (int64_t)look->seen_ns - since_ns;
         meter->anchor_ns = (uint64_t)(now_ns < least_ns ? least_ns : now_ns > most_ns ? most_ns : now_ns);
     }
@@ -141,7 +120,8 @@ static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
     return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
 }
 
-/* Longer launches count sooner than shorter ones: rather too little work is queued than too much. */
+/* Longer launches count sooner than shorter ones: rather too little work is queued than too much. But no
+ * single one counts for much, as a kernel may have waited for something. */
 static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
     if (mark->launches == 0 || at_ns <= from_ns)
@@ -151,7 +131,7 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
     if (meter->average_ns == 0)
         meter->average_ns = each_ns;
     else if (each_ns > meter->average_ns)
-        meter->average_ns += (each_ns - meter->average_ns) / 2 + 1;
+        meter->average_ns = plimsoll_sooner(each_ns, meter->average_ns + meter->average_ns / 2 + 1);
     else
         meter->average_ns -= (meter->average_ns - each_ns) / 8;
 }
@@ -170,9 +150,15 @@ static void spare_or_anchor(struct plimsoll_meter *meter, CUevent event, uint64_
 }
 
 static void remove_mark(struct plimsoll_meter *meter, unsigned index) {
+    struct plimsoll_look *look = &meter->look;
     meter->mark_count--;
+    look->count--;
     for (unsigned i = index; i < meter->mark_count; i++)
         meter->marks[i] = meter->marks[i + 1];
+    for (unsigned i = index; i < look->count; i++) {
+        look->is_reached[i] = look->is_reached[i + 1];
+        look->since_anchor_ns[i] = look->since_anchor_ns[i + 1];
+    }
 }
 
 static bool has_mark(const struct plimsoll_meter *meter, uint64_t key) {
@@ -195,13 +181,6 @@ static void close_segments(struct plimsoll_meter *meter) {
     }
 }
 
-static int index_of(const struct plimsoll_meter *meter, uint64_t serial) {
-    for (unsigned i = 0; i < meter->mark_count; i++)
-        if (meter->marks[i].serial == serial)
-            return (int)i;
-    return -1;
-}
-
 /* A mark that was reached as soon as it was recorded came late: what it follows had ended by then, when it
  * should have. And into an idle stream a launch comes later than the mark at the beginning. */
 static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
@@ -212,25 +191,20 @@ static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct p
     return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
 }
 
-static void retire(struct plimsoll_meter *meter, uint64_t serial, uint64_t at_ns) {
-    int index = index_of(meter, serial);
-    if (index < 0)
-        return;
-    struct plimsoll_mark mark = meter->marks[index];
-    remove_mark(meter, (unsigned)index);
-    at_ns = moment_behind(meter, &mark, at_ns);
-    if (mark.is_begin)
+static void retire(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
+    at_ns = moment_behind(meter, mark, at_ns);
+    if (mark->is_begin)
         plimsoll_burst_executed(meter->gpu, at_ns);
     else
         plimsoll_burst_ended(meter->gpu, at_ns);
-    learn(meter, &mark, at_ns);
+    learn(meter, mark, at_ns);
     meter->reached_ns = plimsoll_later(meter->reached_ns, at_ns);
     close_segments(meter);
     plimsoll_burst_settle(meter->gpu, at_ns);
 }
 
 /* The earliest that was reached and is not taken in; -1 for none. */
-static int earliest(const struct look *look) {
+static int earliest(const struct plimsoll_look *look) {
     int found = -1;
     for (unsigned i = 0; i < look->count; i++)
         if (look->is_reached[i] && (found < 0 || look->since_anchor_ns[i] < look->since_anchor_ns[found]))
@@ -238,17 +212,18 @@ static int earliest(const struct look *look) {
     return found;
 }
 
-/* In the order in which they were reached, so that a burst ends before the next one begins. Events are given
- * back last, as the anchor's is among them. */
-static void take_in(struct plimsoll_meter *meter, struct look *look) {
+/* In the order in which they were reached, so that a burst ends before the next one begins. */
+static void take_in(struct plimsoll_meter *meter) {
+    struct plimsoll_look *look = &meter->look;
     int index;
     narrow(meter, look);
-    look->anchor_ns = meter->anchor_ns; /* the meter's may become another one below */
+    uint64_t anchor_ns = meter->anchor_ns; /* the meter's may become another one below */
     while ((index = earliest(look)) >= 0) {
-        uint64_t at_ns = moment_of(look, (unsigned)index);
-        look->is_reached[index] = false;
-        retire(meter, look->marks[index].serial, at_ns);
-        spare_or_anchor(meter, look->marks[index].event, at_ns);
+        int64_t at_ns = (int64_t)anchor_ns + look->since_anchor_ns[index];
+        struct plimsoll_mark mark = meter->marks[index];
+        remove_mark(meter, (unsigned)index);
+        retire(meter, &mark, plimsoll_sooner(at_ns < 0 ? 0 : (uint64_t)at_ns, look->seen_ns));
+        spare_or_anchor(meter, mark.event, at_ns < 0 ? 0 : (uint64_t)at_ns);
     }
 }
 
@@ -262,15 +237,16 @@ static void give_up(struct plimsoll_meter *meter) {
     plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
 }
 
-static void end_look(struct plimsoll_meter *meter, struct look *look) {
+static void end_look(struct plimsoll_meter *meter, uint64_t life) {
     meter->users--;
     meter->is_looked_at = false;
-    if (meter->life != look->life)
+    if (meter->life != life)
         return;
-    if (look->is_failed)
+    if (meter->look.is_failed)
         give_up(meter);
     else
-        take_in(meter, look);
+        take_in(meter);
+    plimsoll_burst_tell_queue(meter->gpu);
 }
 
 /* --- tails -----------------------------------------------------------------------------------------------
@@ -312,20 +288,15 @@ static void see_to_tails(struct plimsoll_meter *meter, bool is_end_likely) {
  */
 
 void plimsoll_look_at(struct plimsoll_meter *meter) {
-    struct look look;
-    look.count = 0;
-    look.is_failed = false;
-    for (unsigned i = 0; i < PLIMSOLL_MARKS; i++)
-        look.is_reached[i] = false;
     pthread_mutex_lock(&SHARES->lock);
-    bool is_begun = begin_look(meter, &look);
+    uint64_t life = meter->life, context = meter->context;
+    bool is_begun = begin_look(meter);
     pthread_mutex_unlock(&SHARES->lock);
     if (!is_begun)
         return;
-    ask(&look);
+    ask(meter, context);
     pthread_mutex_lock(&SHARES->lock);
-    end_look(meter, &look);
-    plimsoll_burst_tell_queue(meter->gpu);
+    end_look(meter, life);
     pthread_mutex_unlock(&SHARES->lock);
 }
 

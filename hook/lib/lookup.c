@@ -18,6 +18,7 @@
 #include "driver.h"
 #include "known.h"
 #include "messages.h"
+#include "routing.h"
 
 static void *as_object(plimsoll_function function) {
     void *object;
@@ -158,24 +159,21 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
 ENTRY(dlsym)
 ENTRY(dlvsym)
 
-/* The driver chose the variant by cudaVersion and flags: the hook that stands for exactly that pointer is
- * the right one, `_ptsz` and all. A pointer of no hook goes out as it came; if it answers to the name of a
- * hooked function it is a variant newer than this library, whose arguments are unknown here: reported, like a
- * function that nobody has looked at. */
-static void substitute(const char *symbol, void **function) {
+/* What has no wrapper goes out as it came, and is reported where nobody has looked at it. */
+static void substitute(const char *symbol, void **function, int version, cuuint64_t flags) {
     if (!symbol || !function || !*function)
         return;
-    plimsoll_function wrapper = plimsoll_wrapper_of(as_function(*function));
+    plimsoll_function wrapper = plimsoll_wrapper_for(symbol, as_function(*function), version, flags);
     if (wrapper)
         *function = as_object(wrapper);
-    else if (plimsoll_hook_named(symbol) != HOOK_END || plimsoll_is_unclassified(symbol))
+    else if (plimsoll_is_unheard_of(symbol, as_function(*function)))
         plimsoll_tell_unknown(symbol);
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
     CUresult result = REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags);
     if (result == CUDA_SUCCESS)
-        substitute(symbol, pfn);
+        substitute(symbol, pfn, cudaVersion, flags);
     return result;
 }
 
@@ -183,6 +181,6 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
                              CUdriverProcAddressQueryResult *symbolStatus) {
     CUresult result = REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus);
     if (result == CUDA_SUCCESS)
-        substitute(symbol, pfn);
+        substitute(symbol, pfn, cudaVersion, flags);
     return result;
 }

@@ -205,8 +205,8 @@ CUevent plimsoll_event_take(struct plimsoll_meter *meter) {
 /* --- contexts that end -----------------------------------------------------------------------------------
  */
 
-/* The copy's events are nobody's any more. Not every end that is announced comes (a primary context is
- * released many times), so they are given back and not left to the driver. */
+/* Nobody else uses the meter any more. Not every end that is announced comes (a primary context is released
+ * many times), so its events are given back and not left to the driver. */
 static void destroy_events(const struct plimsoll_meter *of) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -237,33 +237,44 @@ static struct plimsoll_meter *find(uint64_t context) {
     return meter;
 }
 
-/* Under the lock. Returns what is to be destroyed. */
-static void take_apart(struct plimsoll_meter *meter, struct plimsoll_meter *ended) {
+/* Under the lock, which it lets go of while the driver is called. */
+static void take_apart(struct plimsoll_meter *meter, bool has_events) {
     meter->context = 0;
     await_users(meter);
-    if (meter->users == 0)
-        *ended = *meter;
-    meter->mark_count = meter->spare_count = meter->stream_count = meter->launching = 0;
-    meter->anchor = NULL;
+    meter->launching = meter->stream_count = 0;
     meter->life = ++SHARES->serial;
+    if (has_events && meter->users == 0) {
+        meter->users = 1;
+        pthread_mutex_unlock(&SHARES->lock);
+        destroy_events(meter);
+        pthread_mutex_lock(&SHARES->lock);
+        meter->users = 0;
+    }
+    meter->mark_count = meter->spare_count = 0;
+    meter->anchor = NULL;
     plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
 }
 
-void plimsoll_bursts_forget(uint64_t context) {
+static void end_meter(uint64_t context, bool has_events) {
     if (!plimsoll_has_gate() || context == 0)
         return;
-    static const struct plimsoll_meter nothing;
-    struct plimsoll_meter ended = nothing;
     int cancelling = plimsoll_hold_thread();
+    plimsoll_depth++;
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
     if (meter)
-        take_apart(meter, &ended);
+        take_apart(meter, has_events);
     pthread_mutex_unlock(&SHARES->lock);
-    plimsoll_depth++;
-    destroy_events(&ended);
     plimsoll_depth--;
     plimsoll_release_thread(cancelling);
+}
+
+void plimsoll_bursts_forget(uint64_t context) {
+    end_meter(context, true);
+}
+
+void plimsoll_bursts_lost(uint64_t context) {
+    end_meter(context, false);
 }
 
 /* What the parent had under way, and its keeper, are not the child's. Its meters' memory is left alone. */

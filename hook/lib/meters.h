@@ -15,8 +15,8 @@
 #include "cuda_api.h"
 #include "layout.h"
 
-/* Marks under way in one context. At one for each 300 us of work, twice what may be queued. */
-#define PLIMSOLL_MARKS 64
+/* Marks under way in one context. Many short segments need as many; a launch past them passes unmetered. */
+#define PLIMSOLL_MARKS 256
 /* Streams of a context that have work or are blocked; a launch in one more gets a mark of its own. */
 #define PLIMSOLL_STREAMS 32
 /* The key of a mark behind all streams of a context. */
@@ -46,6 +46,16 @@ struct plimsoll_stream {
     bool is_blocked;     /* its next segment will stand behind something that executes nothing */
 };
 
+/* What a thread found out that asks the driver about the marks of a meter. For that thread alone. */
+struct plimsoll_look {
+    unsigned count;
+    CUevent anchor;
+    uint64_t seen_ns;
+    bool is_failed;
+    bool is_reached[PLIMSOLL_MARKS];
+    int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* of reached ones */
+};
+
 /* One context. All under plimsoll.shares.lock, which nobody keeps over a call of the driver. A thread that
  * makes such a call with this context's events is one of its `users` meanwhile. */
 struct plimsoll_meter {
@@ -55,7 +65,7 @@ struct plimsoll_meter {
     int gpu;                     /* in `limits` */
     unsigned users;
     unsigned launching;  /* launches between their two halves */
-    bool is_looked_at;   /* some thread is asking the driver about the marks */
+    bool is_looked_at;   /* some thread is asking the driver about the marks, and may alone remove any */
     bool is_broken;      /* the driver refused an event for good: launches pass unmetered */
     CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
     uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
@@ -66,6 +76,7 @@ struct plimsoll_meter {
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
     struct plimsoll_stream streams[PLIMSOLL_STREAMS];
     CUevent spares[PLIMSOLL_MARKS + 2];
+    struct plimsoll_look look;
 };
 
 /* Work of this process on one GPU, as its page tells it (plimsoll/layout.py, Work). */
@@ -104,6 +115,9 @@ void plimsoll_release_thread(int before);
 /* Before a context is destroyed, released or reset: nobody uses our events of it any more. Waits, shortly,
  * for those who do. */
 void plimsoll_bursts_forget(uint64_t context);
+
+/* After a context ended unseen: its events are gone with it. */
+void plimsoll_bursts_lost(uint64_t context);
 
 void plimsoll_shares_in_child(void);
 

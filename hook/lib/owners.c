@@ -125,7 +125,6 @@ static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsig
                       struct plimsoll_dead *dead) {
     const struct look look = {own_namespaces(), is_proc_ours()};
     uint64_t left_bytes = spare_bytes;
-    bool is_any = false;
     memset(dead, 0, sizeof(*dead));
     for (uint32_t i = 0; i < touched(counts); i++) {
         const struct plimsoll_slot *slot = &counts->slots[i];
@@ -133,22 +132,20 @@ static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsig
         bool matters = used_bytes != 0 || (uint32_t)load(&slot->attempts) != 0;
         if (i == self || !matters)
             continue;
-        if (may_be_left_out(slot, owner, &look)) {
+        if (may_be_left_out(slot, owner, &look))
             dead->owners[i] = owner;
-            is_any = true;
-        } else if (used_bytes > left_bytes) {
+        else if (used_bytes > left_bytes)
             return false;
-        } else {
+        else
             left_bytes -= used_bytes;
-        }
     }
-    return is_any;
+    return true;
 }
 
 bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
                         uint64_t spare_bytes, struct plimsoll_dead *dead) {
     int saved = errno;
-    bool is_any = find_dead(counts, self, gpu, spare_bytes, dead);
+    bool has_room = find_dead(counts, self, gpu, spare_bytes, dead);
     errno = saved;
-    return is_any;
+    return has_room;
 }

@@ -14,9 +14,9 @@ uint64_t plimsoll_own_owner(void);
 /* What stands in a slot's `namespaces` for an owner in the namespaces of this process. */
 uint64_t plimsoll_namespaces_for(uint64_t owner);
 
-/* Finds the slots whose words for GPU `gpu` count although their owners are dead, but for slot `self`. False
- * if there is none, or if the words of the living come to more than `spare_bytes`, as then no death makes
- * room. Changes no errno. */
+/* Finds the slots whose words for GPU `gpu` count although their owners are dead, but for slot `self`. True
+ * if the words of all others come to `spare_bytes` at most: without the dead there is room, also where none
+ * is found because their slots were cleared just now. Changes no errno. */
 bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
                         uint64_t spare_bytes, struct plimsoll_dead *dead);
 

@@ -98,7 +98,8 @@ static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
     return for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes);
 }
 
-/* What this process holds and asks for may pass the line by itself: then no death makes room. */
+/* Whether the living leave room. What this process holds and asks for may pass the line by itself: then no
+ * death makes any. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
     uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plus(own_bytes, bytes);

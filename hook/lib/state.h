@@ -55,11 +55,15 @@ struct plimsoll_gpu {
 
 /* A process's contexts on one GPU: the primary one, since created ones are holdings. */
 struct plimsoll_contexts {
+    uint64_t heap_base;     /* context_lock; the driver's own size, plus 1; 0: not asked yet (heap.c) */
+    uint64_t printf_base;   /* likewise */
     uint64_t charged_bytes; /* context_lock; for the primary context */
-    unsigned alive;    /* context_lock; retains under way, and 1 for the primary context while it lives */
-    bool is_announced; /* context_lock */
-    unsigned present;  /* context_lock; contexts that the driver made here, of both kinds */
-    uint64_t primary;  /* atomic; the primary context while it lives, else 0 */
+    unsigned alive;      /* context_lock; retains under way, and 1 for the primary context while it lives */
+    bool is_announced;   /* context_lock */
+    unsigned present;    /* context_lock; contexts that the driver made here, of both kinds */
+    uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
+    uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
+    uint64_t primary_id; /* context_lock; the driver's number for it, which no other context ever has */
 };
 
 /* Devices whose index in `limits` is remembered; beyond it every call asks the driver. */

@@ -5,6 +5,7 @@
  * imported one is charged nothing, but for what charge.c lets it inherit.
  */
 #include "charge.h"
+#include "contexts.h"
 #include "driver.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -13,6 +14,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     if (!plimsoll_begin(&charge, "cuMemCreate"))
         return charge.refusal ? charge.refusal : REAL(cuMemCreate)(handle, size, prop, flags);
     int gpu = prop ? plimsoll_gpu_of_location(&prop->location) : GPU_NONE;
+    plimsoll_context_seen(plimsoll_current_context());
     if (plimsoll_reserve(&charge, gpu, size))
         return charge.refusal;
     CUresult result = REAL(cuMemCreate)(handle, size, prop, flags);

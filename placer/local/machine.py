@@ -6,13 +6,13 @@ decayed average.
 
 import socket
 from collections.abc import Mapping
-from typing import Any, Final
-
-import pynvml
+from typing import Final
 
 from plimsoll.errors import PlimsollError
 from plimsoll.events import Gpu, NodeState, Phase, Task
+from plimsoll.gpureadings import GpuSample, NvmlAwayError
 from plimsoll.names import GpuUuid, NodeName, PodUid
+from plimsoll.nvml import Nvml
 
 UNKNOWN_IDLE_PCT: Final = 100.0
 """Where a driver measures no utilisation (MIG): memory alone decides then."""
@@ -29,54 +29,44 @@ def read_machine(owners: Mapping[int, PodUid]) -> NodeState:
         owners: whose process a pid is, for those that belong to a registered pod.
 
     Raises:
-        NoGpuError: the driver is missing or does not answer.
+        NoGpuError: the driver is missing, or none of its GPUs can be read.
     """
+    nvml = Nvml()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        samples = nvml.read({})
+    except NvmlAwayError as error:
         remedy = "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
-        raise NoGpuError(f"no NVIDIA driver answers ({error}); {remedy}") from error
-    try:
-        gpus = tuple(_gpu(index, owners) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError as error:
-        raise NoGpuError(f"the NVIDIA driver does not tell of its GPUs ({error})") from error
+        raise NoGpuError(f"{error}; {remedy}") from error
     finally:
-        pynvml.nvmlShutdown()
+        nvml.close()
+    if not samples:
+        raise NoGpuError("the NVIDIA driver does not tell of its GPUs; `nvidia-smi` may say why")
+    gpus = tuple(_gpu(sample, owners) for sample in samples)
     return NodeState(node=NodeName(socket.gethostname()), epoch=1, seq=1, time="", gpus=gpus)
 
 
-def _gpu(index: int, owners: Mapping[int, PodUid]) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = GpuUuid(pynvml.nvmlDeviceGetUUID(handle))
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+def _gpu(sample: GpuSample, owners: Mapping[int, PodUid]) -> Gpu:
+    reading = sample.reading
+    busy_pct = sample.utilisation[-1][1] if sample.utilisation else 100.0 - UNKNOWN_IDLE_PCT
     return Gpu(
-        uuid=uuid,
-        index=index,
-        model=pynvml.nvmlDeviceGetName(handle),
-        usable_bytes=memory.total - memory.reserved,
-        used_bytes=memory.used,
-        idle_pct=_idle_pct(handle),
-        tasks=tuple(
-            _task(process, uuid, owners) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        ),
+        uuid=reading.uuid,
+        index=reading.index,
+        model=reading.model,
+        usable_bytes=reading.usable_bytes,
+        used_bytes=reading.used_bytes,
+        idle_pct=100.0 - busy_pct,
+        tasks=tuple(_task(pid, used, reading.uuid, owners) for pid, used in sample.used_bytes.items()),
     )
 
 
-def _idle_pct(handle: Any) -> float:  # noqa: ANN401 - pynvml's untyped pointer
-    try:
-        return 100.0 - float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    except pynvml.NVMLError_NotSupported:
-        return UNKNOWN_IDLE_PCT
-
-
-def _task(process: Any, gpu: GpuUuid, owners: Mapping[int, PodUid]) -> Task:  # noqa: ANN401 - likewise
-    used_bytes = process.usedGpuMemory or 0
+def _task(pid: int, used_bytes: int | None, gpu: GpuUuid, owners: Mapping[int, PodUid]) -> Task:
+    held_bytes = used_bytes or 0
     return Task(
-        pid=process.pid,
+        pid=pid,
         start_ticks=0,
         gpu=gpu,
         phase=Phase.LOADED,
-        used_bytes=used_bytes,
-        peak_bytes=used_bytes,
-        pod=owners.get(process.pid),
+        used_bytes=held_bytes,
+        peak_bytes=held_bytes,
+        pod=owners.get(pid),
     )

@@ -13,5 +13,5 @@ S: Final = 1000 * MS
 def track_of(seconds_pct: Sequence[float]) -> Track:
     """A line at each whole second from 0, with such shares between them."""
     times = tuple(second * S for second in range(len(seconds_pct) + 1))
-    unfinished = tuple(int(ns) for ns in accumulate((pct * S / 100 for pct in seconds_pct), initial=0))
-    return Track(times, unfinished, unfinished)
+    busy = tuple(int(ns) for ns in accumulate((pct * S / 100 for pct in seconds_pct), initial=0))
+    return Track(times, busy)

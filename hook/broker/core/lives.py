@@ -213,9 +213,5 @@ def _has_passed(before_s: float | None, now_s: float) -> bool:
 
 
 def _impostor(container: ContainerKey, process: Process) -> Report:
-    details = _named(container) | {"pid": process.key.pid, "owner": process.owner}
-    return Report("owner_belongs_to_another_process", details)
-
-
-def _named(container: ContainerKey) -> dict[str, str | int]:
-    return {"pod": container.pod, "container": container.container}
+    details = {"pid": process.key.pid, "owner": process.owner}
+    return Report("owner_belongs_to_another_process", details, container)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from hook.broker.core.admission import check_shares
+from hook.broker.core.announcer import NOBODY
 from hook.broker.core.checks import check, check_change
 from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
@@ -18,6 +19,7 @@ from hook.broker.core.measuring import Measuring
 from hook.broker.core.pages import Numbers, PageNumbers
 from hook.broker.core.pressure import Step
 from hook.broker.core.resizes import Resizes
+from hook.broker.core.share_violations import ShareViolations
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.turns import (
     Append,
@@ -32,7 +34,6 @@ from hook.broker.core.turns import (
     Record,
     RemovePod,
     Reply,
-    Report,
     SaveRecord,
     SetLimits,
     Survey,
@@ -85,6 +86,7 @@ class Node:
         self._measuring = Measuring(self._lives, contexts or {})
         self._waits = Waits(overcommit, self._lives.announcer, self._set_limits)
         self._unmet = UnmetRequests(self._lives.announcer)
+        self._share_violations = ShareViolations(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what is there; to be carried out once, before any other event."""
@@ -123,14 +125,14 @@ class Node:
             case Died():
                 return self._died(event, now_s)
             case Unmet() | Unheld() | ShareViolated():
-                return self._short(event, now_s)
+                return self._of_shares(event, now_s)
             case Surveyed() | WordsRead() | HeldRead():
                 return self._has_read(event, now_s)
             case _:
                 assert_never(event)
 
-    def _short(self, event: Unmet | Unheld | ShareViolated, now_s: float) -> list[Instruction]:
-        """A container had less compute time than its request, or its share was not held for a while."""
+    def _of_shares(self, event: Unmet | Unheld | ShareViolated, now_s: float) -> list[Instruction]:
+        """What was found out of a container's share of compute time."""
         if self.lines(event.container) is None:
             return []
         match event:
@@ -138,16 +140,11 @@ class Node:
                 return self._unmet.take(event, now_s)
             case Unheld():
                 return self._lives.unheld(event, now_s)
-            case ShareViolated(container, owner, gpu, used_pct, told_pct):
-                details: dict[str, str | int] = {
-                    "pod": container.pod,
-                    "container": container.container,
-                    "owner": owner,
-                    "gpu": gpu,
-                    "used_pct": round(used_pct),
-                    "told_pct": round(told_pct),
-                }
-                return [Report("share_violated", details)]
+            case ShareViolated():
+                owners = {owner: key for key, owner in self._lives.of(event.container).items()}
+                return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
+            case _:
+                assert_never(event)
 
     def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
         match event:
@@ -220,6 +217,11 @@ class Node:
     def unmet(self) -> UnmetRequests:
         """Requests for compute time that could not be met; to be read only."""
         return self._unmet
+
+    @property
+    def share_violations(self) -> ShareViolations:
+        """Processes whose pages were belied by NVML; to be read only."""
+        return self._share_violations
 
     @property
     def newest_seq(self) -> int:
@@ -324,6 +326,7 @@ class Node:
         self._resizes.forget(record.pod.pod)
         self._measuring.forget_pod(record.pod.pod)
         self._unmet.forget(containers)
+        self._share_violations.forget(containers)
         return [RemovePod(record.pod.pod, containers), *self._waits.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:

@@ -222,10 +222,15 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something for the log that an operator should know."""
+    """Something for the log that an operator should know.
+
+    Attributes:
+        container: whose programs caused it; None where it is about the node.
+    """
 
     event: str
     details: Mapping[str, str | int] = field(default_factory=dict)
+    container: ContainerKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 

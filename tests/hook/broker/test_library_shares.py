@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from bench.share_figures import Track
-from bench.share_place import LINE_BYTES, Json, Place, Process, Work, compiled, place
+from bench.share_place import Place, compiled, place, track_of
+from bench.share_tenants import LINE_MIB, Json, Process, Work
 from plimsoll.brokerwire import ContainerLines, Line, Register
 from plimsoll.names import GpuUuid, PodUid
 from tests.hook.broker.conftest import DEADLINE_S, MAIN
+from tests.hook.lib.program import MIB
 
 MS = 1_000_000
 WORK = Work("async", MS)
@@ -42,7 +44,10 @@ def _sharing(
     here: Place, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
 ) -> Register:
     line = Line(
-        gpu=GpuUuid(here.node().uuids[0]), line_bytes=LINE_BYTES, share_pct=share_pct, limit_pct=limit_pct
+        gpu=GpuUuid(here.node().uuids[0]),
+        line_bytes=LINE_MIB * MIB,
+        share_pct=share_pct,
+        limit_pct=limit_pct,
     )
     lines = ContainerLines(name=MAIN, lines=(line,), whole=whole)
     return Register(pod=pod, namespace="default", name="train", containers=(lines,))
@@ -94,13 +99,7 @@ class Cast:
         ]
 
     def _track(self, process: Process) -> Track:
-        rows = [
-            (line["time_ns"], told["unfinished_ns"], told["busy_ns"])
-            for line in self.book
-            for told in line["processes"]
-            if told["pid"] == process.pid
-        ]
-        return Track(*zip(*rows, strict=True))
+        return track_of({}, self.book, process.pid)
 
     async def done(self, process: Process) -> None:
         """Wait until it has done its work; it stays."""

@@ -82,6 +82,7 @@ def beating(gate: GateWriter) -> Iterator[GateWriter]:
         while not is_over.wait(BEAT_S):
             gate.beat()
 
+    gate.beat()
     thread = threading.Thread(target=beat)
     thread.start()
     try:

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 
+from plimsoll.layout import Work
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.gate import Keeper, Listener, listening, until
+from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launches import CASES, slow_node
 from tests.hook.lib.program import MIB, Node
 from tests.hook.lib.script import Script
@@ -19,45 +19,31 @@ class Stage:
 
     node: Node
     container: Container
-    keeper: Keeper
-    listener: Listener
+    gate: GateWriter
     script: Script
 
     @property
-    def unfinished_ns(self) -> int:
-        """For how long the program has had unfinished work, by the emulator's book."""
+    def executed_ns(self) -> int:
+        """For how long the GPU has executed work of the program, by the emulator's book."""
         (process,) = self.node.book()["gpus"][0]["processes"]
-        return int(process["unfinished_ns"])
+        return int(process["busy_ns"])
 
     @property
-    def busy_ns(self) -> int:
-        """The same as the library has metered it, once nothing is under way any more."""
-        slot = self.container.slot_of(self.script.pid)
-        until(lambda: self.container.counts().slots[slot].busy_since_ns == 0)
-        return int(self.container.counts().slots[slot].busy_ns)
+    def work(self) -> Work:
+        """The words in which the library tells of the program's work."""
+        return self.container.counts().works[self.container.slot_of(self.script.pid)].gpus[0]
+
+    @property
+    def told_ns(self) -> int:
+        """The same as `executed_ns` by the library, once nothing is under way any more."""
+        until(lambda: self.work.launched_ns == 0)
+        work = self.work
+        return int(work.sure_ns + work.sliced_ns)
 
     def settle(self) -> tuple[int, int]:
         """Let all work end; returns what both books say then."""
         self.script.do("sync()")
-        return self.unfinished_ns, self.busy_ns
-
-
-@contextlib.contextmanager
-def beating(keeper: Keeper) -> Iterator[None]:
-    """Show that the broker lives for the length of a block."""
-    is_over = Event()
-
-    def beat() -> None:
-        while not is_over.wait(0.5):
-            keeper.beat()
-
-    thread = Thread(target=beat)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+        return self.executed_ns, self.told_ns
 
 
 @contextlib.contextmanager
@@ -66,8 +52,8 @@ def staged(root: Path, state: int, extra: dict[str, str] | None = None) -> Itera
     node = slow_node(root)
     container = Container(root / "container")
     container.write(limits_of([Line(node.uuids[0], 1024 * MIB)]))
-    keeper = Keeper(container, state)
+    gate = GateWriter(container, state)
     environment = container.environment | (extra or {})
-    with beating(keeper), listening(container) as listener, Script(node, environment, root) as script:
+    with beating(gate), Script(node, environment, root) as script:
         script.do(CASES)
-        yield Stage(node, container, keeper, listener, script)
+        yield Stage(node, container, gate, script)

@@ -1,4 +1,4 @@
-"""A gate that is not open holds every launch, and nothing else; an open one is not noticed."""
+"""Behind a shut gate every launch stands, and nothing else; an open one is hardly noticed."""
 
 import os
 import signal
@@ -7,14 +7,12 @@ from time import sleep
 
 import pytest
 
-from plimsoll.layout import FLAG_WHOLE_GPUS, GATE_CONTENDED, GATE_METERED, GATE_OPEN, GATE_SHUT, SHARE_WANTS
+from plimsoll.layout import FLAG_WHOLE_GPUS, GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.gate import Keeper, Listener, gate_path
+from tests.hook.lib.gate import GateWriter, beating, gate_path, until
 from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import EMULATOR, NOT_INITIALIZED, SUCCESS, Node
-
-pytestmark = pytest.mark.usefixtures("ear")  # which hears from the first launch on
 
 PATHS = (
     "cuLaunchKernel",
@@ -31,39 +29,53 @@ PATHS = (
     "cuGraphLaunch_ptsz",
 )
 MS = 1_000_000
+LONG_S = 5
+"""Longer than anything in the library waits, but for a gate."""
 
 
 @pytest.fixture(name="gate")
-def _gate(container: Container) -> Keeper:
-    return Keeper(container, GATE_OPEN)
+def _gate(container: Container) -> GateWriter:
+    return GateWriter(container, GATE_OPEN)
 
 
-def test_an_open_gate_is_not_noticed(launcher: Launcher, ear: Listener) -> None:
-    """While the gate is open nothing is metered, reported or connected."""
+def test_an_open_gate_is_hardly_noticed(launcher: Launcher) -> None:
+    """While the gate is open nothing is told, and no descriptor taken."""
     assert launcher.get("[launch(1000000, name=name) for name in PATHS]") == [SUCCESS] * len(PATHS)
     launcher.do("sync()")
-    assert (launcher.launches(), launcher.busy_ns, launcher.busy_since_ns) == (len(PATHS), 0, 0)
-    assert ear.reports == []
+    work = launcher.work()
+    assert launcher.launches() == len(PATHS)
+    assert (work.settled, work.begun, work.launched_ns, work.standing) == (0, 0, 0, 0)
     assert not launcher.get("[fd for fd in os.listdir('/proc/self/fd') if int(fd) >= 100]")
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_shut_gate_holds_every_launch(launcher: Launcher, gate: Keeper, ear: Listener, path: str) -> None:
-    """Whatever the way, a launch waits at a shut gate, says so, and goes when it is opened or metered."""
+def test_behind_a_shut_gate_every_launch_stands(launcher: Launcher, gate: GateWriter, path: str) -> None:
+    """Whatever the way, a launch stands behind a shut gate, says so, and goes when it is opened or metered."""
     for number, state in enumerate((GATE_OPEN, GATE_METERED)):
-        word = gate.set(GATE_SHUT)
+        gate.set(GATE_SHUT)
         launcher.do(f"aside(launch, 1000, None, {path!r})")
-        ear.wanted(word)
+        until(lambda: launcher.work().standing == 1)
         sleep(0.05)
         assert launcher.launches() == number
         gate.set(state)
         assert launcher.get("joined()") == [SUCCESS] * (number + 1)
-        assert launcher.launches() == number + 1
+        assert (launcher.launches(), launcher.work().standing) == (number + 1, 0)
 
 
-def test_a_capture_does_not_wait(launcher: Launcher, gate: Keeper, ear: Listener) -> None:
+def test_a_launch_stands_however_long_the_gate_is_shut(launcher: Launcher, gate: GateWriter) -> None:
+    """As long as nothing executes and the broker lives, no launch goes; each of several threads counts as one."""
+    gate.set(GATE_SHUT)
+    launcher.do("for _ in range(3): aside(launch, 1000)")
+    until(lambda: launcher.work().standing == 3)
+    sleep(LONG_S)
+    assert (launcher.launches(), launcher.work().standing) == (0, 3)
+    gate.set(GATE_METERED)
+    assert launcher.get("joined()") == [SUCCESS] * 3
+
+
+def test_a_capture_does_not_stand(launcher: Launcher, gate: GateWriter) -> None:
     """Into a stream that captures, a launch is recorded at once, whatever the gate."""
-    word = gate.set(GATE_SHUT)
+    gate.set(GATE_SHUT)
     launcher.do("""
         stream, graph, count = make("cuStreamCreate", 1), U64(), SIZE()
         must("cuStreamBeginCapture_v2", stream, 0)
@@ -72,11 +84,10 @@ def test_a_capture_does_not_wait(launcher: Launcher, gate: Keeper, ear: Listener
         must("cuGraphGetNodes", graph, None, byref(count))
     """)
     assert launcher.get("count.value") == 3
-    ear.drained(word)
-    assert not [report for report in ear.reports if report.share_state & SHARE_WANTS]
+    assert launcher.work().begun == 0
 
 
-def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate: Keeper) -> None:
+def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate: GateWriter) -> None:
     """What the library asks of the driver meanwhile breaks no capture, of the strictest mode."""
     launcher.do("""
         def capture(seconds):
@@ -99,7 +110,7 @@ def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate
         aside(capture, 2), aside(replay, 2)
     """)
     while launcher.get("any(thread.is_alive() for thread in threads)"):
-        for state in (GATE_SHUT, GATE_METERED, GATE_METERED | GATE_CONTENDED, GATE_SHUT, GATE_OPEN):
+        for state in (GATE_SHUT, GATE_METERED, GATE_SHUT, GATE_OPEN):
             gate.set(state)
             sleep(0.01)
     captured, is_replayed = launcher.get("joined()")
@@ -108,7 +119,7 @@ def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate
 
 
 def test_whole_gpus_have_no_gate(
-    node: Node, container: Container, gate: Keeper, lines: list[Line], tmp_path: Path
+    node: Node, container: Container, gate: GateWriter, lines: list[Line], tmp_path: Path
 ) -> None:
     """A container that owns its GPUs is never held back, whatever lies in its directory."""
     container.write(limits_of(lines, flags=FLAG_WHOLE_GPUS))
@@ -130,11 +141,11 @@ def test_a_share_without_a_gate_is_said(
     assert "no valid gate" in (tmp_path / "script-errors").read_text()
 
 
-def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Keeper, ear: Listener) -> None:
-    """A child that is forked while threads wait at the gate neither waits nor reports, and leaves the words alone."""
-    word = gate.set(GATE_SHUT)
+def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: GateWriter) -> None:
+    """A child that is forked while threads stand neither stands itself nor changes the page."""
+    gate.set(GATE_SHUT)
     launcher.do("aside(launch, 1000)")
-    ear.wanted(word)
+    until(lambda: launcher.work().standing == 1)
     launcher.do("""
         child = os.fork()
         if child == 0:
@@ -143,40 +154,42 @@ def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Ke
     """)
     assert NOT_INITIALIZED == 3
     assert launcher.get("status") == 0
-    assert launcher.launches() == 0
+    assert (launcher.launches(), launcher.work().standing) == (0, 1)
     gate.set(GATE_OPEN)
     assert launcher.get("joined()") == [SUCCESS]
 
 
-def test_a_handler_that_forks_while_a_launch_waits(
-    node: Node, container: Container, gate: Keeper, ear: Listener, tmp_path: Path
+def test_a_handler_that_forks_while_a_launch_stands(
+    node: Node, container: Container, gate: GateWriter, tmp_path: Path
 ) -> None:
-    """Signals are handled while a launch waits; a child that a handler forks there does not go on waiting."""
+    """Signals are handled while a launch stands; a child that a handler forks there does not go on standing."""
     source, program = Path(__file__).parent / "programs/forking_waiter.c", tmp_path / "forking_waiter"
     compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1"])
-    word = gate.set(GATE_SHUT)
-    with node.run(program, container.environment) as waiter:
+    gate.set(GATE_SHUT)
+    with beating(gate), node.run(program, container.environment) as waiter:
         assert waiter.answer() == ["ready"]
-        ear.wanted(word)
+        slot = container.slot_of(waiter.pid)
+        until(lambda: container.counts().works[slot].gpus[0].standing == 1)
         for _ in range(3):
             os.kill(waiter.pid, signal.SIGUSR1)
             assert waiter.answer() == ["child", "7"]
-        assert len(ear.reports) == len({bytes(report) for report in ear.reports})
+        assert container.counts().works[slot].gpus[0].standing == 1
         gate.set(GATE_METERED)
         assert waiter.answer() == ["launch", "0"]
         assert waiter.end() == 0
 
 
-@pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_METERED | GATE_CONTENDED, GATE_SHUT])
-def test_a_program_ends_in_any_state(launcher: Launcher, gate: Keeper, ear: Listener, state: int) -> None:
-    """Exit is exit: with work under way, metered, shut, and with a thread that waits at the gate."""
+@pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_SHUT])
+def test_a_program_ends_in_any_state(launcher: Launcher, gate: GateWriter, state: int) -> None:
+    """Exit is exit: with work under way, and with a thread that stands."""
     gate.set(GATE_METERED)
     launcher.do("[launch(1000000) for _ in range(20)]")
-    word = gate.set(state)
+    gate.set(state)
     if state == GATE_SHUT:
+        until(lambda: launcher.work().launched_ns == 0)
         launcher.do("""
             waiter = threading.Thread(target=lambda: (must("cuCtxSetCurrent", primary), launch(1000)), daemon=True)
             waiter.start()
         """)
-        ear.wanted(word)
+        until(lambda: launcher.work().standing == 1)
     assert launcher.ended() == 0

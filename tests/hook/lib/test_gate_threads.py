@@ -1,64 +1,65 @@
-"""Threads that are cancelled or disturbed at a gate, contexts and brokers that go: nothing hangs, nothing is lost."""
+"""Threads that are cancelled or disturbed at a gate, and green contexts: nothing hangs, nothing is lost."""
 
 from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import GATE_CONTENDED, GATE_METERED, GATE_SHUT
+from plimsoll.layout import GATE_METERED, GATE_SHUT
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container
-from tests.hook.lib.gate import Keeper, listening, until
+from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.program import EMULATOR, SUCCESS, Node
 from tests.hook.lib.test_contexts import HELPERS as GREEN
 
 MS = 1_000_000
+ROUNDS = 50
 
 
 @pytest.fixture(name="gate")
-def _gate(container: Container) -> Keeper:
-    return Keeper(container, GATE_METERED)
+def _gate(container: Container) -> GateWriter:
+    return GateWriter(container, GATE_METERED)
 
 
 def test_a_thread_that_is_cancelled_at_the_gate(
-    node: Node, container: Container, gate: Keeper, tmp_path: Path
+    node: Node, container: Container, gate: GateWriter, tmp_path: Path
 ) -> None:
-    """A cancelled thread leaves the gate with its launch done and no lock kept: the next launch waits and goes.
+    """A cancelled thread leaves the gate with its launch done and no lock kept: the next launch stands and goes.
 
     Its library's own thread starts beside thread-local data that are larger than the stack it asks for.
     """
     source, program = Path(__file__).parent / "programs/cancelled_waiter.c", tmp_path / "cancelled_waiter"
     compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
-    word = gate.set(GATE_SHUT)
-    with listening(container) as ear, node.run(program, container.environment) as waiter:
-        ear.wanted(word)
-        ear.drained(word)
+    gate.set(GATE_SHUT)
+    with beating(gate), node.run(program, container.environment) as waiter:
+        until(lambda: container.counts().works[0].gpus[0].standing == 1)
         gate.set(GATE_METERED)
         assert waiter.answer() == ["ended", "1"]
         assert waiter.answer() == ["launch", "0"]
         assert waiter.end() == 0
         assert waiter.errors() == ""
+    assert container.counts().works[0].gpus[0].standing == 0
 
 
-def test_signals_without_rest_hide_no_lost_broker(
-    launcher: Launcher, container: Container, gate: Keeper
-) -> None:
-    """A launch whose every sleep is ended early by a signal sees all the same that the broker's beat stands still."""
-    with listening(container) as ear:
-        ear.drained(gate.set(GATE_SHUT))
-        launcher.do("""
-            import signal
-            signal.signal(signal.SIGALRM, lambda *_: None)
-            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-        """)
-        assert launcher.get("launch(1000)") == SUCCESS
-
-
-def test_a_broker_that_was_never_there_is_missed(launcher: Launcher, gate: Keeper, tmp_path: Path) -> None:
-    """A report that nobody took is told again; where nobody takes that either, the broker is lost, and it is said."""
-    gate.set(GATE_METERED | GATE_CONTENDED)
-    until(lambda: "not enforced until it is back" in (tmp_path / "script-errors").read_text())
-    assert launcher.get("launch(1000)") == SUCCESS
+def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateWriter) -> None:
+    """A launch whose every sleep is ended early by a signal stands all the same, and its handlers run."""
+    gate.set(GATE_SHUT)
+    launcher.do("""
+        import signal
+        handled = 0
+        def handle(*_):
+            global handled
+            handled += 1
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        aside(launch, 1000)
+    """)
+    until(lambda: launcher.work().standing == 1)
+    before = launcher.get("handled")
+    until(lambda: bool(launcher.get("handled") > before + 500))
+    assert (launcher.launches(), launcher.work().standing) == (0, 1)
+    gate.set(GATE_METERED)
+    assert launcher.get("joined()") == [SUCCESS]
 
 
 def test_every_green_context_is_metered(launcher: Launcher) -> None:
@@ -71,5 +72,17 @@ def test_every_green_context_is_metered(launcher: Launcher) -> None:
             must("cuCtxSynchronize")
             must("cuGreenCtxDestroy", green)
     """)
-    until(lambda: launcher.busy_since_ns == 0)
-    assert launcher.busy_ns >= 0.9 * launcher.unfinished_ns() > 30 * MS
+    until(lambda: launcher.work().launched_ns == 0)
+    assert launcher.told_ns() >= 0.9 * launcher.executed_ns() > 30 * MS
+
+
+def test_a_thread_that_ends_with_its_work_under_way(launcher: Launcher) -> None:
+    """Work in the default stream of a thread that is gone is metered; the next thread's is not taken for it."""
+    launcher.do(f"""
+        for _ in range({ROUNDS}):
+            aside(launch, {MS}, None, "cuLaunchKernel_ptsz")
+            joined()
+    """)
+    until(lambda: launcher.work().launched_ns == 0)
+    assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.1)
+    assert launcher.executed_ns() == ROUNDS * MS

@@ -95,6 +95,16 @@ class Machine:
             for process in second["processes"]
         ]
 
+    async def used_bytes(self) -> int:
+        """What all processes hold on the GPU, by the emulator's book."""
+        book = await asyncio.create_subprocess_exec(
+            str(BUILD / "emulator" / "book"),
+            env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        shown = json.loads((await book.communicate())[0])
+        return int(shown["gpus"][0]["used_bytes"])
+
     async def registered(self) -> set[PodUid]:
         """Commands that the broker counts; none if there is no broker."""
         if not await asyncio.to_thread((self.root / "broker.sock").exists):

@@ -48,7 +48,7 @@ async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machin
     await eventually(first_waits, expected="waits: others have their turns; has its request")
     code, output, errors = await machine.plimsoll("status")
     assert f"{gpu_of('here')}: promised are 30 % of its time, 3Gi of its memory" in output, errors
-    assert " 256Mi of 2Gi " in output
+    assert " 556Mi of 2Gi " in output, "its context is counted, as the first one was measured"
     code, _, errors = await machine.plimsoll("resize", "-n", "plimsoll-run", "first", "--gpu-share-limit=31")
     assert (code, errors) == (0, "")
     code, _, errors = await machine.plimsoll(

@@ -1,0 +1,84 @@
+"""Programs whose work waits for itself (`share_task/coupled.c`): what they get done under a limit, and beside others.
+
+Each runs alone without the library, alone with a limit, and with a request beside a greedy tenant on each GPU. Its
+progress is counted in its own steps, and by the book in the time in which a GPU executes its work; the smaller ratio
+counts.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.share_cases import MS, US
+from bench.share_figures import met_ratio, progress_ratio
+from bench.share_place import Place
+from bench.share_tenants import Json, Run, Tenant, Work
+
+DUE_PCT: Final = 60
+BESIDE_PCT: Final = 40
+ALONE_SECONDS, SECONDS = 5.0, 8.0
+QUICK_ALONE_SECONDS, QUICK_SECONDS = 2.5, 4.0
+LATER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Coupled:
+    """One program, on so many GPUs.
+
+    Attributes:
+        is_quick: one of the few that say most.
+    """
+
+    name: str
+    work: Work
+    gpus: tuple[int, ...] = (0,)
+    is_quick: bool = True
+
+
+PROGRAMS: Final = (
+    Coupled("gil", Work("gil", 200 * US, 1)),
+    Coupled("gil-two-threads", Work("gil", 200 * US, 2), is_quick=False),
+    Coupled("streams", Work("streams", MS, LATER)),
+    Coupled("streams-ahead", Work("streams-ahead", MS, LATER), is_quick=False),
+    Coupled("events", Work("events", MS, LATER), is_quick=False),
+    Coupled("collective", Work("collective", MS), (0, 1)),
+    Coupled("ranks", Work("ranks", MS), (0, 1), is_quick=False),
+    Coupled("persistent", Work("persistent", MS, LATER)),
+)
+
+
+async def measure(program: Coupled, here: Place, *, quick: bool) -> Json:
+    """Run one program in its three ways."""
+    alone_s, seconds = (QUICK_ALONE_SECONDS, QUICK_SECONDS) if quick else (ALONE_SECONDS, SECONDS)
+    tenant = Tenant(program.name, program.work, DUE_PCT, gpus=program.gpus)
+    limited = Tenant(program.name, program.work, DUE_PCT, DUE_PCT, gpus=program.gpus)
+    greedy = [Tenant(f"greedy {gpu}", Work("async", MS), BESIDE_PCT, gpus=(gpu,)) for gpu in program.gpus]
+    alone = await here.run([tenant], alone_s, is_hooked=False)
+    under_limit = await here.run([limited], seconds)
+    beside = await here.run([tenant, *greedy], seconds)
+    return {
+        "case": f"coupled/{program.name}",
+        "alone": _did(alone),
+        "limited": _did(under_limit) | _ratios(under_limit, alone),
+        "beside": _did(beside) | _ratios(beside, alone),
+        "coupled_progress_ratio": min(_ratios(under_limit, alone).values()),
+        "coupled_beside_ratio": min(_ratios(beside, alone).values()),
+        "load": round(beside.load, 2),
+    }
+
+
+def _did(run: Run) -> Json:
+    first = run.tenants[0]
+    return {
+        "steps_per_s": round(first.steps_per_s, 2),
+        "longest_step_ms": first.answer["longest_step_ms"],
+        "share_pct": [round(told.share_pct(run.begin_ns, run.end_ns), 2) for told in run.tenants],
+    }
+
+
+def _ratios(run: Run, alone: Run) -> dict[str, float]:
+    """By steps, and by the book."""
+    one, other = run.tenants[0], alone.tenants[0]
+    alone_pct = other.share_pct(alone.begin_ns, alone.end_ns)
+    steps = progress_ratio(one.steps_per_s, other.steps_per_s, alone_pct, DUE_PCT)
+    book = met_ratio(one.share_pct(run.begin_ns, run.end_ns), DUE_PCT, alone_pct)
+    return {"steps_ratio": round(steps, 4), "book_ratio": round(book, 4)}

@@ -1,0 +1,54 @@
+/* Modes that serve: each latency is from the moment at which a request was due.
+ *
+ *   infer   2 ms of work every `each` ns
+ *   light   one kernel every `each` ns, give or take a tenth, from a moment of its own; a request that comes
+ *           while the one before is served is due when that is done */
+#define _GNU_SOURCE
+#include "tenant.h"
+
+#include <unistd.h>
+
+#define INFER_NS (2 * MS)
+
+static void serve(uint64_t due_ns, uint64_t kernels) {
+    for (uint64_t i = 0; i < kernels; i++)
+        launch(order.kernel_ns);
+    MUST(cuStreamSynchronize(stream));
+    done.kernels += kernels;
+    count_step();
+    add_latency(due_ns);
+}
+
+static void work_infer(void) {
+    uint64_t kernels = between(INFER_NS / order.kernel_ns, 1, INFER_NS);
+    for (uint64_t due_ns = order.begin_ns; due_ns < order.end_ns; due_ns += order.each) {
+        sleep_until(due_ns);
+        serve(due_ns, kernels);
+    }
+}
+
+/* All clients draw the same numbers, so each begins elsewhere in them. */
+static void draw_by_process(void) {
+    for (int i = getpid() % 1000; i >= 0; i--)
+        (void)drawn();
+}
+
+static uint64_t part_of_period(double part) {
+    return (uint64_t)(part * (double)order.each);
+}
+
+static void work_light(void) {
+    draw_by_process();
+    uint64_t due_ns = order.begin_ns + part_of_period(drawn());
+    while (due_ns < order.end_ns) {
+        sleep_until(due_ns);
+        serve(due_ns, 1);
+        due_ns = between(due_ns + part_of_period(0.9 + 0.2 * drawn()), now_ns(), UINT64_MAX);
+    }
+}
+
+const struct mode request_modes[] = {
+    {"infer", work_infer, false},
+    {"light", work_light, false},
+    {NULL, NULL, false},
+};

@@ -1,0 +1,98 @@
+"""The broker's log, for lines that others can cause: programs of a container, or a part that asks the wrong thing.
+
+What always holds: of each container and each sort of line, a burst is written and then one in so many seconds, which
+says how many before it were left out. So no container hides another's lines, and no sort hides another. When a
+container goes, its counts go with it.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from hook.broker.core.facts import ContainerKey
+
+BURST: Final = 32
+"""Lines of one sort that are written at once. Programs that begin, fail and end in the usual way cause fewer."""
+
+REFILL_S: Final = 10.0
+"""After the burst, one more line may be written each so many seconds: 2 MB a day."""
+
+LONGEST_TEXT: Final = 500
+"""Characters of a text in a line; what a program sent may stand in it."""
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Sort:
+    """One sort of line of one container.
+
+    Attributes:
+        lines: that may be written, at `since_s`.
+        left_out: since the latest one that was written.
+    """
+
+    since_s: float
+    lines: float = BURST
+    left_out: int = 0
+
+    def take(self, now_s: float) -> int | None:
+        """How many lines were left out before the one that may be written now; None to leave this one out too."""
+        self.lines = min(BURST, self.lines + (now_s - self.since_s) / REFILL_S)
+        self.since_s = now_s
+        if self.lines < 1:
+            self.left_out += 1
+            return None
+        self.lines -= 1
+        left_out, self.left_out = self.left_out, 0
+        return left_out
+
+
+class BoundedLog:
+    """Writes lines about containers, or (None) about the node, within their bounds. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sorts: dict[tuple[ContainerKey | None, str], _Sort] = {}
+
+    def info(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - as structlog takes
+        """Write a line, or count it."""
+        self._write("info", event, container, details)
+
+    def warning(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - likewise
+        """Write a line, or count it."""
+        self._write("warning", event, container, details)
+
+    def error(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - likewise
+        """Write a line, or count it."""
+        self._write("error", event, container, details)
+
+    def forget(self, container: ContainerKey) -> None:
+        """A container is gone: say how much of it was left out in the end, and count no more."""
+        with self._lock:
+            gone = {key: sort for key, sort in self._sorts.items() if key[0] == container}
+            self._sorts = {key: sort for key, sort in self._sorts.items() if key not in gone}
+        for (_, event), sort in gone.items():
+            if sort.left_out:
+                _log.info("lines_left_out", **_named(container), of=event, left_out=sort.left_out)
+
+    def _write(self, level: str, event: str, container: ContainerKey | None, details: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            left_out = self._sorts.setdefault((container, event), _Sort(now_s)).take(now_s)
+        if left_out is None:
+            return
+        shown = {name: _cut(value) for name, value in details.items()}
+        counted = {"left_out": left_out} if left_out else {}
+        getattr(_log, level)(event, **_named(container), **shown, **counted)
+
+
+def _cut(value: Any) -> Any:  # noqa: ANN401 - likewise
+    return value[:LONGEST_TEXT] + "…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
+
+
+def _named(container: ContainerKey | None) -> dict[str, str]:
+    return {"pod": container.pod, "container": container.container} if container else {}

@@ -1,0 +1,34 @@
+"""A process that reads NVML as the broker does, on the node of its environment, and writes what it read.
+
+It asks `Utilisation` once for each line `use` of its standard input.
+"""
+
+import asyncio
+import sys
+
+import msgspec
+import structlog
+
+from hook.broker.utilisation import Utilisation
+from plimsoll.driverthread import DriverThread
+from plimsoll.names import GpuUuid
+
+
+async def main() -> None:
+    """Obey until the input ends."""
+    structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+    driver = DriverThread()
+    utilisation = Utilisation(driver)
+    while line := (await asyncio.to_thread(sys.stdin.readline)).split():
+        used = await utilisation.ask()
+        assert line == ["use"]
+        _write([[gpu, pid, each.busy_pct, each.began_ns, each.ended_ns] for (gpu, pid), each in used.items()])
+    await driver.close()
+
+
+def _write(found: list[list[GpuUuid | int | float]]) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+asyncio.run(main())

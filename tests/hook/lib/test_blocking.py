@@ -1,0 +1,169 @@
+"""Behind what blocks a stream nothing executes: nothing is told, and launches stand until the gate opens, no longer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from plimsoll.layout import GATE_METERED, GATE_SHUT
+from tests.hook.lib.blockers import BLOCKERS
+from tests.hook.lib.container import Container
+from tests.hook.lib.gate import GateWriter, beating, until
+from tests.hook.lib.launcher import Launcher, launching
+from tests.hook.lib.program import SUCCESS, Node
+
+MS = 1_000_000
+BLOCKED_S = 0.3
+LONG_S = 1.5
+ROUNDS = 5
+KINDS = ("function", "callback", "value", "old value", "batch", "event")
+SWINGS = 10
+
+
+@pytest.fixture(name="gate")
+def _gate(container: Container) -> GateWriter:
+    return GateWriter(container, GATE_METERED)
+
+
+@pytest.fixture(name="launcher")
+def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
+    with beating(gate), launching(node, container, tmp_path) as launcher:
+        launcher.do(BLOCKERS)
+        yield launcher
+        launcher.kill()  # where a test fails, its threads may never come back
+
+
+def _settle(launcher: Launcher) -> tuple[int, int]:
+    """What page and book say once nothing executes."""
+    until(lambda: launcher.work().launched_ns == 0)
+    return launcher.told_ns(), launcher.executed_ns()
+
+
+def test_every_blocker_has_a_case(launcher: Launcher) -> None:
+    """What the script can put into a stream is what is tried below."""
+    assert tuple(launcher.get("list(blockers)")) == KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWriter, kind: str) -> None:
+    """The page says so while the stream is blocked, a launch stands for ever, and goes as soon as the gate opens."""
+    launcher.do(f"launch({MS}, one); blockers[{kind!r}](one); launch({MS}, one)")
+    until(lambda: launcher.work().launched_ns == 0)
+    gate.set(GATE_SHUT)
+    launches = launcher.launches()
+    launcher.do("aside(launch, 1000, one); aside(launch, 1000, other)")
+    until(lambda: launcher.work().standing == 2)
+    sleep(LONG_S)
+    assert (launcher.launches(), launcher.work().standing, launcher.work().launched_ns) == (launches, 2, 0)
+    gate.set(GATE_METERED)
+    assert launcher.get("joined()") == [SUCCESS] * 2
+    launcher.do("release(); sync()")
+    assert launcher.executed_ns() == 2 * MS + 2000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wait", ["must('cuStreamSynchronize', one)", "sync()", "pass"])
+@pytest.mark.parametrize("beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"])
+def test_the_time_of_what_blocks_is_not_told(launcher: Launcher, kind: str, wait: str, beside: str) -> None:
+    """Page and book agree as a rule, whatever the program waits for meanwhile, and whatever its other streams do."""
+    launcher.do("[launch(20000, one) for _ in range(50)]; sync()")
+    off_ns = [_off_ns(launcher, kind, wait, beside) for _ in range(ROUNDS)]
+    assert sorted(off_ns)[ROUNDS // 2] < 10 * MS, f"told that much more than executed, each time: {off_ns}"
+
+
+def _off_ns(launcher: Launcher, kind: str, wait: str, beside: str) -> int:
+    """Have something block for some time; returns how far page and book are apart then."""
+    told_ns, executed_ns = _settle(launcher)
+    launcher.do(f"""
+        launch({5 * MS}, one)
+        blockers[{kind!r}](one)
+        launch({5 * MS}, one)
+        {beside}
+        timer = threading.Timer({BLOCKED_S}, release)
+        timer.start()
+        {wait}
+        timer.join()
+        sync()
+    """)
+    after_told_ns, after_executed_ns = _settle(launcher)
+    assert after_executed_ns - executed_ns >= 10 * MS
+    return abs((after_told_ns - told_ns) - (after_executed_ns - executed_ns))
+
+
+GIL = f"""
+held = ctypes.PyDLL("libcuda.so.1")  # whose calls keep Python's lock
+stepped = 0
+
+
+@HOST_FUNCTION
+def step_done(_):
+    global stepped
+    stepped += 1
+
+
+def step_on():
+    steps = 0
+    while not is_over:
+        assert held.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, one, parameters({MS}), None) == 0
+        must("cuLaunchHostFunc", one, step_done, None)
+        steps += 1
+        while steps - stepped > 4:
+            time.sleep(0.0005)
+    return steps
+
+
+aside(step_on)
+"""
+
+
+def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
+    launcher: Launcher, gate: GateWriter
+) -> None:
+    """A thread stands with Python's lock: nothing executes, and the program goes on each time the gate opens."""
+    launcher.do(GIL)
+    for _ in range(SWINGS):
+        gate.set(GATE_SHUT)
+        until(lambda: (launcher.work().standing, launcher.work().launched_ns) == (1, 0))
+        launches = launcher.launches()
+        sleep(0.1)
+        assert (launcher.launches(), launcher.work().standing) == (launches, 1)
+        gate.set(GATE_METERED)
+        until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
+    launcher.do("is_over = True; joined(); sync()")
+    assert launcher.get("stepped") == launcher.launches()
+
+
+STREAMS = """
+def step_on():
+    # Each step's work in the one stream waits for a word that the other writes 8 launches later.
+    step = 0
+    while not is_over:
+        step += 1
+        must("cuStreamWaitValue32_v2", one, address_of(BLOCKED), step, GEQ)
+        launch(1000000, one)
+        for _ in range(8):
+            launch(100000, other)
+        must("cuStreamWriteValue32_v2", other, address_of(BLOCKED), step, 0)
+        must("cuStreamSynchronize", one)
+    return step
+
+
+aside(step_on)
+"""
+
+
+def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate: GateWriter) -> None:
+    """One stream waits for another's later launches: these stand, and go on each time the gate opens."""
+    launcher.do(STREAMS)
+    for _ in range(SWINGS):
+        gate.set(GATE_SHUT)
+        until(lambda: (launcher.work().standing, launcher.work().launched_ns) == (1, 0))
+        launches = launcher.launches()
+        sleep(0.1)
+        assert (launcher.launches(), launcher.work().standing) == (launches, 1)
+        gate.set(GATE_METERED)
+        until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
+    launcher.do("is_over = True; joined(); sync()")
+    told_ns, executed_ns = _settle(launcher)
+    assert told_ns == pytest.approx(executed_ns, rel=0.1)

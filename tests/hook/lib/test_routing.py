@@ -1,0 +1,114 @@
+"""Where the driver's look-up answers with addresses of its own, what was asked for tells the wrapper."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hook.lib.variants import variants_in
+from plimsoll.layout import FLAG_WHOLE_GPUS, KIND_UNKNOWN
+from tests.hook.lib.container import Container, Line, limits_of
+from tests.hook.lib.launches import another_driver
+from tests.hook.lib.lookups import HEADERS, answers, compile_lookups, run
+from tests.hook.lib.program import LIBRARY, NOT_READY, OUT_OF_MEMORY, ROOT, SUCCESS, Node
+
+NEWER = "newer_allocator.c"
+
+
+@pytest.fixture(name="nameless")
+def _nameless(tmp_path: Path) -> Node:
+    """A node like the other, whose driver hands out addresses at which it exports nothing."""
+    root = tmp_path / "nameless"
+    root.mkdir()
+    node = Node(root, gpu_count=2, memory_mib=2048, context_mib=64)
+    node.file.write_text(f"private-addresses = yes\n{node.file.read_text()}")
+    return node
+
+
+@pytest.fixture(name="lookups", scope="module")
+def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_lookups(tmp_path_factory.mktemp("lookups"))
+
+
+def test_the_table_says_what_the_emulator_says() -> None:
+    """Each variant that the emulator has, whose type is checked there, stands behind the same name and version."""
+    text = (ROOT / "emulator/functions.def").read_text("utf-8")
+    rows = re.findall(r"^(?:FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)(?:, (\w+))?\)", text, re.MULTILINE)
+    table = {
+        (variant.name, variant.suffix, variant.version): variant.symbol for variant in variants_in(HEADERS)
+    }
+    assert len(rows) > 300
+    for name, version, symbol, suffix in rows:
+        assert table[name, suffix, int(version)] == symbol
+
+
+def test_versions_that_match_no_symbols_fail_the_build(tmp_path: Path) -> None:
+    """A table that would name the wrong variant is not made."""
+    newer = tmp_path / "include"
+    shutil.copytree(HEADERS[1], newer)
+    types = newer / "cudaTypedefs.h"
+    types.write_text(types.read_text("utf-8").replace("*PFN_cuMemAlloc_v2000)", "*cuOther)"), "utf-8")
+    with pytest.raises(ValueError, match=r"cuMemAlloc: versions \[3020\] do not match"):
+        variants_in([newer])
+
+
+@pytest.mark.parametrize("symbol", ["cuGetProcAddress", "cuGetProcAddress_v2"])
+def test_every_variant_is_found_by_name(
+    node: Node, nameless: Node, container: Container, lookups: Path, symbol: str
+) -> None:
+    """For each name, version and kind of stream the wrapper is the same as where the driver answers by exports."""
+    plain = answers(lookups, node.environment(container.environment), symbol)
+    found = answers(lookups, nameless.environment(container.environment), symbol)
+    wrapped = [answer for answer in plain if answer.file == LIBRARY.name]
+    assert len(wrapped) > 1000
+    assert [answer for answer in found if answer.file == LIBRARY.name] == wrapped
+
+
+def test_every_pointer_that_allocates_is_held_to_the_line(
+    nameless: Node, container: Container, lookups: Path
+) -> None:
+    """512 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    environment = nameless.environment(container.environment)
+    rows = [line.split() for line in run(lookups, environment, "allocate", "512")]
+    assert len(rows) > 15
+    assert {tuple(row[3:]) for row in rows} == {(str(OUT_OF_MEMORY), str(SUCCESS))}
+
+
+def test_a_driver_that_hands_out_an_unknown_allocator_gives_no_gpu(
+    node: Node, container: Container, asker: Path, tmp_path: Path
+) -> None:
+    """Its cuInit fails with one sentence that names function and remedy, and the broker is told."""
+    driver = another_driver(tmp_path, NEWER)
+    with node.run(asker, container.environment, driver) as program:
+        assert program.ask("load") == [0]
+        assert program.words("proc cuMemAlloc 12080 0")[1] == "cuMemAlloc_v3"
+        with container.ear() as ear:
+            assert program.ask("init")[0] == NOT_READY
+            assert KIND_UNKNOWN in {message.kind for message in (ear.next(), ear.next()) if message}
+        (line,) = program.errors().splitlines()
+        assert "cuMemAlloc" in line
+        assert "update Plimsoll on this node" in line
+
+
+def test_a_driver_without_the_allocator_gives_no_gpu(
+    node: Node, container: Container, asker: Path, tmp_path: Path
+) -> None:
+    """Nothing could be held to the line there."""
+    driver = another_driver(tmp_path, NEWER)
+    emulated = tmp_path / "libemul.so.1"
+    emulated.write_bytes(emulated.read_bytes().replace(b"\0cuMemAlloc_v2\0", b"\0cuMemAlloc_v9\0"))
+    with node.run(asker, container.environment, driver) as program:
+        assert program.ask("load") == [0]
+        assert program.ask("init")[0] == NOT_READY
+        assert "the missing cuMemAlloc_v2" in program.errors()
+
+
+def test_who_owns_the_gpus_is_given_them_all_the_same(
+    node: Node, container: Container, lines: list[Line], asker: Path, tmp_path: Path
+) -> None:
+    """Where nothing is limited, nothing needs to be held."""
+    container.write(limits_of(lines, flags=FLAG_WHOLE_GPUS))
+    driver = another_driver(tmp_path, NEWER)
+    with node.run(asker, container.environment, driver) as program:
+        program.start()

@@ -1,0 +1,168 @@
+"""A launch stands until time opens the gate if nothing of its container executes, else for a bounded time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from plimsoll.layout import GATE_METERED, GATE_SHUT
+from tests.hook.lib.blockers import BLOCKERS
+from tests.hook.lib.container import Container
+from tests.hook.lib.gate import GateWriter, beating, until
+from tests.hook.lib.launcher import Launcher, launching
+from tests.hook.lib.program import SUCCESS, Node
+
+MS = 1_000_000
+LONG_S = 1.5
+"""Far longer than a launch stands for anything that executes, as these tests have it."""
+MANY = 2000
+"""So many launches that each of them can not have stood in vain."""
+
+
+@pytest.fixture(name="gate")
+def _gate(container: Container) -> GateWriter:
+    return GateWriter(container, GATE_METERED)
+
+
+@pytest.fixture(name="launcher")
+def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
+    with beating(gate), launching(node, container, tmp_path) as launcher:
+        launcher.do(BLOCKERS)
+        yield launcher
+        launcher.kill()  # where a test fails, its threads may never come back
+
+
+def _spin(launcher: Launcher, ns: int = MS) -> None:
+    launcher.do(f"spin({ns}, one)")
+    until(lambda: bool(launcher.get("words[STARTED]")))
+    assert launcher.work().launched_ns > 0
+
+
+def _stands(launcher: Launcher) -> None:
+    """A launch stands now, and goes on standing."""
+    launches = launcher.launches()
+    launcher.do("aside(launch, 1000, other)")
+    until(lambda: launcher.work().standing == 1)
+    sleep(LONG_S)
+    assert (launcher.work().standing, launcher.launches()) == (1, launches)
+
+
+def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, gate: GateWriter) -> None:
+    """While a persistent kernel waits for what later launches write, they go, though the gate stays shut."""
+    _spin(launcher)
+    gate.set(GATE_SHUT)
+    launcher.do("""
+        def launch_all():
+            codes = [launch(1000, other) for _ in range(8)]
+            must("cuStreamWriteValue32_v2", other, address_of(SPINNING), 1, 0)
+            return codes
+
+        aside(launch_all)
+    """)
+    assert launcher.get("joined()") == [[SUCCESS] * 8]
+    until(lambda: launcher.work().launched_ns == 0)
+    assert launcher.work().standing == 0
+
+
+def test_a_reprieve_lasts_until_what_was_unfinished_has_ended(launcher: Launcher, gate: GateWriter) -> None:
+    """After the first launch went any number follows, until the kernel ends; then the gate is as shut as before."""
+    _spin(launcher)
+    gate.set(GATE_SHUT)
+    launcher.do(f"aside(lambda: [launch(1000, other) for _ in range({MANY})].count(0))")
+    assert launcher.get("joined()") == [MANY]
+    launcher.do("words[SPINNING] = 1; threads.clear()")
+    until(lambda: launcher.work().launched_ns == 0)
+    _stands(launcher)
+    gate.set(GATE_METERED)
+    assert launcher.get("joined()") == [SUCCESS]
+
+
+def test_what_another_process_executes_bounds_a_stand(
+    launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path
+) -> None:
+    """A launch goes after a bounded time too if what executes is another process's of the container."""
+    root = tmp_path / "other"
+    root.mkdir()
+    with launching(node, container, root) as other:
+        other.do("other = None")
+        _spin(launcher)
+        gate.set(GATE_SHUT)
+        other.do("aside(launch, 1000)")
+        assert other.get("joined()") == [SUCCESS]
+        launcher.do("words[SPINNING] = 1")
+        until(lambda: launcher.work().launched_ns == other.work().launched_ns == 0)
+        other.do("threads.clear()")
+        _stands(other)
+        gate.set(GATE_METERED)
+        assert other.get("joined()") == [SUCCESS]
+
+
+def test_what_the_other_gpu_executes_bounds_a_stand(launcher: Launcher, gate: GateWriter) -> None:
+    """A collective over two GPUs: the kernel on the first waits for that on the second, which goes."""
+    _spin(launcher)
+    gate.set(GATE_SHUT)
+    launcher.do("""
+        second = make("cuDevicePrimaryCtxRetain", 1)
+
+        def launch_there():
+            kernel = load()
+            return call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters(1000), None)
+
+        aside(launch_there, context=second)
+    """)
+    assert launcher.get("joined()") == [SUCCESS]
+    assert launcher.launches(1) == 1
+    launcher.do("words[SPINNING] = 1; sync()")
+
+
+@pytest.mark.parametrize("kernel_ns", [MS, 20 * MS])
+def test_a_queue_that_ends_in_its_time_lets_nothing_through(
+    launcher: Launcher, gate: GateWriter, kernel_ns: int
+) -> None:
+    """A greedy program's launches stand until its queue has ended, and then for as long as the gate is shut."""
+    launcher.do(f"aside(greedy, {kernel_ns}, 120)")
+    until(lambda: launcher.executed_ns() > 20 * kernel_ns)
+    passed = []
+    while not passed or passed[-1] > 2:
+        assert len(passed) < 20, f"launches that went through the shut gate, each time: {passed}"
+        gate.set(GATE_SHUT)
+        sleep(0.001)  # for a launch that had seen the gate metered
+        launches = launcher.launches()
+        until(lambda: (launcher.work().launched_ns, launcher.work().standing) == (0, 1))
+        passed.append(launcher.launches() - launches)
+        executed_ns = launcher.executed_ns()
+        sleep(0.1)
+        assert launcher.executed_ns() == executed_ns
+        gate.set(GATE_METERED)
+        sleep(0.1)
+    launcher.do("is_over = True; joined()")
+
+
+def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher, gate: GateWriter) -> None:
+    """Behind a kernel far longer than those before a launch goes now and then, less often each time."""
+    launcher.do(f"[launch({MS}, one) for _ in range(50)]; sync()")
+    launcher.do(f"launch({3000 * MS}, one)")
+    until(lambda: launcher.work().executed_ns > 0)
+    gate.set(GATE_SHUT)
+    launches = launcher.launches()
+    launcher.do(f"""
+        def until_over():
+            while not is_over:
+                launch({5 * MS}, other)
+
+        aside(until_over)
+    """)
+    until(lambda: launcher.work().launched_ns == 0)
+    assert launcher.launches() - launches < 100
+    launcher.do("is_over = True")
+    gate.set(GATE_METERED)
+    launcher.do("joined()")
+
+
+def test_a_killed_process_leaves_no_thread_standing(launcher: Launcher, gate: GateWriter) -> None:
+    """Death is death: a process with threads at the gate ends at once."""
+    gate.set(GATE_SHUT)
+    launcher.do("aside(launch, 1000)")
+    until(lambda: launcher.work().standing == 1)
+    launcher.kill()

@@ -1,0 +1,39 @@
+"""A command that starts ordinary CUDA programs, each with a context of its own and nothing else.
+
+`start COUNT` starts so many at once; it answers with what the driver returned to each for its context, in any order.
+The programs live until the command ends.
+"""
+
+import ctypes
+import subprocess
+import sys
+
+
+def hold_a_context() -> None:
+    """Make one, say how that went, and live until the input ends."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    status = cuda.cuInit(0) or cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0)
+    sys.stdout.write(f"{status}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+def start(count: int) -> list[str]:
+    """What the driver returned to each."""
+    ours = (sys.executable, __file__, "hold")
+    started = [
+        subprocess.Popen(ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    programs.extend(started)
+    return [one.stdout.readline().strip() for one in started if one.stdout]
+
+
+programs: list[subprocess.Popen[str]] = []
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["hold"]:
+        hold_a_context()
+    else:
+        for line in sys.stdin:
+            sys.stdout.write(" ".join(start(int(line.split()[1]))) + "\n")
+            sys.stdout.flush()
