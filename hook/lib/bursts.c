@@ -119,6 +119,14 @@ void plimsoll_burst_executed(int gpu, uint64_t at_ns) {
     publish(gpu);
 }
 
+void plimsoll_burst_correct(int gpu, uint64_t from_ns, uint64_t at_ns) {
+    struct plimsoll_burst *burst = &SHARES->bursts[gpu];
+    if (burst->launched_ns && burst->executed_ns == from_ns) {
+        burst->executed_ns = at_ns;
+        publish(gpu);
+    }
+}
+
 void plimsoll_burst_ended(int gpu, uint64_t at_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->ended_ns = plimsoll_later(burst->ended_ns, at_ns);

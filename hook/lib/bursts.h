@@ -15,6 +15,9 @@ void plimsoll_burst_launched(int gpu, uint64_t now_ns);
  */
 void plimsoll_burst_executed(int gpu, uint64_t at_ns);
 
+/* It began later after all: the burst that was taken to execute since `from_ns`. */
+void plimsoll_burst_correct(int gpu, uint64_t from_ns, uint64_t at_ns);
+
 /* Some work ended; others of it may go on. */
 void plimsoll_burst_ended(int gpu, uint64_t at_ns);
 

@@ -191,8 +191,20 @@ static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct p
     return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
 }
 
+/* The mark at a beginning has the GPU for itself and gives it away at once, before the launch comes: then the
+ * others' slices lie between the two. Of a launch shorter than a slice only what is left over was its own. */
+static void correct_begin(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
+    uint64_t slice_ns = plimsoll_gate_slice_ns(), from_ns = meter->began_ns;
+    uint64_t stretch_ns = from_ns && at_ns > from_ns ? at_ns - from_ns : 0;
+    meter->began_ns = mark->is_begin ? at_ns : 0;
+    if (!mark->is_begin && stretch_ns > slice_ns && meter->average_ns <= slice_ns &&
+        plimsoll_gate_sharers() > 1)
+        plimsoll_burst_correct(meter->gpu, from_ns, at_ns - stretch_ns % slice_ns);
+}
+
 static void retire(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     at_ns = moment_behind(meter, mark, at_ns);
+    correct_begin(meter, mark, at_ns);
     if (mark->is_begin)
         plimsoll_burst_executed(meter->gpu, at_ns);
     else

@@ -70,6 +70,8 @@ struct plimsoll_meter {
     CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
     uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
     uint64_t reached_ns; /* the latest moment at which a mark was reached */
+    uint64_t
+        began_ns; /* that of the latest beginning of a segment behind which none was reached; 0 for none */
     uint64_t entered_ns; /* the latest launch */
     uint64_t average_ns; /* what a launch executes; 0 while unknown */
     unsigned mark_count, stream_count, spare_count;

@@ -109,7 +109,7 @@ static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
     return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
 }
 
-/* The launches outstanding, less what of them has been executed meanwhile, as far as time tells. While nobody
+/* The launches outstanding, less what of them has been executed meanwhile at the most. While nobody
  * knows what a launch takes, the first one is as much as may be queued, and while those under way take much
  * longer than others did, the first few. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
@@ -124,8 +124,7 @@ static uint64_t left_ns(int gpu, uint64_t now_ns) {
         if (outstanding > 0 && !is_known && !is_reprieved())
             return plimsoll_gate_ahead_ns();
     }
-    uint64_t since_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
-    uint64_t ran_ns = since_ns / plimsoll_gate_sharers();
+    uint64_t ran_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
     return ran_ns < queued_ns ? queued_ns - ran_ns : 0;
 }
 
