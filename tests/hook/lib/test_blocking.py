@@ -64,7 +64,9 @@ def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWrite
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wait", ["must('cuStreamSynchronize', one)", "sync()", "pass"])
-@pytest.mark.parametrize("beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"])
+@pytest.mark.parametrize(
+    "beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"]
+)
 def test_the_time_of_what_blocks_is_not_told(launcher: Launcher, kind: str, wait: str, beside: str) -> None:
     """Page and book agree as a rule, whatever the program waits for meanwhile, and whatever its other streams do."""
     launcher.do("[launch(20000, one) for _ in range(50)]; sync()")
