@@ -21,8 +21,8 @@ _COUNTERS: Final = {
         "busy_s",
         "Time that a GPU executed its work while the gate was not open, mean over its GPUs.",
     ),
-    "waited_seconds": ("waited_s", "Time in which a thread stood at the gate."),
-    "waits": ("waits", "Times that a thread began to stand at the gate while no other did."),
+    "waited_seconds": ("waited_s", "Time in which a thread stood at the shut gate."),
+    "waits": ("waits", "Times that a thread began to stand at the shut gate while no other did."),
 }
 """By what follows `plimsoll_hook_share_`: the field of `ShareUse`, and the help."""
 

@@ -33,6 +33,7 @@ class WorkPage:
 
     Attributes:
         number: as the scheduler knows the process.
+        offset: where it stands in the file.
         data: as last read.
         is_live: what it says changes with time, or it was being written.
     """
@@ -40,6 +41,7 @@ class WorkPage:
     number: int
     slot: int
     owner: int
+    offset: int
     data: bytes = b""
     is_live: bool = True
 
@@ -77,7 +79,10 @@ class WorkPages:
         self._dead.intersection_update([owner for _, owner in owners])
         owners = {(slot, owner) for slot, owner in owners if owner not in self._dead}
         went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owners)]
-        came = [WorkPage(self._new_number(), *name) for name in sorted(owners - self._pages.keys())]
+        came = [
+            WorkPage(self._new_number(), *name, work_offset(name[0]))
+            for name in sorted(owners - self._pages.keys())
+        ]
         self._pages.update({(page.slot, page.owner): page for page in came})
         return came, went
 
@@ -100,14 +105,21 @@ class WorkPages:
         """What a process says; None if that is nothing new, or cannot be read."""
         words: Words = ()
         for _ in range(_TRIES):
-            data = self._read(self._struct.size, work_offset(page.slot))
-            if len(data) < self._struct.size or (data == page.data and not page.is_live):
+            data = self._read(self._struct.size, page.offset)
+            if data == page.data and not page.is_live:
+                return None
+            if len(data) < self._struct.size:
                 return None
             page.data, page.is_live, words = data, True, self._struct.unpack(data)
             if words[0] != page.owner:
                 return None
-            if all(words[place] == words[place + 6] for place in self._settled):
-                page.is_live = any(words[place + 1] or words[place + 8] for place in self._settled)
+            is_live = False
+            for place in self._settled:
+                if words[place] != words[place + 6]:
+                    break
+                is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
+            else:
+                page.is_live = is_live
                 break
         return words[1:]
 

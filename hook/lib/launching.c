@@ -126,11 +126,19 @@ static uint64_t excess_ns(struct plimsoll_meter *meter) {
     return left_ns > alone_ns ? left_ns - alone_ns : 0;
 }
 
-/* Waits while too much is queued, so that a neighbour who comes soon has its part: for twice as long as the
- * excess should take at most, as what is queued may wait for this very launch. */
+/* Twice the time that the excess should take, within two launches: those in the queue may wait for this one.
+ */
+static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess) {
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t most_ns = plimsoll_later(2 * meter->average_ns, plimsoll_gate_alone_ns());
+    pthread_mutex_unlock(&SHARES->lock);
+    return excess < most_ns ? plimsoll_sooner(2 * excess, most_ns) : most_ns;
+}
+
+/* Waits while too much is queued, so that a neighbour who comes soon has its part. */
 static void stand_alone(struct plimsoll_meter *meter, uint32_t word) {
     uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
-    uint64_t until_ns = begun_ns + plimsoll_sooner(2 * excess, plimsoll_gate_alone_ns());
+    uint64_t until_ns = begun_ns + patience_ns(meter, excess);
     while (excess > 0 && plimsoll_gate_word() == word && plimsoll_now_ns() < until_ns) {
         plimsoll_gate_sleep(word, plimsoll_sooner(plimsoll_later(excess, NAP_NS), LONGEST_NAP_NS));
         excess = excess_ns(meter);

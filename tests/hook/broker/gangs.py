@@ -1,6 +1,6 @@
 """A node of two GPUs for containers of both, whose work on one waits, on the device, for their work on the other.
 
-Real brokers, real hooks, quotas as they are by default; shares come from the emulator's own book. In a step of
+Real brokers, real hooks; shares come from the emulator's own book. In a step of
 `programs/gangs.c` neither GPU gets on without the other: from one thread, from two, or from two processes of one
 container, as data-parallel training has it.
 """
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.names import PodUid
 from tests.hook.broker.sharing import PROGRAMS, Card, Looked, Restless, card, compiled
 
@@ -41,7 +40,7 @@ class Gang:
 
 
 def had(programs: Sequence[Restless], before: Looked, after: Looked, gpu: int) -> float:
-    """The part of the time in which these had unfinished work on a GPU, one after another."""
+    """The part of the time in which a GPU executed work of these."""
     return sum(after.share(before, program.pid, gpu) for program in programs)
 
 
@@ -83,9 +82,7 @@ class Stage:
 @contextlib.asynccontextmanager
 async def staged(folder: Path, restless: Path, gangs: Path) -> AsyncIterator[Stage]:
     """Such a node, with a broker."""
-    shares = ShareSettings()
-    quotas = {name: str(getattr(shares, name)) for name in ("quota_ms", "quota_least_ms", "quota_most_ms")}
-    async with card(folder, restless, **{f"share_{name}": value for name, value in quotas.items()}) as here:
+    async with card(folder, restless) as here:
         yield Stage(here, gangs, folder)
 
 

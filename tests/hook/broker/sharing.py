@@ -1,7 +1,6 @@
 """Containers that share an emulated card under a real broker, with programs that have no patience for it.
 
-Quotas are 5 ms long, so that tokens change hands every few milliseconds; what everybody got is read from the
-emulator's own book.
+Shares are the time in which a GPU executed a program's kernels, by the emulator's own book.
 """
 
 import asyncio
@@ -31,29 +30,22 @@ from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOURCES: Final = [PROGRAMS / f"restless{part}.c" for part in ("", "_streams", "_processes")]
-QUOTA_MS: Final = "5"
 STRETCH_S: Final = 2.0
 TRIES: Final = 5
 LINE_BYTES: Final = 4096 * MIB
-QUICK: Final = {
-    "audit_s": "3600",
-    "share_quota_ms": QUOTA_MS,
-    "share_quota_least_ms": QUOTA_MS,
-    "share_quota_most_ms": QUOTA_MS,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the book held of everybody at one moment: nanoseconds with unfinished work, by process, per GPU."""
+    """What the book held of everybody at one moment: nanoseconds on the GPU, kernels that spin included, by process."""
 
     time_ns: tuple[int, ...]
-    unfinished_ns: Mapping[tuple[int, int], int]
+    ran_ns: Mapping[tuple[int, int], int]
     launches: Mapping[tuple[int, int], int]
 
     def share(self, earlier: "Looked", pid: int, gpu: int = 0) -> float:
-        """The part of the time since an earlier look in which a process had unfinished work."""
-        gained_ns = self.unfinished_ns.get((pid, gpu), 0) - earlier.unfinished_ns.get((pid, gpu), 0)
+        """The part of the time since an earlier look in which a GPU executed a process's work."""
+        gained_ns = self.ran_ns.get((pid, gpu), 0) - earlier.ran_ns.get((pid, gpu), 0)
         return gained_ns / (self.time_ns[gpu] - earlier.time_ns[gpu])
 
 
@@ -151,7 +143,7 @@ class Card:
         rows = [(process, gpu["index"]) for gpu in gpus for process in gpu["processes"]]
         return Looked(
             tuple(gpu["time_ns"] for gpu in gpus),
-            {(process["pid"], gpu): process["unfinished_ns"] for process, gpu in rows},
+            {(process["pid"], gpu): process["busy_ns"] + process["spun_ns"] for process, gpu in rows},
             {(process["pid"], gpu): process["launches"] for process, gpu in rows},
         )
 
@@ -185,10 +177,7 @@ class Card:
         return before, await self.look()
 
     async def until_shared(self, holds: Callable[[Looked, Looked], bool], what: str) -> None:
-        """Wait until a stretch of time shows these shares.
-
-        What a program had queued while nothing bound it is an overrun, which is paid back first.
-        """
+        """Wait until a stretch of time shows these shares: what was queued while nobody was held is paid back first."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not holds(*await self.during(STRETCH_S)):
@@ -242,9 +231,9 @@ async def wait(holds: Callable[[], Awaitable[bool]], what: str) -> None:
 
 @contextlib.asynccontextmanager
 async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Card]:
-    """A node and a broker of quick hands."""
+    """A node and a broker."""
     node = Node(folder, gpu_count=2, memory_mib=65536, context_mib=64)
-    here = Card(Broker(folder / "root", QUICK | settings), node, program)
+    here = Card(Broker(folder / "root", {"audit_s": "3600"} | settings), node, program)
     try:
         await here.broker.start()
         yield here

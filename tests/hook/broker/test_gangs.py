@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from plimsoll.layout import GATE_METERED
 from tests.hook.broker.gangs import BOTH, WAYS, Gang, Stage, had, programs, staged
 from tests.hook.broker.sharing import Looked, Restless
 
@@ -59,7 +58,7 @@ async def test_a_collective_has_its_share_of_both_gpus(stage: Stage, hows: tuple
 async def test_two_collectives_on_the_same_gpus_never_wait_for_each_other(
     stage: Stage, hows: tuple[str, ...]
 ) -> None:
-    """They take the GPUs in opposite order: both have their halves of both, and come to their ends."""
+    """They launch on the GPUs in opposite order: both have their halves of both, and come to their ends."""
     one, other = await stage.gang(50, *hows), await stage.gang(50, *hows, gpus=BOTH[::-1])
     await _until_divided(stage, one, other, 0.5)
     await one.finish()
@@ -72,7 +71,8 @@ async def test_who_uses_one_of_its_gpus_leaves_the_other_its_request(stage: Stag
 
     def is_fair(before: Looked, after: Looked) -> bool:
         parts = [had(programs, before, after, 0) for programs in (gang.members, [beside])]
-        is_half = abs(parts[0] / (sum(parts) or 1) - 0.5) < NEAR
+        # Its slices end early, where a kernel of 20 us ends, and no NVML is there to tell the broker.
+        is_half = abs(parts[0] / (sum(parts) or 1) - 0.5) < NEAR + 0.05
         return is_half and had([elsewhere], before, after, 1) > 0.5 - NEAR
 
     await stage.here.until_shared(is_fair, "half of the first GPU, and half left of the second")
@@ -81,10 +81,9 @@ async def test_who_uses_one_of_its_gpus_leaves_the_other_its_request(stage: Stag
 
 @pytest.mark.parametrize("hows", WAYS[1:])
 async def test_a_stopped_collective_does_not_stop_the_others(stage: Stage, hows: tuple[str, ...]) -> None:
-    """One of its processes is stopped with both tokens in hand: others go on, and all share again after SIGCONT."""
+    """One of its processes is stopped with work on both: others go on, and all share again after SIGCONT."""
     gang, singles = await stage.gang(40, *hows), await stage.singles(60)
     await stage.until_at_work(gang.members, singles)
-    await stage.here.until_state(gang.pod, GATE_METERED)
     gang.members[0].signal(signal.SIGSTOP)
     await _until_left(stage, singles, 0.5)
     gang.members[0].signal(signal.SIGCONT)
@@ -94,10 +93,9 @@ async def test_a_stopped_collective_does_not_stop_the_others(stage: Stage, hows:
 
 @pytest.mark.parametrize("hows", WAYS[1:])
 async def test_a_killed_collective_leaves_both_gpus(stage: Stage, hows: tuple[str, ...]) -> None:
-    """Its processes are killed with both tokens in hand, one after another: others go on, and then have all."""
+    """Its processes are killed with work on both, one after another: others go on, and then have all."""
     gang, singles = await stage.gang(40, *hows), await stage.singles(60)
     await stage.until_at_work(gang.members, singles)
-    await stage.here.until_state(gang.pod, GATE_METERED)
     for member in gang.members:
         await member.end()
         await _until_left(stage, singles, 0.4)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.layout import GATE_METERED, GATE_OPEN
 from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card, compiled
 
 SORTS = (
@@ -22,10 +22,7 @@ SORTS = (
 
 WORK_S = 4.0
 FAIR = 0.33
-"""Of a promised half: the rest is what handing over every 5 ms costs, on a machine that does other things too."""
-
-FULL = 1.25
-"""Both at once: while one drains, the other's work may be under way."""
+"""Of a promised half, on a machine that does other things too."""
 
 
 @pytest.fixture(name="program", scope="module")
@@ -41,7 +38,7 @@ async def _here(tmp_path: Path, program: Path) -> AsyncIterator[Card]:
 
 @pytest.mark.parametrize("sort", SORTS)
 async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: Card, sort: str) -> None:
-    """It finishes with the right data, while tokens change hands all the time and the neighbour gets its half."""
+    """It finishes with the right data, and the neighbour gets its half."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
@@ -49,9 +46,7 @@ async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: C
     async def worked_beside() -> float:
         subject = await here.start(one, sort, WORK_S)
         await here.at_work(subject, neighbour)
-        changes = here.changes(one)
         before, after = await here.during(STRETCH_S)
-        assert here.changes(one) - changes > 20
         assert await subject.finish() > 0
         return after.share(before, neighbour.pid)
 
@@ -81,7 +76,7 @@ async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:
 
     def is_fair(before: Looked, after: Looked) -> bool:
         shares = [after.share(before, process.pid) for process in pair]
-        return FAIR < after.share(before, neighbour.pid) < FULL - FAIR and min(shares) > FAIR / 8
+        return FAIR < after.share(before, neighbour.pid) < 1 - FAIR and min(shares) > FAIR / 8
 
     await here.until_shared(is_fair, "half for the pair, half for the neighbour")
 
@@ -99,7 +94,7 @@ async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> Non
     assert (here.state(whole), here.changes(whole)) == (GATE_OPEN, changes)
 
 
-async def test_a_container_of_two_gpus_holds_both_or_none(here: Card) -> None:
+async def test_a_container_of_two_gpus_gets_on(here: Card) -> None:
     """Each round of it needs both GPUs: it gets on beside a neighbour on each, and neither neighbour starves."""
     both = await here.register(50, gpus=(0, 1))
     beside = [await here.register(50, gpus=(gpu,)) for gpu in (0, 1)]
@@ -117,7 +112,7 @@ async def test_a_container_of_two_gpus_holds_both_or_none(here: Card) -> None:
 
 
 def _halved(programs: list[Restless], before: Looked, after: Looked) -> bool:
-    return all(FAIR < after.share(before, program.pid) < FULL - FAIR for program in programs)
+    return all(FAIR < after.share(before, program.pid) < 1 - FAIR for program in programs)
 
 
 def _full(programs: list[Restless], before: Looked, after: Looked) -> bool:
@@ -129,31 +124,27 @@ def _alone(program: Restless, before: Looked, after: Looked) -> bool:
 
 
 async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(here: Card) -> None:
-    """Without a broker nobody stands at a gate; the new one takes the turns up again, and shares hold as before."""
+    """Without a broker nobody stands at a gate; the new one holds them again, and shares are as before."""
     pods = [await here.register(50) for _ in range(2)]
     programs = [await here.start(pod, "greedy", 600) for pod in pods]
     await here.at_work(*programs)
     for _ in range(2):
-        await here.until_state(pods[0], GATE_SHUT)
+        await here.until_state(pods[0], GATE_METERED)
         await here.broker.kill()
         await here.at_work(*programs)
         await here.until_shared(partial(_full, programs), "a GPU at work all the time")
         await here.broker.start()
-        await here.until_state(pods[0], GATE_SHUT)
-        await here.until_state(pods[1], GATE_SHUT)
         await here.until_shared(partial(_halved, programs), "halves after the adoption")
 
 
 async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
-    """By SIGSTOP with the token in hand: the neighbour has the GPU to itself until SIGCONT, then both share again."""
+    """By SIGSTOP with work queued: the neighbour has the GPU to itself until SIGCONT, then both share again."""
     pods = [await here.register(50) for _ in range(2)]
     stopped, neighbour = [await here.start(pod, "greedy", 600) for pod in pods]
     await here.at_work(stopped, neighbour)
     for _ in range(2):
-        await here.until_state(pods[0], GATE_METERED)
         stopped.signal(signal.SIGSTOP)
         await here.at_work(neighbour)
-        await here.until_state(pods[1], GATE_METERED)
         await here.until_shared(partial(_alone, neighbour), "the GPU for the neighbour")
         stopped.signal(signal.SIGCONT)
         await here.at_work(stopped, neighbour)
@@ -161,20 +152,19 @@ async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
 
 
 async def test_a_killed_holder_leaves_the_gpu_to_the_others(here: Card) -> None:
-    """By SIGKILL with the token in hand, or waiting at the gate: the next in turn is served at once."""
+    """By SIGKILL at work: the neighbour is alone at once."""
     pods = [await here.register(50) for _ in range(2)]
     neighbour = await here.start(pods[1], "greedy", 600)
-    for state in (GATE_METERED, GATE_SHUT):
+    for _ in range(2):
         victim = await here.start(pods[0], "greedy", 600)
         await here.at_work(victim, neighbour)
-        await here.until_state(pods[0], state)
         await victim.end()
         await here.at_work(neighbour)
         await here.until_shared(partial(_alone, neighbour), "the GPU for the neighbour")
 
 
 async def test_programs_may_leave_with_work_queued(here: Card) -> None:
-    """Whoever exits in the middle of a drain exits well, again and again, and the neighbour gets its share."""
+    """Whoever exits with work queued exits well, again and again, and the neighbour gets its share."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)

@@ -21,8 +21,8 @@ POINTS: Final = (
 """Gauss' points and weights over 0 … 1: exact for up to seven others."""
 
 
-def charge(meters: Sequence[Meter], span_ns: int) -> list[float]:
-    """How long each of these processes ran on one GPU in a tick, in ns; corrected, and never above the tick in all."""
+def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]:
+    """How long each of these processes ran on one GPU in a tick of `span_ns`: at most `room_ns` in all, in ns."""
     all_sure = sum([meter.sure for meter in meters])
     means = _means([meter.sliced for meter in meters if meter.sliced])
     parts = []
@@ -31,10 +31,9 @@ def charge(meters: Sequence[Meter], span_ns: int) -> list[float]:
         if meter.sliced:
             part += meter.sliced * means[meter.sliced] * max(1 - all_sure + meter.sure, 0.0)
         parts.append(part)
-    scale_ns = span_ns / max(sum(parts), 1.0)
-    for meter, part in zip(meters, parts, strict=True):
-        meter.ran_ns += part * scale_ns
-    return [part * scale_ns * meter.factor for meter, part in zip(meters, parts, strict=True)]
+    total_ns = sum(parts) * span_ns
+    scale_ns = span_ns if total_ns <= room_ns else span_ns * room_ns / total_ns
+    return [part * scale_ns for part in parts]
 
 
 def _means(sliced: Sequence[float]) -> dict[float, float]:

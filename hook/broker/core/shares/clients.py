@@ -35,7 +35,7 @@ class Process:
                 meter.skip(own, now_ns, slice_ns)
             elif meter.read(own, now_ns, span_ns, slice_ns):
                 client.gpus[place].note(client.accounts[place], meter, now_ns)
-                if meter.stands:
+                if meter.stands and client.is_shut:
                     client.note_stand(now_ns, span_ns)
         self.is_unread = False
 
@@ -73,7 +73,7 @@ class Client:
             gpu.is_live_stale = gpu.are_rates_stale = True
 
     def note_stand(self, now_ns: int, span_ns: int) -> None:
-        """A thread of it stands at the gate."""
+        """A thread of it stands at the shut gate."""
         if self.stood_ns == now_ns:
             return
         self.waits += self.stood_ns < now_ns - span_ns

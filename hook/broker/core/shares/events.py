@@ -173,7 +173,7 @@ class ShareUse:
         state: its gate's; of a time when it was open nothing is known.
         used_pct: over the latest second or two.
         busy_s: time that the GPU worked for it, since it joined.
-        waited_s: time in which a thread of it stood at the gate, likewise.
+        waited_s: time in which a thread of it stood at its shut gate, likewise.
         waits: how many such times there were.
     """
 

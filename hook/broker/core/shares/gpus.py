@@ -3,18 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.rates import dues
-from hook.broker.core.shares.settings import HOLD_NS, WINDOW_NS
+from hook.broker.core.shares.settings import HOLD_NS, MS, WINDOW_NS
 from hook.broker.core.shares.work import Meter
 from plimsoll.names import GpuUuid
 
 if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client
+
+ERROR_NS: Final = 20.0 * MS
+"""A tick's charges may exceed it, as a mean does, by what earlier ones fell short: no more than of some ticks."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +30,7 @@ class Gpu:
         readings: of this tick, of processes that want the GPU or ran.
         crowd: how many processes lately had work at once.
         sharers: the same as shown on the gates: it grows at once, and sinks once a second.
+        room_ns: time that has passed and was not charged to anybody, as far as it may still be.
         utilised_ns: when NVML was last asked.
         sole: the account that wanted the GPU last.
         others_ns: when another than that wanted it last.
@@ -40,6 +44,7 @@ class Gpu:
     readings: list[tuple[Account, Meter]] = field(default_factory=list)
     crowd: float = 1.0
     sharers: int = 1
+    room_ns: float = 0.0
     utilised_ns: int = 0
     sole: Account | None = None
     others_ns: float = -inf
@@ -101,12 +106,15 @@ class Gpu:
         meters = [meter for _, meter in self.readings]
         wanting = sum([meter.is_busy or meter.unfinished > 0 for meter in meters])
         self.crowd = max(wanting, self.crowd - span_ns / WINDOW_NS, 1.0)
-        charges = charge(meters, span_ns)
-        for (account, _), charge_ns in zip(self.readings, charges, strict=True):
-            account.charge_ns += charge_ns
+        self.room_ns = min(self.room_ns, ERROR_NS) + span_ns
+        charges = charge(meters, span_ns, self.room_ns)
+        self.room_ns -= sum(charges)
+        for (account, meter), ran_ns in zip(self.readings, charges, strict=True):
+            meter.ran_ns += ran_ns
+            account.charge_ns += ran_ns * meter.factor
         self.readings.clear()
         self._divide(now_ns)
-        served_ns = sum(charges)
+        served_ns = sum([account.charge_ns for account in self.live])
         idle_ns = max(span_ns - served_ns, 0.0)
         for account in self.live:
             excess_ns = account.settle(served_ns, idle_ns, span_ns)

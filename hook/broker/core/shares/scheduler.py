@@ -194,14 +194,14 @@ class Scheduler:
         self, shut: dict[Client, None], crowded: list[Gpu], now_ns: int
     ) -> Iterable[ShareInstruction]:
         """Bring the gates up to date of those for whom something may have changed."""
-        before, self._shut = self._shut, shut
-        for client in before:
-            client.is_shut = False
-        for client in shut:
-            client.is_shut = True
+        opened = [client for client in self._shut if client not in shut]
+        closed = [client for client in shut if client not in self._shut]
+        self._shut = shut
+        for client in [*opened, *closed]:
+            client.is_shut = client in shut
         soles = [gpu.sole.client for gpu in self._gpus.values() if gpu.sole]
         others = [account.client for gpu in crowded for account in gpu.accounts]
-        for client in dict.fromkeys([*before, *shut, *self._open, *soles, *others]):
+        for client in dict.fromkeys([*opened, *closed, *self._open, *soles, *others]):
             yield from self._show(client, now_ns)
 
     def _show_all(self, gpus: Iterable[Gpu], now_ns: int) -> list[ShareInstruction]:

@@ -114,17 +114,27 @@ class Process:
     """One process of a container.
 
     Attributes:
+        random: what its programs leave to chance.
+        noise: what the machine does.
         lock: who holds its lock: a thread or a host function.
+        is_idle: it has nothing queued, and none of its bursts is under way.
         at_gate: on which GPUs a thread of it wants to launch, and stands.
     """
 
     number: int
     random: random.Random
+    noise: random.Random
     streams: dict[Name, Stream] = field(default_factory=dict)
     words: dict[int, Words] = field(default_factory=dict)
     lock: object = None
     is_dead: bool = False
+    is_idle: bool = True
     at_gate: set[int] = field(default_factory=set)
+
+    def launch(self, name: Name, item: Item) -> None:
+        """Put an item into a stream."""
+        self.is_idle = False
+        self.streams.setdefault(name, Stream()).append_or_extend(item)
 
     def on(self, gpu: int) -> list[Stream]:
         """Its streams there that have anything queued."""
@@ -183,7 +193,8 @@ class Process:
             if self.has_kernel(gpu):
                 words.burst = words.burst or Burst(now)
             elif words.burst is not None:
-                words.end(now, now + self.random.uniform(0.02, 0.1))
+                words.end(now, now + self.noise.uniform(0.02, 0.1))
+        self.is_idle = not any(self.streams.values())
 
 
 @dataclass(eq=False)

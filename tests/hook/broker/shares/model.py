@@ -19,6 +19,7 @@ from hook.broker.core.shares.events import (
     Joined,
     SetGate,
     ShareInstruction,
+    ShareUse,
     Terms,
     Ticked,
     Utilised,
@@ -27,7 +28,7 @@ from hook.broker.core.shares.events import (
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.names import ContainerName, GpuUuid, PodUid
-from tests.hook.broker.shares.hardware import Device, Item, Name, Process, Stream
+from tests.hook.broker.shares.hardware import Device, Item, Name, Process
 from tests.hook.broker.shares.library import Library, Stand
 
 MS: Final = 1_000_000
@@ -68,7 +69,7 @@ class Unlock:
 
 
 Step = Launch | Sync | Sleep | Lock | Unlock
-Program = Callable[["Simulation", "Process", "Container"], Iterator[Step]]
+Program = Callable[["Actor"], Iterator[Step]]
 
 
 def ns(ms: float) -> int:
@@ -108,6 +109,20 @@ class Container:
         return ContainerKey(PodUid(self.name), ContainerName("main"))
 
 
+@dataclass(frozen=True)
+class Actor:
+    """What a program knows of itself."""
+
+    process: Process
+    container: Container
+    clock: Callable[[], float]
+
+    @property
+    def now(self) -> float:
+        """The moment."""
+        return self.clock()
+
+
 @dataclass(eq=False)
 class Thread:
     """One thread of a program.
@@ -138,6 +153,7 @@ class Simulation:
         tick: float = 5.0,
         estimate: float = 1.0,
         seed: int = 1,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run it all.
 
@@ -149,9 +165,10 @@ class Simulation:
             tick: the broker's.
             estimate: the library's first guess of a queue's length, as a part of the truth.
             seed: of everything that is left to chance.
+            is_over: looked at once a tick: there is nothing more to see.
         """
         self.containers, self.gpus, self.span, self.now = containers, range(gpus), span, 0.0
-        self.random, self._tick, self._gated = random.Random(seed), tick, gated
+        self.random, self._tick, self._gated, self._is_over = random.Random(seed), tick, gated, is_over
         self.instructions: list[ShareInstruction] = []
         self._uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in self.gpus)
         self._devices = [Device(gpu) for gpu in self.gpus]
@@ -174,6 +191,12 @@ class Simulation:
         """Stands in vain, of all."""
         return sum(library.given_up for library in self._libraries.values())
 
+    def uses(self, container: Container) -> ShareUse:
+        """What the broker says of a container at the end."""
+        use = self.scheduler.uses(container.key, ns(self.now))
+        assert use is not None
+        return use
+
     # Programs.
 
     def _start(self) -> None:
@@ -181,16 +204,19 @@ class Simulation:
         self._todo = [(c, program) for c, program in self._todo if c.start > self.now + 1e-9]
         for container, program in due:
             number = len(self._by_number) + 1
-            process = Process(number, random.Random(len(container.processes) + sum(map(ord, container.name))))
+            chance = random.Random(len(container.processes) + sum(map(ord, container.name)))
+            process = Process(number, chance, self.random)
             self._by_number[number] = container
             container.processes.append(process)
             self._processes.append(process)
+            actor = Actor(process, container, lambda: self.now)
             for part in program if isinstance(program, list) else [program]:
-                self._threads.append(
-                    Thread(container, process, part(self, process, container), wake=self.now)
-                )
+                self._threads.append(Thread(container, process, part(actor), wake=self.now))
             if self._gated:
                 self._carry_out(self.scheduler.handle(Appeared(container.key, number, number, ns(self.now))))
+
+    def _sleeps(self, thread: Thread) -> bool:
+        return isinstance(thread.step, Sleep) and self.now < thread.wake - 1e-9
 
     def _go_on(self, thread: Thread) -> bool:
         """Let a thread go on as far as it can; whether it did anything."""
@@ -231,7 +257,7 @@ class Simulation:
                 thread.wake = thread.stand.until if thread.stand else math.inf
                 return False
         process.at_gate.discard(gpu)
-        process.streams.setdefault(stream, Stream()).append_or_extend(item)
+        process.launch(stream, item)
         return True
 
     # Time.
@@ -243,6 +269,8 @@ class Simulation:
             times = [next_tick, second, *self._wakes()]
             self._execute(max(min(times) - self.now, 1e-6))
             if self.now >= next_tick - 1e-9:
+                if self._is_over():
+                    break
                 self._account()
                 if self.now >= next_look:
                     next_look += LOOK
@@ -261,14 +289,16 @@ class Simulation:
         has_moved = True
         while has_moved:
             self._start()
-            has_moved = any([self._go_on(thread) for thread in self._threads])
-            for process in self._processes:
+            has_moved = any([self._go_on(thread) for thread in self._threads if not self._sleeps(thread)])
+            for process in [process for process in self._processes if not process.is_idle]:
                 has_moved |= process.pass_heads(self.now)
                 process.mark(self.gpus, self.now)
             self._bury()
-        slices = lambda process: self._by_number[process.number].slices  # noqa: E731
         for device in self._devices:
-            device.choose(self._processes, slices, self.now)
+            device.choose(self._processes, self._slices, self.now)
+
+    def _slices(self, process: Process) -> float:
+        return self._by_number[process.number].slices
 
     def _bury(self) -> None:
         for process in [process for process in self._processes if process.is_dead]:

@@ -5,8 +5,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.hook.broker.shares.hardware import Item, Kind, Process
+from tests.hook.broker.shares.hardware import Item, Kind
 from tests.hook.broker.shares.model import (
+    Actor,
     Container,
     Launch,
     Lock,
@@ -24,7 +25,7 @@ MAIN: Final = (0, 0)
 Pause = Callable[[random.Random], float]
 
 
-class _Word:
+class Word:
     """A word in GPU memory, for which streams wait."""
 
     def __init__(self) -> None:
@@ -51,11 +52,11 @@ def kernel(ms: float) -> Launch:
 def greedy(ms: float, most: float = 40.0, start: float = 0.0, stop: float = math.inf) -> Program:
     """Kernels of this length, always as many queued as the program dares."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
-        yield Sleep(max(start - sim.now, 0.0))
-        while sim.now < stop:
-            yield Sleep(min(1.0, ms)) if process.queued(0) >= most else kernel(ms)
-        process.is_dead = True
+    def code(me: Actor) -> Iterator[Step]:
+        yield Sleep(max(start - me.now, 0.0))
+        while me.now < stop:
+            yield Sleep(min(1.0, ms)) if me.process.queued(0) >= most else kernel(ms)
+        me.process.is_dead = True
         yield Sleep(0.0)
 
     return code
@@ -64,11 +65,11 @@ def greedy(ms: float, most: float = 40.0, start: float = 0.0, stop: float = math
 def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
     """One kernel after another, each waited for."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    def code(me: Actor) -> Iterator[Step]:
         while True:
             yield kernel(ms)
             yield Sync()
-            yield Sleep(0.01 + pause(process.random))
+            yield Sleep(0.01 + pause(me.process.random))
 
     return code
 
@@ -76,18 +77,18 @@ def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
 def light(work: float, period: float, *, at_random: bool = False) -> Program:
     """So much work every period; at random: requests come as they like and queue up."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    def code(me: Actor) -> Iterator[Step]:
         def gap() -> float:
-            r = process.random
+            r = me.process.random
             return r.expovariate(1 / period) if at_random else period * r.uniform(0.9, 1.1)
 
-        due = process.random.random() * period
+        due = me.process.random.random() * period
         while True:
-            yield Sleep(max(due - sim.now, 0.0))
+            yield Sleep(max(due - me.now, 0.0))
             yield kernel(work)
             yield Sync()
-            container.latencies.append(sim.now - due)
-            due = due + gap() if at_random else max(due + gap(), sim.now)
+            me.container.latencies.append(me.now - due)
+            due = due + gap() if at_random else max(due + gap(), me.now)
 
     return code
 
@@ -95,10 +96,10 @@ def light(work: float, period: float, *, at_random: bool = False) -> Program:
 def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
     """Short kernels, and a pause of the host (garbage collection) in each so much of work."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    def code(me: Actor) -> Iterator[Step]:
         while True:
             for _ in range(round(work / ms)):
-                while process.queued(0) >= 40:
+                while me.process.queued(0) >= 40:
                     yield Sleep(1.0)
                 yield kernel(ms)
             yield Sleep(pause)
@@ -109,8 +110,8 @@ def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
 def locked(threads: int) -> list[Program]:
     """A lock held while launching, which a host function in the stream takes too (Python's GIL)."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
-        stream = (0, process.random.random())
+    def code(me: Actor) -> Iterator[Step]:
+        stream = (0, me.process.random.random())
         while True:
             yield Lock()
             for _ in range(5):
@@ -118,16 +119,16 @@ def locked(threads: int) -> list[Program]:
             yield Launch(stream, Item("host", 0.1, locks=True))
             yield Unlock()
             yield Sleep(0.02)
-            while len(process.streams[stream]) > 20:
+            while len(me.process.streams[stream]) > 20:
                 yield Sleep(0.5)
-            container.steps += 1
+            me.container.steps += 1
 
     return [code] * threads
 
 
-def two_streams(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+def two_streams(me: Actor) -> Iterator[Step]:
     """One stream waits for a value that the other writes eight launches later."""
-    word, n = _Word(), 0
+    word, n = Word(), 0
     while True:
         n += 1
         yield Launch((0, 1), Item("wait", holds=word.reaches(n)))
@@ -135,12 +136,12 @@ def two_streams(sim: Simulation, process: Process, container: Container) -> Iter
         for _ in range(8):
             yield kernel(1.0)
         yield Launch(MAIN, Item("write", holds=word.writes(n)))
-        while len(process.streams[MAIN]) > 8:
+        while len(me.process.streams[MAIN]) > 8:
             yield Sleep(0.5)
-        container.steps += 1
+        me.container.steps += 1
 
 
-def collective(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+def collective(me: Actor) -> Iterator[Step]:
     """A kernel on each of two GPUs that spins until both have started."""
     while True:
         started: set[int] = set()
@@ -151,16 +152,16 @@ def collective(sim: Simulation, process: Process, container: Container) -> Itera
         for gpu in (0, 1):
             yield Launch((gpu, 0), Item("run", 2.0))
             yield Launch((gpu, 0), Item("spin", 1.0, have_started, starts=started))
-        container.steps += 1
-        while len(process.streams[MAIN]) > 20:
+        me.container.steps += 1
+        while len(me.process.streams[MAIN]) > 20:
             yield Sleep(0.5)
 
 
 def persistent(later: int, *, is_synced: bool = True) -> Program:
     """A kernel that ends after the last of so many later launches; unless synced, the next one starts before that."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
-        word, n = _Word(), 0
+    def code(me: Actor) -> Iterator[Step]:
+        word, n = Word(), 0
         while True:
             n += 1
             yield Launch((0, 1 + n % 2), Item("spin", 0.1, word.reaches(n)))
@@ -170,9 +171,9 @@ def persistent(later: int, *, is_synced: bool = True) -> Program:
             yield Launch(MAIN, Item("write", holds=word.writes(n if is_synced else n - 1)))
             if is_synced:
                 yield Sync()
-            while len(process.streams[MAIN]) > 16:
+            while len(me.process.streams[MAIN]) > 16:
                 yield Sleep(0.5)
-            container.steps += 1
+            me.container.steps += 1
 
     return code
 
@@ -180,7 +181,7 @@ def persistent(later: int, *, is_synced: bool = True) -> Program:
 def endless(kind: Kind, ms: float) -> Program:
     """Kernels beside a stream that spins or waits for ever."""
 
-    def code(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+    def code(me: Actor) -> Iterator[Step]:
         yield Launch((0, 1), Item(kind, 0.1, lambda: False))
         while True:
             yield kernel(ms)
@@ -190,10 +191,15 @@ def endless(kind: Kind, ms: float) -> Program:
     return code
 
 
-def hoarding(sim: Simulation, process: Process, container: Container) -> Iterator[Step]:
+def hoarding(me: Actor) -> Iterator[Step]:
     """Half a second of work behind a host function, launched while nothing executes."""
     while True:
         yield Launch(MAIN, Item("host", 50.0))
         for _ in range(500):
             yield kernel(1.0)
         yield Sync()
+
+
+def share(simulation: Simulation, container: Container) -> float:
+    """What a container had of the GPUs' time since it came, in percent."""
+    return 100 * container.work / (simulation.span - container.start) / len(simulation.gpus)

@@ -1,0 +1,179 @@
+"""The rules of compute shares as their model was first written down: what the core is held against, tick by tick.
+
+Written for reading, not for speed. Times are nanoseconds. One thing is younger than the model: a
+GPU's charges are scaled down where they come to more than the time that passed, as where two bursts begin in the same tick.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MS: Final = 1e6
+QUANTUM: Final = 20 * MS
+CREDIT: Final = 25 * MS
+SPARE: Final = 30 * MS
+IDLE_CLAIM: Final = 100 * MS
+DEBT: Final = 500 * MS
+URGENT: Final = 30 * MS
+WINDOW: Final = 100 * MS
+HOLD: Final = 5 * MS
+ERROR: Final = 20 * MS
+POINTS: Final = (
+    (0.06943184, 0.17392742),
+    (0.33000948, 0.32607258),
+    (0.66999052, 0.32607258),
+    (0.93056816, 0.17392742),
+)
+
+
+@dataclass(eq=False)
+class Reader:
+    """One process, as far as its pages were read: by GPU, what was unfinished, surely executed, and sliced."""
+
+    factor: float = 1.0
+    read: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Tenant:
+    """One container."""
+
+    request: float
+    limit: float
+    processes: dict[Hashable, Reader] = field(default_factory=dict)
+    is_shut: bool = False
+
+
+@dataclass(eq=False)
+class Sums:
+    """A container's on one GPU."""
+
+    lag: float = 0.0
+    credit: float = 0.0
+    spare: float = 0.0
+    wanted: float = -math.inf
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one process says on one GPU."""
+
+    totals: tuple[float, float, float]
+    is_busy: bool
+    stands: bool
+
+
+class Reference:
+    """The broker's part of the model."""
+
+    def __init__(self, tenants: list[Tenant], gpus: int, now: float) -> None:
+        self.tenants, self.gpus, self.now = tenants, range(gpus), now
+        self.accounts = {(c, g): Sums() for c in tenants for g in self.gpus}
+        self.room = dict.fromkeys(self.gpus, 0.0)
+
+    def tick(self, now: float, pages: Mapping[tuple[Reader, int], Page]) -> None:
+        """Charge, grow what is due, decide the gates."""
+        span, self.now = now - self.now, now
+        shut = set()
+        for gpu in self.gpus:
+            charges, pauses = self._charge(gpu, span, pages)
+            self._settle(gpu, span, charges, pauses)
+            shut |= self._decide(gpu)
+        for c in self.tenants:
+            c.is_shut = c in shut
+
+    def _charge(
+        self, gpu: int, span: float, pages: Mapping[tuple[Reader, int], Page]
+    ) -> tuple[dict[Tenant, float], dict[Tenant, float]]:
+        """What each container ran, and which of them want, with what part of the tick they paused."""
+        charges, pauses = dict.fromkeys(self.tenants, 0.0), {}
+        sliced: dict[tuple[Tenant, Reader], float] = {}
+        sure: dict[tuple[Tenant, Reader], float] = {}
+        for c in self.tenants:
+            pause, wants = 1.0, False
+            for p in c.processes.values():
+                page = pages[p, gpu]
+                before = p.read.get(gpu, (0.0,) * 3)
+                p.read[gpu] = tuple(max(a, b) for a, b in zip(page.totals, before, strict=True))
+                gains = zip(p.read[gpu], before, strict=True)
+                unfinished, sure[c, p], sliced[c, p] = (min((a - b) / span, 1.0) for a, b in gains)
+                pause *= 0.0 if page.stands else 1 - unfinished
+                wants |= page.is_busy or unfinished > 0 or page.stands
+            if wants:
+                pauses[c] = pause
+        all_sure = sum(sure.values())
+        chance = {z: math.prod(1 - u + u * z for u in sliced.values()) for z, _ in POINTS}
+        ran = {}
+        for (
+            key,
+            u,
+        ) in sliced.items():  # the mean of 1 / (processes sliced then), as if they came independently
+            mean = sum(weight * chance[z] / (1 - u + u * z) for z, weight in POINTS)
+            ran[key] = span * (sure[key] / max(all_sure, 1.0) + u * mean * max(1 - all_sure + sure[key], 0.0))
+        self.room[gpu] = min(self.room[gpu], ERROR) + span
+        scale = min(1.0, self.room[gpu] / sum(ran.values())) if any(ran.values()) else 1.0
+        self.room[gpu] -= sum(ran.values()) * scale
+        for (c, p), time in ran.items():
+            charges[c] += time * scale * p.factor
+        return charges, pauses
+
+    def _settle(
+        self, gpu: int, span: float, charges: Mapping[Tenant, float], pauses: Mapping[Tenant, float]
+    ) -> None:
+        accounts = {c: self.accounts[c, gpu] for c in self.tenants}
+        for c in pauses:
+            accounts[c].wanted = self.now
+        rate, served = dues(self._active(gpu)), sum(charges.values())
+        total, idle = sum(rate.values()) or 1.0, max(span - served, 0.0)
+        for c, a in accounts.items():
+            growth = served * rate.get(c, 0.0) / total - charges[c]
+            a.lag += growth
+            if a.lag < 0:  # idle time pays debts off, but makes no claims
+                a.lag = min(a.lag + idle * rate.get(c, 0.0) / total, 0.0)
+            most = DEBT if pauses.get(c, 1.0) < 0.05 else IDLE_CLAIM * max(c.request, 0.02)
+            excess = min(a.lag - most, growth)
+            if excess > 0:  # who pauses saves up no more: it is forgiven to those ahead
+                a.lag -= excess
+                owed = sum(-o.lag for o in accounts.values() if o.lag < 0)
+                for o in accounts.values():
+                    o.lag += min(excess, owed) * -o.lag / owed if o.lag < 0 else 0.0
+            a.lag = max(a.lag, -DEBT)
+            a.spare = max(min(a.spare + span * max(c.request, 0.01) - charges[c], SPARE + span), -DEBT)
+            a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
+
+    def _decide(self, gpu: int) -> set[Tenant]:
+        accounts = {c: self.accounts[c, gpu] for c in self.tenants}
+        behind = {
+            c: accounts[c].lag
+            for c in self._active(gpu)
+            if self.now - accounts[c].wanted <= HOLD and accounts[c].lag > QUANTUM / 4
+        }
+        shut = set()
+        for c, a in accounts.items():
+            claim = max((lag for b, lag in behind.items() if b is not c), default=0.0)
+            is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or claim > URGENT
+            is_spent = c.limit < 1 and a.credit < (CREDIT * (1 - c.limit) if c.is_shut else 0.0)
+            if is_spent or (claim and is_ahead and a.spare <= 0):
+                shut.add(c)
+        return shut
+
+    def _active(self, gpu: int) -> list[Tenant]:
+        return [c for c in self.tenants if self.now - self.accounts[c, gpu].wanted <= WINDOW]
+
+
+def dues(active: Iterable[Tenant]) -> dict[Tenant, float]:
+    """Shares of the time served: requests first, the rest to whoever has least, nobody above its limit."""
+    rate = {c: max(min(c.request, c.limit), 0.01) for c in active}
+    left = 1 - sum(rate.values())
+    rising = [c for c in rate if rate[c] < c.limit - 1e-9]
+    while left > 1e-9 and rising:
+        lowest = min(rate[c] for c in rising)
+        low = [c for c in rising if rate[c] <= lowest + 1e-9]
+        ceiling = min([rate[c] for c in rising if c not in low] + [c.limit for c in low])
+        more = min((ceiling - lowest) * len(low), left)
+        for c in low:
+            rate[c] += more / len(low)
+        left -= more
+        rising = [c for c in rising if rate[c] < c.limit - 1e-9]
+    return rate

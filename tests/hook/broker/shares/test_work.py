@@ -1,0 +1,102 @@
+"""What is believed of a process's words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hook.broker.core.shares.settings import DEBT_NS, MS, S
+from hook.broker.core.shares.work import Meter, ended
+
+TICK_NS, SLICE_NS, NOW_NS = 5 * MS, 2 * MS, 1000 * S
+
+
+def words(launched: int = 0, executed: int = 0, sums: tuple[int, int, int] = (0, 0, 0)) -> tuple[int, ...]:
+    """Of one GPU."""
+    return (4, launched, executed, *sums, 4, 0, 0)
+
+
+def gains(meter: Meter) -> list[float]:
+    """Of the latest tick."""
+    return [meter.unfinished, meter.sure, meter.sliced]
+
+
+def test_a_burst_is_unfinished_from_its_launch_and_its_first_slice_is_sure() -> None:
+    """Launched 4 ms ago, executed for 3 ms of that: 2 ms are surely its own, 1 ms is shared with whoever else works."""
+    meter = Meter()
+    assert meter.read(words(NOW_NS - 4 * MS, NOW_NS - 3 * MS), NOW_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == pytest.approx([0.8, 0.4, 0.2])
+    assert meter.read(words(0, 0, (6 * MS, 2 * MS, 3 * MS)), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == pytest.approx([0.4, 0, 0.4])
+    assert not meter.read(words(0, 0, (6 * MS, 2 * MS, 3 * MS)), NOW_NS + 2 * TICK_NS, TICK_NS, SLICE_NS)
+
+
+def test_an_end_that_is_seen_late_takes_nothing_back() -> None:
+    """The burst was over a millisecond before it seemed so: nothing is gained until that is made up for."""
+    meter = Meter()
+    meter.read(words(NOW_NS - 4 * MS, NOW_NS - 4 * MS), NOW_NS, TICK_NS, SLICE_NS)
+    meter.read(words(0, 0, (3 * MS, 2 * MS, 1 * MS)), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == [0, 0, 0]
+    meter.read(words(0, 0, (6 * MS, 4 * MS, 2 * MS)), NOW_NS + 2 * TICK_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == pytest.approx([0.4, 0.4, 0])
+
+
+def test_a_begin_that_is_found_late_is_gained_later() -> None:
+    """The GPU has executed the burst for 12 ms when that becomes known: 5 ms of it count now, the rest at later ticks."""
+    meter = Meter()
+    page = words(0, 0, (12 * MS, 2 * MS, 10 * MS))
+    got = []
+    for tick in range(4):
+        meter.read(page, NOW_NS + tick * TICK_NS, TICK_NS, SLICE_NS)
+        got.append((meter.sure + meter.sliced) * TICK_NS / MS)
+    assert got == pytest.approx([5, 5, 2, 0])
+
+
+def test_an_absurd_word_is_gained_for_a_while_and_then_forgotten() -> None:
+    """It says that it executed for years: its container pays the largest debt there is, and no more."""
+    meter = Meter()
+    page = words(0, 0, (2**63, 2**63, 2**63))
+    total = 0.0
+    for tick in range(1000):
+        meter.read(page, NOW_NS + tick * TICK_NS, TICK_NS, SLICE_NS)
+        total += (meter.sure + meter.sliced) * TICK_NS
+    assert total <= 2 * (DEBT_NS + TICK_NS)
+
+
+def test_words_from_the_future_say_nothing() -> None:
+    """A burst that was launched or executed later than now is none."""
+    meter = Meter()
+    assert not meter.read(words(NOW_NS + S, NOW_NS + S), NOW_NS, TICK_NS, SLICE_NS)
+    assert meter.read(words(NOW_NS - MS, NOW_NS + S), NOW_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == pytest.approx([0.2, 0, 0])
+
+
+def test_a_program_that_counts_from_0_anew_is_charged_from_there() -> None:
+    """A process became another program, and keeps its owner word."""
+    meter = Meter()
+    meter.skip(words(0, 0, (S, S, S)), NOW_NS, SLICE_NS)
+    meter.read(words(0, 0, (3 * MS, 2 * MS, MS)), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
+    assert gains(meter) == pytest.approx([0.6, 0.4, 0.2])
+
+
+def test_the_last_words_of_a_process_end_with_it() -> None:
+    """Its burst is over at its death, on each of its GPUs; it wants nothing any more."""
+    dying = (*words(NOW_NS - 4 * MS, NOW_NS - 3 * MS, (MS, MS, MS))[:8], 2, *words(NOW_NS - MS))
+    last = ended(dying, NOW_NS, SLICE_NS)
+    assert last[:9] == (4, 0, 0, 5 * MS, 3 * MS, 2 * MS, 4, 0, 0)
+    assert last[9:] == (4, 0, 0, MS, 0, 0, 4, 0, 0)
+
+
+WORD = st.one_of(
+    st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(NOW_NS - S, NOW_NS + S), st.integers(0, 20 * MS)
+)
+
+
+@given(st.lists(st.tuples(WORD, WORD, WORD, WORD, WORD), max_size=20), st.integers(1, S))
+def test_gains_are_never_more_than_the_time_that_passed(pages: list[tuple[int, ...]], span_ns: int) -> None:
+    """Whatever stands on a page, a tick is gained at most, and nothing less than 0."""
+    meter = Meter()
+    for tick, (launched, executed, *sums) in enumerate(pages):
+        page = (1, launched, executed, *sums, 1, 0, 0)
+        meter.read(page, NOW_NS + tick * span_ns, span_ns, SLICE_NS)
+        assert all(0 <= gain <= 1 for gain in gains(meter))
+        assert meter.sure + meter.sliced <= 1 + 1e-9
