@@ -87,6 +87,7 @@ static void begin(int gpu, uint64_t launched_ns, uint64_t executed_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->launched_ns = burst->ended_ns = launched_ns;
     burst->executed_ns = executed_ns;
+    burst->is_presumed = false;
     publish(gpu);
 }
 
@@ -109,8 +110,9 @@ void plimsoll_burst_launched(int gpu, uint64_t now_ns) {
 
 void plimsoll_burst_executed(int gpu, uint64_t at_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
-    if (!SHARES->is_metering || burst->executed_ns)
+    if (!SHARES->is_metering || (burst->executed_ns && !burst->is_presumed))
         return;
+    burst->is_presumed = false;
     if (!burst->launched_ns) {
         begin(gpu, at_ns, at_ns);
         return;
@@ -119,12 +121,21 @@ void plimsoll_burst_executed(int gpu, uint64_t at_ns) {
     publish(gpu);
 }
 
-void plimsoll_burst_correct(int gpu, uint64_t from_ns, uint64_t at_ns) {
+/* One that ran alone so far gives way at once; where several take turns, half of them come first on average.
+ */
+uint64_t plimsoll_first_wait_ns(void) {
+    uint64_t sharers = plimsoll_gate_sharers();
+    return sharers > 2 ? (sharers - 2) * plimsoll_gate_slice_ns() / 2 : 0;
+}
+
+void plimsoll_burst_presume(int gpu, uint64_t now_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
-    if (burst->launched_ns && burst->executed_ns == from_ns) {
-        burst->executed_ns = at_ns;
-        publish(gpu);
-    }
+    uint64_t sharers = plimsoll_gate_sharers(), slice_ns = plimsoll_gate_slice_ns();
+    if (!burst->launched_ns || burst->executed_ns || now_ns < burst->launched_ns + sharers * slice_ns)
+        return;
+    burst->executed_ns = burst->launched_ns + plimsoll_first_wait_ns();
+    burst->is_presumed = true;
+    publish(gpu);
 }
 
 void plimsoll_burst_ended(int gpu, uint64_t at_ns) {

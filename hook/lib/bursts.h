@@ -15,8 +15,11 @@ void plimsoll_burst_launched(int gpu, uint64_t now_ns);
  */
 void plimsoll_burst_executed(int gpu, uint64_t at_ns);
 
-/* It began later after all: the burst that was taken to execute since `from_ns`. */
-void plimsoll_burst_correct(int gpu, uint64_t from_ns, uint64_t at_ns);
+/* How long the first launch of a burst waits for a slice of its process, as a rule. */
+uint64_t plimsoll_first_wait_ns(void);
+
+/* Nothing tells yet when it began: it is taken to have by now, if it must have had a slice. */
+void plimsoll_burst_presume(int gpu, uint64_t now_ns);
 
 /* Some work ended; others of it may go on. */
 void plimsoll_burst_ended(int gpu, uint64_t at_ns);

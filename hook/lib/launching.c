@@ -38,7 +38,7 @@ static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
            now_ns > meter->entered_ns + plimsoll_outstanding(meter) * meter->average_ns;
 }
 
-/* Under the lock. The first mark goes ahead of a segment's first launch; returns its serial. */
+/* Under the lock. Returns the serial of the mark at the segment's beginning, where it has one. */
 static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uint64_t now_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));
     if (stream && stream->is_open)
@@ -48,11 +48,12 @@ static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uin
         return 0; /* its segment begins with a later launch */
     if (stream) {
         stream->is_open = stream->is_fresh = true;
+        stream->has_begin = is_blocked;
         stream->is_blocked = false;
     }
     if (!is_blocked)
         plimsoll_burst_launched(meter->gpu, now_ns);
-    return stream && has_room ? plimsoll_mark_begin(meter, handle, is_blocked) : 0;
+    return is_blocked ? plimsoll_mark_begin(meter, handle, true) : 0;
 }
 
 /* Under the lock. */
@@ -125,11 +126,19 @@ static uint64_t excess_ns(struct plimsoll_meter *meter) {
     return left_ns > alone_ns ? left_ns - alone_ns : 0;
 }
 
-/* Waits while too much is queued, so that a neighbour who comes soon has its part: for twice as long as the
- * excess should take at most, as what is queued may wait for this very launch. */
+/* Twice the time that the excess should take, within two launches: those in the queue may wait for this one.
+ */
+static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess) {
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t most_ns = plimsoll_later(2 * meter->average_ns, plimsoll_gate_alone_ns());
+    pthread_mutex_unlock(&SHARES->lock);
+    return excess < most_ns ? plimsoll_sooner(2 * excess, most_ns) : most_ns;
+}
+
+/* Waits while too much is queued, so that a neighbour who comes soon has its part. */
 static void stand_alone(struct plimsoll_meter *meter, uint32_t word) {
     uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
-    uint64_t until_ns = begun_ns + plimsoll_sooner(2 * excess, plimsoll_gate_alone_ns());
+    uint64_t until_ns = begun_ns + patience_ns(meter, excess);
     while (excess > 0 && plimsoll_gate_word() == word && plimsoll_now_ns() < until_ns) {
         plimsoll_gate_sleep(word, plimsoll_sooner(plimsoll_later(excess, NAP_NS), LONGEST_NAP_NS));
         excess = excess_ns(meter);
@@ -205,6 +214,12 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 /* --- the second half -------------------------------------------------------------------------------------
  */
 
+/* The GPU is given what a call of the driver gives it towards the end of that call. A call that takes longer
+ * may load code first, or wait for the work itself. */
+static uint64_t handed_over_ns(const struct plimsoll_launch *launch, uint64_t left_ns) {
+    return plimsoll_sooner(left_ns, launch->entered_ns + CALL_NS);
+}
+
 /* Launches that come faster than they are done are followed by a mark now and then, others one by one: the
  * GPU may fall idle behind any of those. */
 static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsoll_stream *stream,
@@ -220,7 +235,7 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(launch->stream));
     bool is_followed = !launch->is_sample && stream && stream->is_open;
     if (is_followed && stream->tail++ == 0)
-        stream->entered_ns = launch->entered_ns;
+        stream->entered_ns = handed_over_ns(launch, left_ns);
     bool is_due = !is_followed || is_mark_due(meter, stream, launch->entered_ns);
     meter->entered_ns = launch->entered_ns;
     if (!is_due || meter->mark_count == PLIMSOLL_MARKS)
@@ -232,12 +247,10 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     meter->entered_ns = left_ns;
 }
 
-/* The GPU is given what a call of the driver gives it towards the end of that call. A call that takes longer
- * may load code first, or wait for the work itself. */
 static void date_begin(struct plimsoll_meter *meter, const struct plimsoll_launch *launch, uint64_t left_ns) {
     for (unsigned i = 0; i < meter->mark_count; i++)
         if (meter->marks[i].serial == launch->begun)
-            meter->marks[i].entered_ns = plimsoll_sooner(left_ns, launch->entered_ns + CALL_NS);
+            meter->marks[i].entered_ns = handed_over_ns(launch, left_ns);
 }
 
 static void count_out(const struct plimsoll_launch *launch, CUresult result) {

@@ -120,8 +120,8 @@ static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
     return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
 }
 
-/* Longer launches count sooner than shorter ones: rather too little work is queued than too much. But no
- * single one counts for much, as a kernel may have waited for something. */
+/* Shorter launches count sooner than longer ones, which may have waited for something or been cut by others'
+ * slices: what takes too long is overdue, and known by that. */
 static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
     if (mark->launches == 0 || at_ns <= from_ns)
@@ -131,9 +131,9 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
     if (meter->average_ns == 0)
         meter->average_ns = each_ns;
     else if (each_ns > meter->average_ns)
-        meter->average_ns = plimsoll_sooner(each_ns, meter->average_ns + meter->average_ns / 2 + 1);
+        meter->average_ns += (each_ns - meter->average_ns) / 8 + 1;
     else
-        meter->average_ns -= (meter->average_ns - each_ns) / 8;
+        meter->average_ns -= (meter->average_ns - each_ns) / 2;
 }
 
 /* A mark that is reached becomes the anchor when the old one is too far back. */
@@ -191,23 +191,25 @@ static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct p
     return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
 }
 
-/* The mark at a beginning has the GPU for itself and gives it away at once, before the launch comes: then the
- * others' slices lie between the two. Of a launch shorter than a slice only what is left over was its own. */
-static void correct_begin(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
-    uint64_t slice_ns = plimsoll_gate_slice_ns(), from_ns = meter->began_ns;
-    uint64_t stretch_ns = from_ns && at_ns > from_ns ? at_ns - from_ns : 0;
-    meter->began_ns = mark->is_begin ? at_ns : 0;
-    if (!mark->is_begin && stretch_ns > slice_ns && meter->average_ns <= slice_ns &&
-        plimsoll_gate_sharers() > 1)
-        plimsoll_burst_correct(meter->gpu, from_ns, at_ns - stretch_ns % slice_ns);
+/* When the launch began that was the first of its segment and ended at `at_ns`. Beside others it first waited
+ * for the process's slice: a short one for what it took longer than usual, a long one for half a round of
+ * slices. */
+static uint64_t begin_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                         uint64_t at_ns) {
+    uint64_t from_ns = mark->entered_ns, slice_ns = plimsoll_gate_slice_ns();
+    uint64_t stretch_ns = at_ns > from_ns ? at_ns - from_ns : 0, usual_ns = meter->average_ns;
+    if (plimsoll_gate_sharers() == 1 || usual_ns == 0 || stretch_ns <= usual_ns)
+        return from_ns;
+    if (usual_ns > slice_ns)
+        return from_ns + plimsoll_sooner(plimsoll_first_wait_ns(), stretch_ns - usual_ns);
+    return stretch_ns <= 2 * usual_ns ? from_ns : at_ns - usual_ns;
 }
 
 static void retire(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     at_ns = moment_behind(meter, mark, at_ns);
-    correct_begin(meter, mark, at_ns);
-    if (mark->is_begin)
-        plimsoll_burst_executed(meter->gpu, at_ns);
-    else
+    if (mark->is_begin || mark->is_first)
+        plimsoll_burst_executed(meter->gpu, mark->is_begin ? at_ns : begin_of(meter, mark, at_ns));
+    if (!mark->is_begin)
         plimsoll_burst_ended(meter->gpu, at_ns);
     learn(meter, mark, at_ns);
     meter->reached_ns = plimsoll_later(meter->reached_ns, at_ns);
@@ -258,6 +260,7 @@ static void end_look(struct plimsoll_meter *meter, uint64_t life) {
         give_up(meter);
     else
         take_in(meter);
+    plimsoll_burst_presume(meter->gpu, meter->look.seen_ns);
     plimsoll_burst_tell_queue(meter->gpu);
 }
 

@@ -94,6 +94,7 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
                                  .entered_ns = known && known->tail ? known->entered_ns : meter->entered_ns};
     mark.stands_for = mark.launches;
     mark.due_ns = due_ns(meter, mark.entered_ns);
+    mark.is_first = known && known->is_fresh && !known->has_begin;
     if (known) {
         known->tail = 0;
         known->is_fresh = false;

@@ -2,8 +2,10 @@
  *
  * A stream's work falls into segments. Within one, each piece is ready when the piece before it has ended, so
  * the stream executes from the segment's beginning to its end. A segment begins with the first launch into a
- * stream of which nothing is unfinished, or behind a host function, a callback or a wait, while which a
- * stream executes nothing. A mark stands at its beginning, and others behind every few launches.
+ * stream of which nothing is unfinished, or behind a host function, a callback or a wait, during which a
+ * stream executes nothing. Marks stand behind the first launch and behind every few more. A beginning has a
+ * mark only behind something that blocks: into an idle stream a mark would be given the process's slice, and
+ * would give it away again before the launch comes.
  */
 #ifndef PLIMSOLL_METERS_H
 #define PLIMSOLL_METERS_H
@@ -27,14 +29,14 @@ struct plimsoll_mark {
     uint64_t serial;      /* tells this use of the event from the next */
     uint64_t stream;      /* plimsoll_stream_key, or PLIMSOLL_WHOLE_CONTEXT */
     uint64_t recorded_ns; /* just before it was recorded: it was not reached sooner */
-    uint64_t
-        entered_ns;    /* when the first launch was made that it follows; at a beginning, that it precedes */
-    uint64_t due_ns;   /* when what it follows should be done; 0 where that is not known */
-    unsigned launches; /* since the mark before it */
-    unsigned stands_for; /* as many; of a sample, those before it too that were not sampled */
-    bool is_begin;       /* a segment begins here */
-    bool is_blocked;     /* and that stands behind something that executes nothing */
-    bool is_reprieved;   /* standing.h */
+    uint64_t entered_ns;  /* when the first launch was made that it follows, or precedes at a beginning */
+    uint64_t due_ns;      /* when what it follows should be done; 0 where that is not known */
+    unsigned launches;    /* since the mark before it */
+    unsigned stands_for;  /* as many; of a sample, those before it too that were not sampled */
+    bool is_begin;        /* a segment begins here */
+    bool is_blocked;      /* and that stands behind something that executes nothing */
+    bool is_first;        /* it follows the first launch of a segment without a mark at its beginning */
+    bool is_reprieved;    /* standing.h */
 };
 
 struct plimsoll_stream {
@@ -42,7 +44,8 @@ struct plimsoll_stream {
     unsigned tail;       /* launches that no mark follows yet */
     uint64_t entered_ns; /* the first of them */
     bool is_open;        /* its segment has begun, and is not known to have ended */
-    bool is_fresh;       /* and nothing of it was marked yet but its beginning */
+    bool is_fresh;       /* and no mark follows any launch of it yet */
+    bool has_begin;      /* a mark stands at its beginning */
     bool is_blocked;     /* its next segment will stand behind something that executes nothing */
 };
 
@@ -70,8 +73,6 @@ struct plimsoll_meter {
     CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
     uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
     uint64_t reached_ns; /* the latest moment at which a mark was reached */
-    uint64_t
-        began_ns; /* that of the latest beginning of a segment behind which none was reached; 0 for none */
     uint64_t entered_ns; /* the latest launch */
     uint64_t average_ns; /* what a launch executes; 0 while unknown */
     unsigned mark_count, stream_count, spare_count;
@@ -85,6 +86,7 @@ struct plimsoll_meter {
 struct plimsoll_burst {
     uint64_t launched_ns; /* 0: nothing is unfinished */
     uint64_t executed_ns; /* 0: not known to have begun */
+    bool is_presumed;     /* the moment before is a guess, as no mark was reached yet */
     uint64_t ended_ns;    /* the latest end that is known of it */
     uint64_t unfinished_ns, sure_ns, sliced_ns;
 };

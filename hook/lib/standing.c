@@ -113,7 +113,7 @@ static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
  * knows what a launch takes, the first one is as much as may be queued, and while those under way take much
  * longer than others did, the first few. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
-    uint64_t queued_ns = 0, reached_ns = SHARES->bursts[gpu].executed_ns;
+    uint64_t queued_ns = 0, reached_ns = SHARES->bursts[gpu].launched_ns;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
         if (!meter->context || meter->gpu != gpu)
             continue;

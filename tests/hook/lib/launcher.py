@@ -160,6 +160,11 @@ class Launcher(Script):
         """The words in which the library tells of its work there."""
         return self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
 
+    def stands_idle(self, threads: int = 1, gpu: int = 0) -> bool:
+        """Whether so many threads stand while nothing executes; in one copy, as a burst may begin in between."""
+        work = self.work(gpu)
+        return (work.launched_ns, work.standing) == (0, threads)
+
     def told_ns(self, gpu: int = 0) -> int:
         """How long the GPU executed its ended bursts, as the library tells it."""
         work = self.work(gpu)

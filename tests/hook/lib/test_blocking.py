@@ -126,7 +126,7 @@ def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
     launcher.do(GIL)
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
-        until(lambda: (launcher.work().standing, launcher.work().launched_ns) == (1, 0))
+        until(launcher.stands_idle)
         launches = launcher.launches()
         sleep(0.1)
         assert (launcher.launches(), launcher.work().standing) == (launches, 1)
@@ -160,7 +160,7 @@ def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate
     launcher.do(STREAMS)
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
-        until(lambda: (launcher.work().standing, launcher.work().launched_ns) == (1, 0))
+        until(launcher.stands_idle)
         launches = launcher.launches()
         sleep(0.1)
         assert (launcher.launches(), launcher.work().standing) == (launches, 1)

@@ -142,7 +142,7 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
         for _ in range(5):
             sleep(0.1)
             gate.set(GATE_SHUT)
-            until(lambda: (launcher.work().standing, launcher.work().launched_ns) == (4, 0))
+            until(lambda: launcher.stands_idle(4))
             launches = launcher.launches()
             sleep(0.02)
             assert launcher.launches() == launches

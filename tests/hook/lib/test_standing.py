@@ -129,7 +129,7 @@ def test_a_queue_that_ends_in_its_time_lets_nothing_through(
         gate.set(GATE_SHUT)
         sleep(0.001)  # for a launch that had seen the gate metered
         launches = launcher.launches()
-        until(lambda: (launcher.work().launched_ns, launcher.work().standing) == (0, 1))
+        until(launcher.stands_idle)
         passed.append(launcher.launches() - launches)
         executed_ns = launcher.executed_ns()
         sleep(0.1)
