@@ -1,6 +1,7 @@
 """A container that takes part in the sharing of compute time: its terms, its gate, its processes' pages.
 
-What always holds: an owner that the node does not know for a while is looked for, and not too often, as a tenant may write any number of those.
+What always holds: an owner that the node does not know for a while is looked for, and not too often, as a tenant may
+write any number of those.
 """
 
 import time
@@ -16,7 +17,8 @@ from hook.broker.gates import Gate
 from hook.broker.work_pages import WorkPages
 
 UNKNOWN_S: Final = 1.0
-"""A process greets before it owns memory or launches: the greeting of one that has owned a slot for so long is lost."""
+"""A process greets before it owns memory or launches: the greeting of one that has owned a slot for so long is
+lost."""
 
 SURVEY_PAUSE_S: Final = 10.0
 """Between two surveys of one container: each looks at every process of the machine."""
@@ -72,7 +74,8 @@ class Sharer:
         return True
 
     def newly_unheld(self, known: Mapping[ProcessKey, int], started_ticks: int) -> list[ProcessKey]:
-        """Processes that ran unheld until now: known ones from before this broker's start, `started_ticks` after boot."""
+        """Processes that ran unheld until now: known ones from before this broker's start, `started_ticks` after
+        boot."""
         if not self.gate.was_unheld:
             return []
         owners = {page.owner for page in self.pages.all}

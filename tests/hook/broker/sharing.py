@@ -37,7 +37,8 @@ LINE_BYTES: Final = 4096 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the book held of everybody at one moment: nanoseconds on the GPU, kernels that spin included, by process."""
+    """What the book held of everybody at one moment: nanoseconds on the GPU, kernels that spin included, by
+    process."""
 
     time_ns: tuple[int, ...]
     ran_ns: Mapping[tuple[int, int], int]
@@ -177,7 +178,8 @@ class Card:
         return before, await self.look()
 
     async def until_shared(self, holds: Callable[[Looked, Looked], bool], what: str) -> None:
-        """Wait until a stretch of time shows these shares: what was queued while nobody was held is paid back first."""
+        """Wait until a stretch of time shows these shares: what was queued while nobody was held is paid back
+        first."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not holds(*await self.during(STRETCH_S)):

@@ -39,7 +39,7 @@ def _listeners(tmp_path: Path) -> Iterator[dict[ContainerKey, socket.socket]]:
 
 @pytest.fixture(name="sockets")
 async def _sockets(
-    tmp_path: Path, listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
+    listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HookSockets]:
     """Both containers' sockets, at which nobody is accepted for the length of a test."""
     monkeypatch.setattr(hook_sockets, "LAST_WORDS_S", 10 * DEADLINE_S)

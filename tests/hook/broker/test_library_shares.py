@@ -212,7 +212,8 @@ async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> Non
 
 
 async def test_whole_gpus_are_not_metered(cast: Cast) -> None:
-    """A program whose container owns its GPU has all that another's limit leaves of it, whatever that was promised."""
+    """A program whose container owns its GPU has all that another's limit leaves of it, whatever that was
+    promised."""
     whole = await cast.start(ONE, 0, whole=True)
     other = await cast.start(TWO, 20, 30)
     cast.work(whole, other)

@@ -10,17 +10,19 @@ from structlog.testing import capture_logs
 
 from hook.broker import shares
 from hook.broker.core.facts import ContainerKey
+from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction, Ticked
 from hook.broker.gates import Pace, open_gate
 from hook.broker.shares import Shares
+from hook.broker.work_pages import open_counts
 from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import GATE_METERED, GATE_OPEN
+from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
 from plimsoll.names import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
 from tests.hook.broker.gateview import GateView
 
+KEY = ContainerKey(PodUid("one"), MAIN)
 LINES = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=GIB, share_pct=20, limit_pct=40),))
 
 
@@ -61,7 +63,7 @@ async def _joined(made: Callable[[], Scheduler], directory: Path) -> AsyncIterat
     held = Shares(made, 0.005, lambda _: {}, lambda _: None, lambda _: None)
     try:
         gate = await asyncio.to_thread(open_gate, directory, Pace(10_000, 100_000, 2000))
-        held.join(ContainerKey(PodUid("one"), MAIN), LINES, gate, None)
+        held.join(KEY, LINES, gate, None)
         yield await asyncio.to_thread(GateView, directory)
     finally:
         held.close()
@@ -103,3 +105,41 @@ async def test_shares_are_held_again_once_the_scheduler_works(
 
             monkeypatch.setattr(shares, "FAILURES_S", 0.0)
             await until(is_metered, "the container is metered")
+
+
+class _FailingOnce(Scheduler):
+    """Does not survive its first tick, and makes no second one fail."""
+
+    has_failed = False
+
+    def handle(self, event: ShareEvent) -> list[ShareInstruction]:
+        if isinstance(event, Ticked) and not _FailingOnce.has_failed:
+            _FailingOnce.has_failed = True
+            raise ZeroDivisionError
+        return super().handle(event)
+
+
+async def test_a_scheduler_that_fails_once_is_replaced_by_one_that_knows_as_much(tmp_path: Path) -> None:
+    """Containers and processes are entered anew: one that works past its limit is held to it after that."""
+    counts = tmp_path / "counts"
+    await asyncio.to_thread(_be_at_work, counts)
+    held = Shares(_Made(_FailingOnce), 0.005, lambda _: {}, lambda _: None, lambda _: None)
+    with capture_logs() as lines:
+        gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+        held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, counts))
+        view = await asyncio.to_thread(GateView, tmp_path)
+
+        async def is_shut() -> bool:
+            return view.state == GATE_SHUT
+
+        await until(is_shut, "the process is held to its limit")
+    held.close()
+    assert [line["event"] for line in lines] == ["scheduler_failed"]
+
+
+def _be_at_work(counts: Path) -> None:
+    """A process that began a burst long ago."""
+    page = Counts()
+    page.slots[0].owner = page.works[0].owner = 7
+    page.works[0].gpus[0].launched_ns = page.works[0].gpus[0].executed_ns = 1
+    counts.write_bytes(bytes(page))

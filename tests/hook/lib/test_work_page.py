@@ -165,7 +165,9 @@ def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGUSR1])
-def test_signals_leave_the_page_whole(launcher: Launcher, container: Container, number: signal.Signals) -> None:
+def test_signals_leave_the_page_whole(
+    launcher: Launcher, container: Container, number: signal.Signals
+) -> None:
     """A process that is stopped and goes on, or handles signals all the time, tells what it executed."""
     launcher.do("import signal; signal.signal(signal.SIGUSR1, lambda *_: None); launch(1000); sync()")
     launcher.do("aside(greedy, 1000000, 60, True)")

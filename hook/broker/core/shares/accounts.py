@@ -1,4 +1,5 @@
-"""What one container is due on one GPU, and what it had: three sums, from which `gpus` decides whether its gate shuts.
+"""What one container is due on one GPU, and what it had: three sums, from which `gpus` decides whether its gate
+shuts.
 
 | sum | grows by | sinks by | bounds |
 | --- | --- | --- | --- |

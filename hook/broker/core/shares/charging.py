@@ -1,9 +1,9 @@
 """How much of a tick each process's work really had of its GPU.
 
-The hardware gives each process with work a slice in turn. The first slice of a burst is surely the process's own; of the
-rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the tick,
-and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is the
-integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points.
+The hardware gives each process with work a slice in turn. The first slice of a burst is surely the process's own; of
+the rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the
+tick, and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is
+the integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points.
 """
 
 from collections.abc import Sequence

@@ -95,4 +95,4 @@ class Client:
         if self.is_limited:
             return False
         pairs = zip(self.gpus, self.accounts, strict=True)
-        return all([gpu.may_open(account, now_ns, relax_ns) for gpu, account in pairs])
+        return all(gpu.may_open(account, now_ns, relax_ns) for gpu, account in pairs)

@@ -1,7 +1,7 @@
 """What NVML's process utilisation says of the charges: whether slices are equal, and whether words are true.
 
-The charge takes slices to be equally long. Where they are not, a process runs more or less than its words come to, by a
-factor that changes slowly. NVML's figure is a whole number, exact to a point: inside of that nothing is corrected.
+The charge takes slices to be equally long. Where they are not, a process runs more or less than its words come to, by
+a factor that changes slowly. NVML's figure is a whole number, exact to a point: inside of that nothing is corrected.
 """
 
 from typing import Final

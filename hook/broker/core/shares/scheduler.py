@@ -1,8 +1,8 @@
 """One node's compute time: events in, gate words out.
 
-Every container runs, and the hardware gives each process with work its slices. A tick charges what ran and finds those
-who are ahead of their due while another is behind, or whose limit is used up: their gates are shut until time and the
-accounts open them. One gate covers all GPUs of a container, so it is shut for the sake of any of them.
+Every container runs, and the hardware gives each process with work its slices. A tick charges what ran and finds
+those who are ahead of their due while another is behind, or whose limit is used up: their gates are shut until time
+and the accounts open them. One gate covers all GPUs of a container, so it is shut for the sake of any of them.
 """
 
 from collections.abc import Iterable

@@ -11,8 +11,8 @@ S: Final = 1_000_000_000
 """Nanoseconds."""
 
 CREDIT_NS: Final = 25.0 * MS
-"""A spent limit's gate opens again when this times (1 - limit) is saved. Long cycles save collectives (10 ms: 0.947 of
-what they could do); at 40 ms the use of a second strays 3.1 points from the limit."""
+"""A spent limit's gate opens again when this times (1 - limit) is saved. Long cycles save collectives (10 ms: 0.947
+of what they could do); at 40 ms the use of a second strays 3.1 points from the limit."""
 
 SPARE_NS: Final = 30.0 * MS
 """Bursts within its own request for which no container is held: else light containers wait behind greedy ones."""
@@ -44,14 +44,14 @@ class ShareSettings:
     """How GPUs are shared between containers.
 
     Attributes:
-        tick_ms: between two readings of all words. At 20 a light container's p99 grows by half; at 2 nothing is better,
-            and the broker takes twice the processor.
+        tick_ms: between two readings of all words. At 20 a light container's p99 grows by half; at 2 nothing is
+            better, and the broker takes twice the processor.
         quantum_ms: half of it is how far a container may be ahead of its due while another is behind by a quarter.
             Larger for fewer flips of the gates; 10 gives the same shares.
         ahead_ms: work that a metered process may have queued: more than a tick and a slice, or the GPU idles.
         alone_ms: about as much behind an open gate, and so what an arriving neighbour waits for at most.
-        slice_ms: the hardware gives each process with work so much by turns. Real slices of 1 to 5 ms change shares by
-            less than a point.
+        slice_ms: the hardware gives each process with work so much by turns. Real slices of 1 to 5 ms change shares
+            by less than a point.
         relax_s: after so long as the only one that wanted its GPUs, a container without a limit is not metered.
         unmet_s: a container that wanted throughout so long and got less than its request is announced.
     """

@@ -5,10 +5,10 @@ taken back.
 """
 
 import math
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final, Literal
 
 SLICE: Final = 2.0
@@ -122,8 +122,8 @@ class Process:
     """
 
     number: int
-    random: random.Random
-    noise: random.Random
+    random: Random
+    noise: Random
     streams: dict[Name, Stream] = field(default_factory=dict)
     words: dict[int, Words] = field(default_factory=dict)
     lock: object = None
@@ -154,7 +154,7 @@ class Process:
 
     def pass_heads(self, now: float) -> bool:
         """Go on past what takes no time of a GPU; whether anything moved."""
-        return any([self._pass_heads(stream, now) for stream in self.streams.values()])
+        return sum(self._pass_heads(stream, now) for stream in self.streams.values()) > 0
 
     def _pass_heads(self, stream: Stream, now: float) -> bool:
         has_moved = False

@@ -168,7 +168,8 @@ class Simulation:
             is_over: looked at once a tick: there is nothing more to see.
         """
         self.containers, self.gpus, self.span, self.now = containers, range(gpus), span, 0.0
-        self.random, self._tick, self._gated, self._is_over = random.Random(seed), tick, gated, is_over
+        self.random = random.Random(seed)  # noqa: S311 - repeatable
+        self._tick, self._gated, self._is_over = tick, gated, is_over
         self.instructions: list[ShareInstruction] = []
         self._uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in self.gpus)
         self._devices = [Device(gpu) for gpu in self.gpus]
@@ -204,7 +205,8 @@ class Simulation:
         self._todo = [(c, program) for c, program in self._todo if c.start > self.now + 1e-9]
         for container, program in due:
             number = len(self._by_number) + 1
-            chance = random.Random(len(container.processes) + sum(map(ord, container.name)))
+            seed = len(container.processes) + sum(map(ord, container.name))
+            chance = random.Random(seed)  # noqa: S311 - repeatable
             process = Process(number, chance, self.random)
             self._by_number[number] = container
             container.processes.append(process)
@@ -289,7 +291,7 @@ class Simulation:
         has_moved = True
         while has_moved:
             self._start()
-            has_moved = any([self._go_on(thread) for thread in self._threads if not self._sleeps(thread)])
+            has_moved = sum(self._go_on(thread) for thread in self._threads if not self._sleeps(thread)) > 0
             for process in [process for process in self._processes if not process.is_idle]:
                 has_moved |= process.pass_heads(self.now)
                 process.mark(self.gpus, self.now)

@@ -183,7 +183,7 @@ def endless(kind: Kind, ms: float) -> Program:
 
     def code(me: Actor) -> Iterator[Step]:
         yield Launch((0, 1), Item(kind, 0.1, lambda: False))
-        while True:
+        while not me.process.is_dead:
             yield kernel(ms)
             yield Sync(MAIN)
             yield Sleep(0.02)
@@ -193,7 +193,7 @@ def endless(kind: Kind, ms: float) -> Program:
 
 def hoarding(me: Actor) -> Iterator[Step]:
     """Half a second of work behind a host function, launched while nothing executes."""
-    while True:
+    while not me.process.is_dead:
         yield Launch(MAIN, Item("host", 50.0))
         for _ in range(500):
             yield kernel(1.0)

@@ -1,7 +1,8 @@
 """The rules of compute shares as their model was first written down: what the core is held against, tick by tick.
 
 Written for reading, not for speed. Times are nanoseconds. One thing is younger than the model: a
-GPU's charges are scaled down where they come to more than the time that passed, as where two bursts begin in the same tick.
+GPU's charges are scaled down where they come to more than the time that passed, as where two bursts begin in the same
+tick.
 """
 
 import math

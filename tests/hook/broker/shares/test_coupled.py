@@ -1,4 +1,5 @@
-"""Programs whose launches depend on each other, on locks and on host functions: they get on as fast as shares allow."""
+"""Programs whose launches depend on each other, on locks and on host functions: they get on as fast as shares
+allow."""
 
 import pytest
 
@@ -18,8 +19,8 @@ ALONE = dict.fromkeys(PROGRAMS, 0.95) | {
     "a persistent kernel, 30 launches later": 0.85,
     "a persistent kernel, never idle": 0.08,
 }
-"""The least part of the ideal under a limit of 60. A kernel that ends only after 30 ms of launches cannot be ended sooner
-by any gate, and one that is never idle is held for all the time in which it is ahead."""
+"""The least part of the ideal under a limit of 60. A kernel that ends only after 30 ms of launches cannot be ended
+sooner by any gate, and one that is never idle is held for all the time in which it is ahead."""
 
 BESIDE = dict.fromkeys(PROGRAMS, 0.95) | {"a lock, one thread": 0.92}
 

@@ -1,7 +1,9 @@
-"""Whatever ends without Plimsoll ends with it: random programs over streams, locks, host functions, waits and collectives.
+"""Whatever ends without Plimsoll ends with it: random programs over streams, locks, host functions, waits and
+collectives.
 
-A program is a list of rounds. A round launches kernels and couplings on streams of one or two GPUs, by one or two threads,
-in an order that chance gives; what couples them is complete within the round, as it is in programs that end ungated.
+A program is a list of rounds. A round launches kernels and couplings on streams of one or two GPUs, by one or two
+threads, in an order that chance gives; what couples them is complete within the round, as it is in programs that end
+ungated.
 """
 
 import random
@@ -33,9 +35,9 @@ SPAN_MS: Final = 120_000.0
 class Graph:
     """One round: launches in their order, each of one thread.
 
-    Couplings by kind: a host function that takes the lock which a launching thread holds; a stream that waits for a value
-    that another writes later; a kernel that spins until a value is written later; a kernel on each GPU that spins until all
-    have started; a host function alone.
+    Couplings by kind: a host function that takes the lock which a launching thread holds; a stream that waits for a
+    value that another writes later; a kernel that spins until a value is written later; a kernel on each GPU that
+    spins until all have started; a host function alone.
     """
 
     def __init__(self, chance: random.Random, gpus: int) -> None:
@@ -89,7 +91,7 @@ def program(seed: int, gpus: int) -> Program:
     """Some rounds of chance, each waited for; counts each that is done."""
 
     def code(me: Actor) -> Iterator[Step]:
-        chance = random.Random(seed)
+        chance = random.Random(seed)  # noqa: S311 - repeatable
         for _ in range(ROUNDS):
             yield from Graph(chance, gpus).launches
             if chance.random() < 0.7:
@@ -117,9 +119,9 @@ def _containers(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(_containers(), st.booleans())
+@given(drawn=_containers(), is_crowded=st.booleans())
 def test_what_ends_without_plimsoll_ends_with_it(
-    drawn: tuple[int, list[tuple[int, int, int]]], is_crowded: bool
+    *, drawn: tuple[int, list[tuple[int, int, int]]], is_crowded: bool
 ) -> None:
     """Each container's program comes to its end, whatever its limit, and whoever wants the GPUs beside it."""
     gpus, terms = drawn

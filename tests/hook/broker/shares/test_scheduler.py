@@ -3,7 +3,7 @@
 import pytest
 
 from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Unmet, Utilised
-from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, S, SPARE_NS
+from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, SPARE_NS, S
 from plimsoll.layout import GATE_STEP
 from tests.hook.broker.shares.node import GPUS, TICK_NS, Node, Played, key
 

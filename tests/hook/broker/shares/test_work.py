@@ -21,7 +21,8 @@ def gains(meter: Meter) -> list[float]:
 
 
 def test_a_burst_is_unfinished_from_its_launch_and_its_first_slice_is_sure() -> None:
-    """Launched 4 ms ago, executed for 3 ms of that: 2 ms are surely its own, 1 ms is shared with whoever else works."""
+    """Launched 4 ms ago, executed for 3 ms of that: 2 ms are surely its own, 1 ms is shared with whoever else
+    works."""
     meter = Meter()
     assert meter.read(words(NOW_NS - 4 * MS, NOW_NS - 3 * MS), NOW_NS, TICK_NS, SLICE_NS)
     assert gains(meter) == pytest.approx([0.8, 0.4, 0.2])
@@ -41,7 +42,8 @@ def test_an_end_that_is_seen_late_takes_nothing_back() -> None:
 
 
 def test_a_begin_that_is_found_late_is_gained_later() -> None:
-    """The GPU has executed the burst for 12 ms when that becomes known: 5 ms of it count now, the rest at later ticks."""
+    """The GPU has executed the burst for 12 ms when that becomes known: 5 ms of it count now, the rest at later
+    ticks."""
     meter = Meter()
     page = words(0, 0, (12 * MS, 2 * MS, 10 * MS))
     got = []

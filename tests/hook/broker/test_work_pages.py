@@ -1,0 +1,188 @@
+"""The pages of a container's processes, as the broker reads them from a file that its tenant may write."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hook.broker.core.pages import COUNTS_BYTES, WORD, owner_offset, work_offset
+from hook.broker.core.shares.events import Words
+from hook.broker.work_pages import WorkPages, open_counts
+from plimsoll.layout import MAX_SLOTS, Work
+
+GPUS = 2
+SETTLED, LAUNCHED, STANDING = 0, 1, 8
+
+
+class Tenant:
+    """Writes a `counts` file."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(COUNTS_BYTES))
+        self._file = os.open(path, os.O_RDWR)
+
+    def claim(self, slot: int, owner: int) -> None:
+        """Own a slot."""
+        os.pwrite(self._file, WORD.pack(owner), owner_offset(slot))
+
+    def greet(self, slot: int, owner: int) -> None:
+        """Own a slot and its page."""
+        self.claim(slot, owner)
+        os.pwrite(self._file, WORD.pack(owner), work_offset(slot))
+
+    def write(self, slot: int, word: int, value: int, gpu: int = 0) -> None:
+        """Set one word of a page."""
+        offset = work_offset(slot) + 8 + gpu * 72 + 8 * word
+        os.pwrite(self._file, WORD.pack(value), offset)
+
+    def cut(self, size_bytes: int) -> None:
+        """Truncate the file."""
+        os.ftruncate(self._file, size_bytes)
+
+    def close(self) -> None:
+        """Be done."""
+        os.close(self._file)
+
+
+@pytest.fixture(name="tenant")
+def _tenant(tmp_path: Path) -> Iterator[Tenant]:
+    tenant = Tenant(tmp_path / "counts")
+    yield tenant
+    tenant.close()
+
+
+@pytest.fixture(name="pages")
+def _pages(tenant: Tenant, tmp_path: Path) -> Iterator[WorkPages]:  # noqa: ARG001 - its file must be there
+    numbers = itertools.count(1)
+    pages = WorkPages(GPUS, lambda: next(numbers))
+    pages.take(open_counts(tmp_path / "counts"))
+    yield pages
+    pages.close()
+
+
+def read(pages: WorkPages) -> dict[int, Words]:
+    """What is new."""
+    found: dict[int, Words] = {}
+    pages.read(found)
+    return found
+
+
+def came(pages: WorkPages) -> list[tuple[int, int]]:
+    """Slots and owners of the pages that come with this look."""
+    return [(page.slot, page.owner) for page in pages.look()[0]]
+
+
+def test_words_are_as_in_the_layout() -> None:
+    """A page is read as so many words per GPU, in this order."""
+    names = [field[0] for field in Work._fields_]
+    assert len(names) == 9
+    assert (names[SETTLED], names[LAUNCHED], names[6], names[STANDING]) == (
+        "settled",
+        "launched_ns",
+        "begun",
+        "standing",
+    )
+
+
+def test_processes_come_and_go_with_their_slots(pages: WorkPages, tenant: Tenant) -> None:
+    """Each owner of a slot is a process; another owner of the same slot is another one."""
+    tenant.claim(0, 7)
+    tenant.claim(MAX_SLOTS - 1, 8)
+    assert came(pages) == [(0, 7), (MAX_SLOTS - 1, 8)]
+    assert came(pages) == []
+    tenant.claim(0, 9)
+    new, gone = pages.look()
+    assert [(page.slot, page.owner, page.number) for page in new] == [(0, 9, 3)]
+    assert [page.number for page in gone] == [1]
+
+
+def test_a_page_is_given_while_it_says_anything_new(pages: WorkPages, tenant: Tenant) -> None:
+    """Work under way and threads at the gate are new at every reading; else a page that stays the same is not."""
+    tenant.greet(0, 7)
+    pages.look()
+    assert read(pages) == {1: (0,) * 18}
+    assert read(pages) == {}
+    tenant.write(0, LAUNCHED, 5, gpu=1)
+    assert read(pages)[1][9 + LAUNCHED] == 5
+    assert list(read(pages)) == [1]
+    tenant.write(0, LAUNCHED, 0, gpu=1)
+    assert list(read(pages)) == [1]
+    assert read(pages) == {}
+    tenant.write(0, STANDING, 1)
+    assert list(read(pages)) == list(read(pages)) == [1]
+
+
+def test_a_page_of_another_owner_is_nobodys(pages: WorkPages, tenant: Tenant) -> None:
+    """A slot was claimed by a process that has not begun its page: what stands there is an earlier one's."""
+    tenant.greet(0, 7)
+    tenant.write(0, LAUNCHED, 5)
+    tenant.claim(0, 8)
+    pages.look()
+    assert read(pages) == {}
+    tenant.greet(0, 8)
+    assert list(read(pages)) == [1]
+
+
+def test_a_torn_page_is_read_again(pages: WorkPages, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few times at once, as a process is soon done with writing; and at the next tick."""
+    tenant.greet(0, 7)
+    pages.look()
+    tenant.write(0, SETTLED, 1)
+    readings = 0
+    true_read = os.pread
+
+    def counted(file: int, size: int, offset: int) -> bytes:
+        nonlocal readings
+        readings += 1
+        if readings == 2:
+            tenant.write(0, SETTLED, 0)
+        return true_read(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert read(pages)[1][SETTLED] == 0
+    assert readings == 2
+    tenant.write(0, SETTLED, 1)
+    assert read(pages)[1][SETTLED] == 1
+    assert read(pages)[1][SETTLED] == 1
+
+
+def test_a_dead_process_is_not_looked_at_again(pages: WorkPages, tenant: Tenant) -> None:
+    """Though its slot is cleared later; then the slot is free for another."""
+    tenant.greet(0, 7)
+    tenant.write(0, LAUNCHED, 5)
+    pages.look()
+    assert [page.number for page in pages.drop(7)] == [1]
+    assert came(pages) == []
+    assert read(pages) == {}
+    tenant.claim(0, 0)
+    assert came(pages) == []
+    tenant.claim(0, 8)
+    assert came(pages) == [(0, 8)]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5, work_offset(0) + 20, COUNTS_BYTES - 1])
+def test_a_truncated_file_harms_nobody(pages: WorkPages, tenant: Tenant, size_bytes: int) -> None:
+    """What is cut off says nothing, and whatever slots are left are read."""
+    tenant.greet(0, 7)
+    pages.look()
+    tenant.cut(size_bytes)
+    read(pages)
+    pages.look()
+    read(pages)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, _link, os.mkfifo])
+def test_what_is_no_file_is_not_opened(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    """A directory, link or pipe in the place of the file."""
+    put(tmp_path / "odd")
+    assert open_counts(tmp_path / "odd") is None
+    pages = WorkPages(1, lambda: 1)
+    pages.take(None)
+    assert pages.look() == ([], [])
+    assert read(pages) == {}
