@@ -255,8 +255,8 @@ def test_a_container_that_left_is_forgotten() -> None:
 # What is told.
 
 
-def test_use_waits_and_share_are_counted() -> None:
-    """Half of the GPU for a second, half a second at the gate in one stand; without ticks the share falls to 0."""
+def test_use_is_counted() -> None:
+    """Half of the GPU for a second; where nothing is metered any more the share falls to 0."""
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -264,10 +264,28 @@ def test_use_waits_and_share_are_counted() -> None:
     node.tick(200)
     assert node.use("A").busy_s == pytest.approx(0.5)
     assert node.use("A").used_pct == pytest.approx(50, abs=1)
-    a.rest(unfinished_ns=2 * S, sure_ns=2 * MS, sliced_ns=2 * S)
+    node.end(a)
+    node.tick(500)
+    assert node.use("A").used_pct == 0
+
+
+def test_time_at_a_shut_gate_is_waited() -> None:
+    """Not that behind a metered one, where a thread stands as enough is queued."""
+    node = Node()
+    node.join("A", 50, 50)
+    a = node.start("A", 1)
+    a.work(node.now_ns)
     a.stand()
+    node.tick()
+    assert (node.use("A").waited_s, node.use("A").waits) == (0, 0)
+    a.rest(unfinished_ns=5 * MS, sure_ns=2 * MS, sliced_ns=3 * MS)
+    ticks = 0
+    while node.states["A"] is SHUT:
+        node.tick()
+        ticks += 1
     node.tick(100)
-    assert (node.use("A").waited_s, node.use("A").waits) == (0.5, 1)
+    assert node.use("A").waited_s == pytest.approx(ticks * 0.005)
+    assert node.use("A").waits == 1
 
 
 def test_a_request_that_is_not_met_is_told_every_span() -> None:
