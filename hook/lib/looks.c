@@ -3,8 +3,8 @@
  *
  * Marks are dated by the GPU's clock, as the time from an anchor, a mark that was reached earlier. The
  * anchor's own moment on the host's clock is only bounded: no mark was reached before it was recorded, or
- * after it was seen to be. Each mark narrows these bounds, and one that was recorded into an idle stream
- * closes them.
+ * after it was seen to be. It is taken to be the latest possible: of many looks one comes right after the end
+ * of something, but what is recorded behind long kernels says little.
  */
 #include "looks.h"
 
@@ -18,6 +18,8 @@
 
 /* The driver tells times as floats: beyond this they are coarser than two microseconds. */
 #define ANCHORED_NS 16000000000
+/* By more than this part of the time, 61 ppm, the clocks of GPU and host do not drift apart. */
+#define DRIFT_SHIFT 14
 /* How long after its time a tail without a mark gets one from the keeper. */
 #define TAIL_NS 1000000
 #define AT_ONCE_NS 2000
@@ -87,11 +89,12 @@ static bool begin_look(struct plimsoll_meter *meter) {
 
 /* Under the lock, as all below: the bounds of the anchor's moment. */
 static void narrow(struct plimsoll_meter *meter, const struct plimsoll_look *look) {
-    for (unsigned i = 0; i < look->count; i++)
-        if (!meter->anchor && look->anchor && meter->marks[i].event == look->anchor) {
-            meter->anchor = look->anchor;
-            meter->anchor_ns = meter->marks[i].recorded_ns;
-        }
+    if (!meter->anchor && look->anchor) {
+        meter->anchor = look->anchor;
+        meter->anchor_ns = meter->narrowed_ns = look->seen_ns;
+    }
+    meter->anchor_ns += (look->seen_ns - meter->narrowed_ns) >> DRIFT_SHIFT;
+    meter->narrowed_ns = look->seen_ns;
     for (unsigned i = 0; i < look->count; i++) {
         if (!look->is_reached[i])
             continue;

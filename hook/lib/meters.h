@@ -72,6 +72,7 @@ struct plimsoll_meter {
     bool is_broken;      /* the driver refused an event for good: launches pass unmetered */
     CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
     uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
+    uint64_t narrowed_ns; /* when a look last told about the anchor */
     uint64_t reached_ns; /* the latest moment at which a mark was reached */
     uint64_t entered_ns; /* the latest launch */
     uint64_t average_ns; /* what a launch executes; 0 while unknown */
