@@ -54,6 +54,16 @@ static bool is_under_way(void) {
     return __atomic_load_n(&SHARES->under_way, __ATOMIC_SEQ_CST) > 0;
 }
 
+/* What a stream holds behind something that blocks is no burst, and begins one when the stream goes on. */
+static bool has_marks(void) {
+    bool is_found = false;
+    pthread_mutex_lock(&SHARES->lock);
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter && !is_found; meter = meter->next)
+        is_found = meter->context && meter->mark_count > 0;
+    pthread_mutex_unlock(&SHARES->lock);
+    return is_found;
+}
+
 static bool note_gate(uint32_t word) {
     uint64_t now_ns = plimsoll_now_ns();
     bool is_metering = plimsoll_gate_state(word, now_ns) != PLIMSOLL_GATE_OPEN;
@@ -91,9 +101,10 @@ static void *keep(void *unused) {
     while (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST)) {
         uint32_t word = plimsoll_gate_word();
         bool is_metering = note_gate(word);
-        if (is_metering && is_under_way())
+        bool is_busy = is_under_way() || has_marks();
+        if (is_metering && is_busy)
             look();
-        idle_looks = is_under_way() ? 0 : idle_looks + 1;
+        idle_looks = is_busy ? 0 : idle_looks + 1;
         if (is_metering && idle_looks < LINGER_LOOKS)
             nap(LOOK_NS);
         else
