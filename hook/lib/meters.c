@@ -3,6 +3,7 @@
  */
 #include "meters.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -58,9 +59,9 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu) {
             return meter;
     struct plimsoll_meter *meter = vacant_meter();
     if (meter) {
-        struct plimsoll_meter *next = meter->next;
-        memset(meter, 0, sizeof(*meter));
-        meter->next = next;
+        const size_t kept =
+            offsetof(struct plimsoll_meter, context); /* threads walk the list without the lock */
+        memset((char *)meter + kept, 0, sizeof(*meter) - kept);
         meter->context = context;
         meter->gpu = gpu;
         meter->life = ++SHARES->serial;
@@ -100,8 +101,8 @@ void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *
     *stream = meter->streams[--meter->stream_count];
 }
 
-/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have been
- * looked at yet. NULL for none. */
+/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have
+ * been looked at yet. NULL for none. */
 static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++) {
         bool seems_to = !meter->marks[i].is_begin;
