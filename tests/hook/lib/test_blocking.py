@@ -1,4 +1,4 @@
-"""Behind what blocks a stream nothing executes: nothing is told, and launches stand until the gate opens, no longer."""
+"""Behind what blocks a stream nothing executes: nothing is told, and launches stand until the gate opens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +60,9 @@ def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWrite
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wait", ["must('cuStreamSynchronize', one)", "sync()", "pass"])
-@pytest.mark.parametrize("beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"])
+@pytest.mark.parametrize(
+    "beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"]
+)
 def test_the_time_of_what_blocks_is_not_told(launcher: Launcher, kind: str, wait: str, beside: str) -> None:
     """Page and book agree as a rule, whatever the program waits for meanwhile, and whatever its other streams do."""
     launcher.do("[launch(20000, one) for _ in range(50)]; sync()")
@@ -90,7 +92,7 @@ def _ahead_ns(launcher: Launcher) -> int:
 
 
 def test_what_was_blocked_shows_as_soon_as_it_executes(launcher: Launcher) -> None:
-    """When a stream goes on the page says that work executes, and queued, though no thread of the program comes by."""
+    """When a stream goes on the page says that work executes, though no thread of the program comes by."""
     launcher.do(f"launch({MS}, one); by_value(one); launch({3000 * MS}, one)")
     until(lambda: launcher.work().launched_ns == 0)
     sleep(LONG_S)

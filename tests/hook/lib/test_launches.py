@@ -84,7 +84,9 @@ def test_waiting_for_work_ends_the_burst(stage: Stage, name: str) -> None:
     stage.gate.set(GATE_METERED)
     stage.settle()
     slot = stage.container.slot_of(stage.script.pid)
-    word = Counts.works.offset + slot * ctypes.sizeof(SlotWork) + SlotWork.gpus.offset + Work.launched_ns.offset
+    word = (
+        Counts.works.offset + slot * ctypes.sizeof(SlotWork) + SlotWork.gpus.offset + Work.launched_ns.offset
+    )
     closed = stage.script.do(f"""
         closed, since = [], word_of_counts({word})
         for _ in range({WAITS}):

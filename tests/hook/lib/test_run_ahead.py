@@ -73,7 +73,9 @@ def test_enough_is_queued_that_the_gpu_never_idles(
     launcher.do("is_over = True; joined()")
 
 
-@pytest.mark.parametrize("short", ["launch(1000)", "[launch(5000) for _ in range(2000)]"], ids=["one", "many"])
+@pytest.mark.parametrize(
+    "short", ["launch(1000)", "[launch(5000) for _ in range(2000)]"], ids=["one", "many"]
+)
 @pytest.mark.parametrize("kernel_ns", LENGTHS[2:])
 @pytest.mark.parametrize("state", [GATE_METERED, GATE_OPEN], ids=["metered", "open"])
 def test_long_launches_are_not_queued_by_what_short_ones_took(
