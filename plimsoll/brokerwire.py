@@ -150,8 +150,8 @@ class ShareUsed(Struct, frozen=True, kw_only=True):
     Attributes:
         gate: `open`, `metered` or `shut`.
         used_pct: of each GPU, over the latest second or two; None behind an open gate, where nothing is metered.
-        waited_s: since it was laid out, or since a later start of its broker: time in which a launch waited at the
-            gate, for others' turns or for its own limit.
+        waited_s: since it was laid out, or since a later start of its broker: time in which a launch stood at the
+            shut gate, because others were behind or for its own limit.
     """
 
     gate: str

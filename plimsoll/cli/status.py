@@ -126,7 +126,7 @@ def _why_it_waits(line: Line, used_pct: float) -> str:
         return "is at its limit"
     if used_pct < line.share_pct - NEAR_PCT:
         return "has less than its request"
-    return "others have their turns; " + ("has its request" if line.share_pct else "requested nothing")
+    return "others are behind; " + ("has its request" if line.share_pct else "requested nothing")
 
 
 def _key(use: ContainerUse) -> tuple[PodUid, ContainerName]:

@@ -77,8 +77,8 @@ def test_why_a_container_has_no_more_is_said() -> None:
         (use("a", Had(30, used_pct=60, waited_s=10.001)), "is not held up"),
         (use("a", Had(30, 50, used_pct=48, waited_s=waits)), "waits: is at its limit"),
         (use("a", Had(30, 50, used_pct=20, waited_s=waits)), "waits: has less than its request"),
-        (use("a", Had(0, used_pct=20, waited_s=waits)), "waits: others have their turns; requested nothing"),
-        (use("a", Had(90, used_pct=99, waited_s=waits)), "waits: others have their turns; has its request"),
+        (use("a", Had(0, used_pct=20, waited_s=waits)), "waits: others are behind; requested nothing"),
+        (use("a", Had(90, used_pct=99, waited_s=waits)), "waits: others are behind; has its request"),
     ):
         assert looked(one)[-1].endswith(f"  {why}")
 

@@ -37,17 +37,17 @@ async def why(machine: Machine, name: str) -> str:
 
 
 async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machine) -> None:
-    """Free while alone; beside another it waits for turns, and at its limit for that, alone again or not."""
+    """Free while alone; beside one that requested more it waits while that is behind, and at its limit, alone or not."""
     first = await started(machine, "first", "--gpu-memory", "1Gi", "--gpu-share", "30", *GREEDY)
 
     async def first_waits() -> str:
         return await why(machine, "first")
 
     await eventually(first_waits, expected="runs freely: its gate is open, nothing is metered")
-    second = await started(machine, "second", "--gpu-memory", "2Gi", *GREEDY)
-    await eventually(first_waits, expected="waits: others have their turns; has its request")
+    second = await started(machine, "second", "--gpu-memory", "2Gi", "--gpu-share", "60", *GREEDY)
+    await eventually(first_waits, expected="waits: others are behind; has its request")
     code, output, errors = await machine.plimsoll("status")
-    assert f"{gpu_of('here')}: promised are 30 % of its time, 3Gi of its memory" in output, errors
+    assert f"{gpu_of('here')}: promised are 90 % of its time, 3Gi of its memory" in output, errors
     assert " 556Mi of 2Gi " in output, "its context is counted, as the first one was measured"
     code, _, errors = await machine.plimsoll("resize", "-n", "plimsoll-run", "first", "--gpu-share-limit=31")
     assert (code, errors) == (0, "")
