@@ -104,13 +104,14 @@ static uint64_t moment_of(const struct look *look, unsigned index) {
     return at_ns < 0 ? 0 : plimsoll_sooner((uint64_t)at_ns, look->seen_ns);
 }
 
-/* The bounds of the anchor's moment. */
+/* The bounds of the anchor's moment. A segment mostly begins as soon as that is recorded; another mark stands
+ * behind work, and was reached shortly before it was seen to be. */
 static void narrow(struct plimsoll_meter *meter, const struct look *look) {
     if (!meter->anchor) {
         meter->anchor = look->anchor;
         for (unsigned i = 0; i < look->count; i++)
             if (look->marks[i].event == look->anchor)
-                meter->anchor_ns = look->marks[i].recorded_ns;
+                meter->anchor_ns = look->marks[i].is_begin ? look->marks[i].recorded_ns : look->seen_ns;
     }
     for (unsigned i = 0; i < look->count; i++) {
         if (!look->is_reached[i])
