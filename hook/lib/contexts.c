@@ -151,11 +151,13 @@ static CUresult after_release(CUresult result, CUdevice device) {
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         plimsoll_primary_end(gpu);
+    else
+        plimsoll_bursts_resume(plimsoll_primary_of_gpu(gpu), gpu);
     return result;
 }
 
-/* Whether a release is the last one is known only when it is too late: what is metered of the context begins
- * anew where it lives on. */
+/* Whether a release is the last one is known only when it is too late: what is metered of the context is
+ * resumed where it lives on. */
 static void forget_primary(CUdevice device) {
     if (plimsoll_is_attached())
         plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));

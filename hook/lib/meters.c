@@ -10,6 +10,8 @@
 #include "clock.h"
 #include "driver.h"
 #include "gate.h"
+#include "keeper.h"
+#include "marks.h"
 
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
 #define STEP_NS 50000
@@ -275,6 +277,24 @@ void plimsoll_bursts_forget(uint64_t context) {
 
 void plimsoll_bursts_lost(uint64_t context) {
     end_meter(context, false);
+}
+
+void plimsoll_bursts_resume(uint64_t context, int gpu) {
+    if (!plimsoll_has_gate() || context == 0 || gpu < 0)
+        return;
+    int cancelling = plimsoll_hold_thread();
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t now_ns = plimsoll_now_ns();
+    struct plimsoll_meter *meter = SHARES->is_metering ? plimsoll_meter_of(context, gpu) : NULL;
+    if (meter) {
+        plimsoll_burst_launched(gpu, now_ns);
+        plimsoll_burst_executed(gpu, now_ns);
+        plimsoll_mark_context(meter);
+        plimsoll_burst_settle(gpu, now_ns);
+    }
+    pthread_mutex_unlock(&SHARES->lock);
+    plimsoll_keeper_stir();
+    plimsoll_release_thread(cancelling);
 }
 
 /* What the parent had under way, and its keeper, are not the child's. Its meters' memory is left alone. */

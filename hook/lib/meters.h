@@ -124,6 +124,9 @@ void plimsoll_bursts_forget(uint64_t context);
 /* After a context ended unseen: its events are gone with it. */
 void plimsoll_bursts_lost(uint64_t context);
 
+/* After that, where the context lives on: whatever it has unfinished is metered by one mark behind it all. */
+void plimsoll_bursts_resume(uint64_t context, int gpu);
+
 void plimsoll_shares_in_child(void);
 
 /* --- under plimsoll.shares.lock ------------------------------------------------------------------------ */
