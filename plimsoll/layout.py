@@ -11,7 +11,8 @@ What always holds:
 * `gate` is written by the broker alone, word by word; the file is never replaced while its container lives, as
   processes wait on its `word` by futex.
 * `counts` has one slot per process, and the words of its work beside. A process writes only its own slot; the broker
-  clears the slot of a dead one, or of one that became another program. No total is stored: whoever wants it sums the slots.
+  clears the slot of a dead one, or of one that became another program. No total is stored: whoever wants it sums the
+  slots.
 * All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
   be looking is one aligned machine word.
 """

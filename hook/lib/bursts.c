@@ -141,8 +141,10 @@ void plimsoll_burst_presume(int gpu, uint64_t now_ns) {
 void plimsoll_burst_ended(int gpu, uint64_t at_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->ended_ns = plimsoll_later(burst->ended_ns, at_ns);
-    if (burst->launched_ns && !burst->executed_ns) /* the driver took no mark at its beginning */
+    if (burst->launched_ns && !burst->executed_ns) { /* no mark at its beginning, or another came first */
         burst->executed_ns = burst->launched_ns;
+        publish(gpu);
+    }
 }
 
 void plimsoll_burst_settle(int gpu, uint64_t otherwise_ns) {

@@ -332,6 +332,7 @@ void plimsoll_look(bool is_end_likely) {
         plimsoll_look_at(meter);
         pthread_mutex_lock(&SHARES->lock);
         see_to_tails(meter, is_end_likely);
+        plimsoll_burst_tell_queue(meter->gpu);
         pthread_mutex_unlock(&SHARES->lock);
     }
 }

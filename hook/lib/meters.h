@@ -67,15 +67,15 @@ struct plimsoll_meter {
     uint64_t life;               /* another one for each context that it serves */
     int gpu;                     /* in `limits` */
     unsigned users;
-    unsigned launching;  /* launches between their two halves */
-    bool is_looked_at;   /* some thread is asking the driver about the marks, and may alone remove any */
-    bool is_broken;      /* the driver refused an event for good: launches pass unmetered */
-    CUevent anchor;      /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
-    uint64_t anchor_ns;  /* CLOCK_MONOTONIC, as all times here */
+    unsigned launching;   /* launches between their two halves */
+    bool is_looked_at;    /* some thread is asking the driver about the marks, and may alone remove any */
+    bool is_broken;       /* the driver refused an event for good: launches pass unmetered */
+    CUevent anchor;       /* a mark that was reached at anchor_ns, by which others are dated; NULL for none */
+    uint64_t anchor_ns;   /* CLOCK_MONOTONIC, as all times here */
     uint64_t narrowed_ns; /* when a look last told about the anchor */
-    uint64_t reached_ns; /* the latest moment at which a mark was reached */
-    uint64_t entered_ns; /* the latest launch */
-    uint64_t average_ns; /* what a launch executes; 0 while unknown */
+    uint64_t reached_ns;  /* the latest moment at which a mark was reached */
+    uint64_t entered_ns;  /* the latest launch */
+    uint64_t average_ns;  /* what a launch executes; 0 while unknown */
     unsigned mark_count, stream_count, spare_count;
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
     struct plimsoll_stream streams[PLIMSOLL_STREAMS];

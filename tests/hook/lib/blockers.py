@@ -45,7 +45,8 @@ def by_value(stream, name="cuStreamWaitValue32_v2", kind=UINT):
 
 
 def by_batch(stream):
-    must("cuStreamBatchMemOp_v2", stream, 1, byref(Wait(WAIT_VALUE_32, address_of(BLOCKED).value, number + 1, GEQ)), 0)
+    wait = Wait(WAIT_VALUE_32, address_of(BLOCKED).value, number + 1, GEQ)
+    must("cuStreamBatchMemOp_v2", stream, 1, byref(wait), 0)
 
 
 def by_event(stream):

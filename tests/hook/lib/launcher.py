@@ -158,7 +158,8 @@ class Launcher(Script):
 
     def work(self, gpu: int = 0) -> Work:
         """The words in which the library tells of its work there."""
-        return self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
+        work: Work = self._container.counts().works[self._container.slot_of(self.pid)].gpus[gpu]
+        return work
 
     def stands_idle(self, threads: int = 1, gpu: int = 0) -> bool:
         """Whether so many threads stand while nothing executes; in one copy, as a burst may begin in between."""

@@ -31,7 +31,8 @@ class Stage:
     @property
     def work(self) -> Work:
         """The words in which the library tells of the program's work."""
-        return self.container.counts().works[self.container.slot_of(self.script.pid)].gpus[0]
+        work: Work = self.container.counts().works[self.container.slot_of(self.script.pid)].gpus[0]
+        return work
 
     @property
     def told_ns(self) -> int:

@@ -158,7 +158,7 @@ def test_a_gate_that_swings_breaks_no_capture(stage: Stage) -> None:
     ids=["ended", "destroyed", "refused", "broken", "never begun", "with its context"],
 )
 def test_a_capture_that_is_over_counts_no_more(stage: Stage, ending: str) -> None:
-    """However it ended, the whole context gets its mark again: a long launch behind short ones is metered to its end."""
+    """However it ended, whole contexts get marks again: a long launch behind short ones is metered to its end."""
     stage.gate.set(GATE_METERED)
     stage.script.do("""
         drawn = U64()

@@ -49,7 +49,7 @@ def test_a_broker_that_is_back_is_obeyed(launcher: Launcher, gate: GateWriter, t
     """As soon as the beat goes on, launches stand behind the shut gate again; that is said, once each time."""
     for number in range(1, 3):
         launcher.do("launch(1000); sync()")
-        until(lambda: _errors(tmp_path).count(LOST) == number)
+        until(lambda: _errors(tmp_path).count(LOST) == number)  # noqa: B023 - called at once
         with beating(gate):
             launches = launcher.launches()
             launcher.do("aside(launch, 1000)")

@@ -4,34 +4,46 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 
 import pytest
 
-from plimsoll.layout import GATE_CONTENDED, GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib import sanitized
-from tests.hook.lib.container import Container
-from tests.hook.lib.gate import Keeper, Listener, until
-from tests.hook.lib.program import Node
+from tests.hook.lib.container import Container, Line
+from tests.hook.lib.gate import GateWriter, until
+from tests.hook.lib.program import MIB, Node
 
 SECONDS = 8
 THREADS = 6
-STATES = (GATE_OPEN, GATE_METERED, GATE_METERED | GATE_CONTENDED, GATE_SHUT)
+STATES = (GATE_OPEN, GATE_METERED, GATE_SHUT)
+
+
+@pytest.fixture(name="node")
+def _node(tmp_path: Path) -> Node:
+    """Contexts cost little, so that there may be many of them."""
+    return Node(tmp_path, gpu_count=1, memory_mib=2048, context_mib=16)
+
+
+@pytest.fixture(name="lines")
+def _lines(node: Node) -> list[Line]:
+    return [Line(node.uuids[0], 1024 * MIB, 16 * MIB)]
+
+
+@pytest.fixture(name="gate")
+def _gate(container: Container) -> GateWriter:
+    return GateWriter(container, GATE_SHUT)
 
 
 @pytest.fixture(name="swinging")
-def _swinging(gate: Keeper, ear: Listener) -> Iterator[None]:
-    """The gate changes at random, and now and then the broker hangs up, until the test ends."""
+def _swinging(gate: GateWriter) -> Iterator[None]:
+    """The gate changes at random, and more or fewer share, until the test ends."""
     is_over, drawn = Event(), random.Random()  # noqa: S311 - not secret
 
     def swing() -> None:
-        hung_up = monotonic()
         while not is_over.wait(drawn.choice((0.0002, 0.002, 0.02))):
+            gate.share_with(drawn.choice((1, 2, 5)))
             gate.set(drawn.choice(STATES))
             gate.beat()
-            if monotonic() - hung_up > 1:
-                ear.hang_up()
-                hung_up = monotonic()
 
     thread = Thread(target=swing)
     thread.start()
@@ -40,15 +52,10 @@ def _swinging(gate: Keeper, ear: Listener) -> Iterator[None]:
     thread.join()
 
 
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> Keeper:
-    return Keeper(container, GATE_SHUT)
-
-
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
 @pytest.mark.usefixtures("swinging")
 def test_sanitizers_find_nothing(node: Node, container: Container, tmp_path: Path, sanitizer: str) -> None:
-    """Launches, waits, captures, contexts and streams that come and go: all end well at a gate that swings."""
+    """Launches, waits, captures, blocked streams, contexts that come and go: all end well at a gate that swings."""
     source = Path(__file__).parent / "programs/gate_hammer.c"
     built = sanitized.build(sanitizer, [source], tmp_path)
     preload = " ".join(map(str, built.preload))
@@ -61,6 +68,6 @@ def test_sanitizers_find_nothing(node: Node, container: Container, tmp_path: Pat
         assert word == "settled"
         assert int(launches) > 0
         slot = container.slot_of(program.pid)
-        until(lambda: container.counts().slots[slot].busy_since_ns == 0)
+        until(lambda: (work := container.counts().works[slot].gpus[0]).launched_ns == work.standing == 0)
         assert program.end() == 0, program.errors()
     assert "ERROR" not in program.errors(), program.errors()

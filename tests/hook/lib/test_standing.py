@@ -123,7 +123,7 @@ def test_a_queue_that_ends_in_its_time_lets_nothing_through(
     """A greedy program's launches stand until its queue has ended, and then for as long as the gate is shut."""
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     until(lambda: launcher.executed_ns() > 20 * kernel_ns)
-    passed = []
+    passed: list[int] = []
     while not passed or passed[-1] > 2:
         assert len(passed) < 20, f"launches that went through the shut gate, each time: {passed}"
         gate.set(GATE_SHUT)

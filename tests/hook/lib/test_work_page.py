@@ -47,7 +47,7 @@ def _follows(before: Work, after: Work) -> bool:
     """Whether one copy may be later than the other; a burst lasts until its length stands in the sums."""
     grew = after.unfinished_ns - before.unfinished_ns
     executed = after.sure_ns + after.sliced_ns - before.sure_ns - before.sliced_ns
-    return (
+    return bool(
         after.settled >= before.settled
         and after.sure_ns >= before.sure_ns
         and after.sliced_ns >= before.sliced_ns
@@ -58,7 +58,7 @@ def _follows(before: Work, after: Work) -> bool:
 
 
 def test_every_copy_is_whole_and_the_sums_only_grow(launcher: Launcher, container: Container) -> None:
-    """However often the page is read while a program begins and ends bursts, what is told never contradicts itself."""
+    """However often the page is read while bursts begin and end, what is told never contradicts itself."""
     launcher.do("launch(1000); sync()")
     page = Page(container, container.slot_of(launcher.pid))
     launcher.do("""
@@ -126,7 +126,7 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
     slot = container.slot_of(launcher.pid)
     gate.set(GATE_SHUT)
     launcher.do("""
-        program = f'''
+        program = '''
         import ctypes, time
         cuda = ctypes.CDLL("libcuda.so.1")
         context = ctypes.c_void_p()
@@ -134,7 +134,8 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
         print("again", flush=True)
         time.sleep(600)
         '''
-        threading.Timer(0.2, lambda: os.execv(sys.executable, [sys.executable, "-c", program.replace("\\n        ", "\\n")])).start()
+        program = [sys.executable, "-c", program.replace("\\n        ", "\\n")]
+        threading.Timer(0.2, lambda: os.execv(sys.executable, program)).start()
     """)
     until(lambda: container.slot_of(launcher.pid) == slot and launcher.work().begun == 0)
     work = launcher.work()

@@ -139,7 +139,7 @@ class Scheduler:
         client = self._clients.get(event.container)
         if client is None or event.number in self._processes:
             return []
-        meters = tuple(Meter() for _ in client.gpus)
+        meters = tuple(Meter(skipped_ns=event.now_ns) for _ in client.gpus)
         process = Process(event.owner, client, meters, is_unread=not event.is_new)
         self._processes[event.number] = client.processes[event.number] = process
         if len(client.processes) > 1:

@@ -2,9 +2,10 @@
  *
  *     gate_hammer SEED SECONDS THREADS
  *
- * A life is one context, primary or created, with a stream of its own for each thread and one that all share;
- * some contexts end with work under way. When the time is over it waits for all, prints `settled` and how
- * often it launched, and ends with its standard input.
+ * A life is one context, primary or created, with a stream of its own for each thread and some that all
+ * share, more than a meter knows at once. Some lives have many contexts beside it, which all threads launch
+ * in; some contexts end with work under way, or with streams that wait. When the time is over it waits for
+ * all, prints `settled` and how often it launched, and ends with its standard input.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -15,12 +16,23 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Old ways to launch stand at the gate like new ones. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 #define MOST_THREADS 8
+#define SHARED 40 /* streams; more than PLIMSOLL_STREAMS */
+#define BESIDE 20 /* contexts; more than a small table holds */
 #define BYTES 4096
+#define LENGTH_NS 20000
 
 /* The header has these names only as macros over the others. */
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              CUstream, void **, void **);
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *, CUfunction, void **, void **);
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                        unsigned, unsigned, CUstream, void **);
+CUresult cuGraphLaunch_ptsz(CUgraphExec, CUstream);
+CUresult cuLaunchHostFunc_ptsz(CUstream, CUhostFn, void *);
 CUresult cuStreamSynchronize_ptsz(CUstream);
 CUresult cuMemsetD8Async_ptsz(CUdeviceptr, unsigned char, size_t, CUstream);
 
@@ -28,7 +40,14 @@ struct hand {
     uint64_t drawn;
     unsigned launches;
     CUstream stream;
-    CUdeviceptr memory;
+    CUdeviceptr memory; /* its last word is what streams wait for */
+    cuuint32_t waited;
+};
+
+/* A context beside the one in which threads work. */
+struct beside {
+    CUcontext context;
+    CUfunction kernel;
 };
 
 static struct {
@@ -36,7 +55,9 @@ static struct {
     unsigned thread_count;
     CUcontext context;
     CUfunction kernel;
-    CUstream shared;
+    CUstream shared[SHARED];
+    struct beside beside[BESIDE];
+    unsigned beside_count;
     pthread_rwlock_t
         captures; /* no thread waits for a context in which another captures: CUDA forbids that */
     struct hand hands[MOST_THREADS];
@@ -77,13 +98,116 @@ static void launch_row(struct hand *hand, CUstream stream) {
         launch(hand, stream, length_ns);
 }
 
-static void use_default(struct hand *hand) {
-    unsigned long long length_ns = 20000;
+/* By each of the ways in which a kernel is launched. */
+static void launch_by_any(struct hand *hand, CUstream stream) {
+    unsigned long long length_ns = LENGTH_NS;
     void *parameters[] = {&length_ns};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream};
+    CUDA_LAUNCH_PARAMS on_all = {.function = hammer.kernel,
+                                 .gridDimX = 1,
+                                 .gridDimY = 1,
+                                 .gridDimZ = 1,
+                                 .blockDimX = 1,
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .hStream = stream,
+                                 .kernelParams = parameters};
+    MUST(cuLaunchKernelEx(&config, hammer.kernel, parameters, NULL));
+    MUST(cuLaunchCooperativeKernel(hammer.kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters));
+    MUST(cuLaunchCooperativeKernelMultiDevice(&on_all, 1, 0));
+    MUST(cuMemsetD8Async(hand->memory, 1, BYTES / 2, stream));
+    MUST(cuMemcpyDtoDAsync(hand->memory, hand->memory + BYTES / 4, BYTES / 4, stream));
+    hand->launches += 3;
+}
+
+static void use_default(struct hand *hand) {
+    unsigned long long length_ns = LENGTH_NS;
+    void *parameters[] = {&length_ns};
+    CUlaunchConfig config = {
+        .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
     MUST(cuLaunchKernel_ptsz(hammer.kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
-    MUST(cuMemsetD8Async_ptsz(hand->memory, 1, BYTES, NULL));
+    MUST(cuLaunchKernelEx_ptsz(&config, hammer.kernel, parameters, NULL));
+    MUST(cuLaunchCooperativeKernel_ptsz(hammer.kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters));
+    MUST(cuMemsetD8Async_ptsz(hand->memory, 1, BYTES / 2, NULL));
+    hand->launches += 3;
     if (draw(hand, 2))
         MUST(cuStreamSynchronize_ptsz(NULL));
+}
+
+/* --- what blocks a stream --------------------------------------------------------------------------------
+ */
+
+static void CUDA_CB run_on_host(void *argument) {
+    struct timespec pause = {.tv_nsec = *(const unsigned *)argument * 100000};
+    nanosleep(&pause, NULL);
+}
+
+static void CUDA_CB call_back(CUstream stream, CUresult result, void *argument) {
+    (void)stream, (void)result;
+    run_on_host(argument);
+}
+
+static void block_by_host(struct hand *hand, CUstream stream) {
+    static const unsigned pauses[] = {0, 1, 5, 20};
+    void *pause = (void *)(uintptr_t)&pauses[draw(hand, 4)];
+    launch(hand, stream, LENGTH_NS);
+    if (draw(hand, 2))
+        MUST(cuLaunchHostFunc(stream, run_on_host, pause));
+    else
+        MUST(cuStreamAddCallback(stream, call_back, pause, 0));
+    if (draw(hand, 4))
+        launch_row(hand, stream);
+    if (draw(hand, 4) == 0)
+        MUST(cuLaunchHostFunc_ptsz(NULL, run_on_host, pause));
+}
+
+/* The own stream waits for what a shared one writes some launches later; always the same one, as the word
+ * only grows in its order. */
+static void block_by_value(struct hand *hand) {
+    CUdeviceptr word = hand->memory + BYTES - sizeof(cuuint32_t);
+    CUstream writer = hammer.shared[hand - hammer.hands];
+    MUST(cuStreamWaitValue32(hand->stream, word, ++hand->waited, CU_STREAM_WAIT_VALUE_GEQ));
+    launch_row(hand, hand->stream);
+    launch_row(hand, writer);
+    MUST(cuStreamWriteValue32(writer, word, hand->waited, CU_STREAM_WRITE_VALUE_DEFAULT));
+    if (draw(hand, 2))
+        MUST(cuStreamSynchronize(hand->stream));
+}
+
+static void block_by_event(struct hand *hand) {
+    CUevent event;
+    CUstream other = hammer.shared[draw(hand, SHARED)];
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    block_by_host(hand, other);
+    MUST(cuEventRecord(event, other));
+    MUST(cuStreamWaitEvent(hand->stream, event, 0));
+    launch_row(hand, hand->stream);
+    MUST(cuEventDestroy(event));
+}
+
+/* --- waits, captures, streams and contexts ----------------------------------------------------------------
+ */
+
+static void launch_beside(struct hand *hand) {
+    unsigned long long length_ns = LENGTH_NS;
+    void *parameters[] = {&length_ns};
+    for (unsigned i = 0; i < hammer.beside_count; i++) {
+        MUST(cuCtxSetCurrent(hammer.beside[i].context));
+        MUST(cuLaunchKernel(hammer.beside[i].kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+        hand->launches++;
+    }
+    MUST(cuCtxSetCurrent(hammer.context));
+}
+
+static void use_all_streams(struct hand *hand) {
+    for (unsigned i = 0; i < SHARED; i++)
+        launch(hand, hammer.shared[i], LENGTH_NS);
 }
 
 static void capture(struct hand *hand) {
@@ -97,6 +221,7 @@ static void capture(struct hand *hand) {
     pthread_rwlock_unlock(&hammer.captures);
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cuGraphLaunch(exec, hand->stream));
+    MUST(cuGraphLaunch_ptsz(exec, hand->stream));
     MUST(cuStreamSynchronize(hand->stream));
     MUST(cuGraphExecDestroy(exec));
     MUST(cuGraphDestroy(graph));
@@ -123,40 +248,75 @@ static void renew_stream(struct hand *hand) {
     MUST(cuStreamCreate(&hand->stream, CU_STREAM_NON_BLOCKING));
 }
 
+static void do_any(struct hand *hand) {
+    CUstream shared = hammer.shared[draw(hand, SHARED)];
+    switch (draw(hand, 16)) {
+    case 0:
+        await_context();
+        break;
+    case 1:
+        capture(hand);
+        break;
+    case 2:
+        renew_stream(hand);
+        break;
+    case 3:
+        await_event(hand);
+        break;
+    case 4:
+        use_default(hand);
+        break;
+    case 5:
+        launch_row(hand, shared);
+        break;
+    case 6:
+        MUST(cuStreamSynchronize(hand->stream));
+        break;
+    case 7:
+        block_by_host(hand, hand->stream);
+        break;
+    case 8:
+        block_by_host(hand, shared);
+        break;
+    case 9:
+        block_by_value(hand);
+        break;
+    case 10:
+        block_by_event(hand);
+        break;
+    case 11:
+        launch_by_any(hand, draw(hand, 2) ? shared : hand->stream);
+        break;
+    case 12:
+        launch_beside(hand);
+        break;
+    case 13:
+        use_all_streams(hand);
+        break;
+    default:
+        launch_row(hand, hand->stream);
+    }
+}
+
 static void *work(void *argument) {
     struct hand *hand = argument;
     MUST(cuCtxSetCurrent(hammer.context));
     for (unsigned left = 5 + draw(hand, 60); left > 0 && now_ns() < hammer.end_ns; left--)
-        switch (draw(hand, 9)) {
-        case 0:
-            await_context();
-            break;
-        case 1:
-            capture(hand);
-            break;
-        case 2:
-            renew_stream(hand);
-            break;
-        case 3:
-            await_event(hand);
-            break;
-        case 4:
-            use_default(hand);
-            break;
-        case 5:
-            launch_row(hand, hammer.shared);
-            break;
-        case 6:
-            MUST(cuStreamSynchronize(hand->stream));
-            break;
-        default:
-            launch_row(hand, hand->stream);
-        }
+        do_any(hand);
     return NULL;
 }
 
 /* --- one life ---------------------------------------------------------------------------------------------
  */
+
+static void begin_beside(struct beside *beside) {
+    CUmodule module;
+    CUcontext popped;
+    MUST(cuCtxCreate(&beside->context, 0, 0));
+    MUST(cuModuleLoadData(&module, "any image"));
+    MUST(cuModuleGetFunction(&beside->kernel, module, "busy"));
+    MUST(cuCtxPopCurrent(&popped));
+}
 
 static void begin(bool is_primary) {
     CUmodule module;
@@ -167,14 +327,24 @@ static void begin(bool is_primary) {
     MUST(cuCtxSetCurrent(hammer.context));
     MUST(cuModuleLoadData(&module, "any image"));
     MUST(cuModuleGetFunction(&hammer.kernel, module, "busy"));
-    MUST(cuStreamCreate(&hammer.shared, CU_STREAM_NON_BLOCKING));
+    for (unsigned i = 0; i < SHARED; i++)
+        MUST(cuStreamCreate(&hammer.shared[i], CU_STREAM_NON_BLOCKING));
     for (unsigned i = 0; i < hammer.thread_count; i++) {
         MUST(cuStreamCreate(&hammer.hands[i].stream, CU_STREAM_NON_BLOCKING));
         MUST(cuMemAlloc(&hammer.hands[i].memory, BYTES));
+        MUST(cuMemsetD8(hammer.hands[i].memory, 0, BYTES));
+        hammer.hands[i].waited = 0;
     }
+    hammer.beside_count = draw(&hammer.hands[0], 4) == 0 ? BESIDE : 0;
+    for (unsigned i = 0; i < hammer.beside_count; i++)
+        begin_beside(&hammer.beside[i]);
+    MUST(cuCtxSetCurrent(hammer.context));
 }
 
 static void end(struct hand *hand, bool is_primary) {
+    for (unsigned i = 0; i < hammer.beside_count; i++)
+        MUST(cuCtxDestroy(hammer.beside[i].context));
+    MUST(cuCtxSetCurrent(hammer.context));
     if (draw(hand, 2))
         MUST(cuCtxSynchronize());
     if (!is_primary)
