@@ -51,8 +51,9 @@ async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: E
         jetstream(nats.url) as stream,
         contextlib.AsyncExitStack() as stack,
     ):
-        others = {**bare, **await broker.hook(GIB, OTHER, share_pct=40)}
-        own = {**bare, **await broker.hook(GIB, share_pct=50)}
+        # With limits both are metered from their first launch on.
+        others = {**bare, **await broker.hook(GIB, OTHER, share_pct=40, limit_pct=99)}
+        own = {**bare, **await broker.hook(GIB, share_pct=50, limit_pct=99)}
         programs = [await stack.enter_async_context(program(env)) for env in (own, others, others, others)]
         working = [asyncio.create_task(each.do("launch 3600")) for each in programs]
         (unmet, *_) = told(await until(stream, lambda all_: bool(told(all_, "unmet"))), "unmet")
