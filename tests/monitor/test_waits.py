@@ -1,9 +1,11 @@
 """Waits for a GPU told on the bus: real monitor, broker, library and NATS, over the emulated driver."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Final
 
+from hook.broker.gates import LOST_NS
 from plimsoll.embedded import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.names import PodUid
@@ -42,23 +44,26 @@ async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
 
 
 async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A launch waits behind a kernel without end: request and use are told, and it goes on when that is gone."""
+    """Beside three kernels without end, which no gate can stop, a container of 50 has a quarter of the GPU."""
     async with (
-        brokering(tmp_path / "broker", share_unmet_s=1, share_grace_ms=60_000) as broker,
+        brokering(tmp_path / "broker", share_unmet_s=1) as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
         jetstream(nats.url) as stream,
-        program({**bare, **await broker.hook(GIB, OTHER, share_pct=40)}) as holder,
-        program({**bare, **await broker.hook(GIB, share_pct=50)}) as waiter,
+        contextlib.AsyncExitStack() as stack,
     ):
-        await holder.do("launch 3600")
-        waiting = asyncio.create_task(waiter.do("launch 0.001"))
+        # With limits both are metered from their first launch on.
+        others = {**bare, **await broker.hook(GIB, OTHER, share_pct=40, limit_pct=99)}
+        own = {**bare, **await broker.hook(GIB, share_pct=50, limit_pct=99)}
+        programs = [await stack.enter_async_context(program(env)) for env in (own, others, others, others)]
+        working = [asyncio.create_task(each.do("launch 3600")) for each in programs]
         (unmet, *_) = told(await until(stream, lambda all_: bool(told(all_, "unmet"))), "unmet")
         assert (unmet.pod, unmet.container, unmet.gpu, unmet.pid) == (POD, CONTAINER, GPU_0, 0)
-        assert (unmet.share_pct, unmet.used_pct) == (50, 0)
+        assert unmet.share_pct == 50
+        assert 0 < unmet.used_pct < 45
         assert "instead of the 50 % it requested" in unmet.reason
-        assert not waiting.done()
-        await holder.kill()
-        await waiting
+        for each in programs:
+            await each.kill()
+        await asyncio.gather(*working, return_exceptions=True)
 
 
 async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
@@ -73,8 +78,8 @@ async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
     ):
         await held.do("launch 0.001")
         await broker.kill()
-        for _ in range(20):
-            await held.do("launch 0.02")
+        await asyncio.sleep(LOST_NS / 1e9 + 0.5)
+        await held.do("launch 0.02")
         await broker.start()
         (unenforced, *_) = told(
             await until(stream, lambda all_: bool(told(all_, "unenforced"))), "unenforced"
