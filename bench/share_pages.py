@@ -39,6 +39,7 @@ LIGHT_PERIOD_NS: Final = 33 * MS
 WAITING_NS, EXECUTING_NS = 2 * MS, 3 * MS
 """Of a light burst: until its first slice, and from there to its end."""
 QUEUED_NS: Final = 10 * MS
+NEVER_SILENT_NS: Final = 1 << 62
 """What a greedy process has queued."""
 SLOT: Final = 0
 GPU: Final = 0
@@ -54,11 +55,11 @@ _WORK_AT: Final = Counts.works.offset + SLOT * sizeof(SlotWork)
 _GPU_AT: Final = _WORK_AT + SlotWork.gpus.offset + GPU * sizeof(Work)
 SLOT_OWNER: Final = _word(_SLOT_AT + Slot.owner.offset)
 WORK_OWNER: Final = _word(_WORK_AT + SlotWork.owner.offset)
-SETTLED, LAUNCHED, EXECUTED, UNFINISHED, SURE, SLICED, BEGUN, QUEUED, STANDING = (
+SETTLED, LAUNCHED, EXECUTED, UNFINISHED, SURE, SLICED, BEGUN, QUEUED, STANDING, LOOKED = (
     _word(_GPU_AT + getattr(Work, name).offset)
     for name in (
         "settled", "launched_ns", "executed_ns", "unfinished_ns", "sure_ns", "sliced_ns", "begun",
-        "queued_ns", "standing",
+        "queued_ns", "standing", "looked_ns",
     )
 )  # fmt: skip
 
@@ -129,6 +130,7 @@ def _claim(page: Page, limits_dir: Path) -> None:
     owner = os.getpid() % 2**32 + start_ticks % 2**32 * 2**32
     counts = Counts.from_buffer(page.mapped)
     counts.slots_touched = SLOT + 1
+    page.words[LOOKED] = NEVER_SILENT_NS
     page.words[WORK_OWNER] = owner
     page.words[SLOT_OWNER] = owner
     message = Message(magic=MESSAGE_MAGIC, version=VERSION, kind=KIND_HELLO, slot=SLOT, owner=owner)

@@ -156,9 +156,10 @@ class Work(ctypes.LittleEndianStructure):
         ("sure_ns", ctypes.c_uint64),  # of ended bursts: the first `Gate.slice_us` of each one's execution
         ("sliced_ns", ctypes.c_uint64),  # of ended bursts: the rest of their execution, sliced with others'
         ("begun", ctypes.c_uint64),
-        # The two words below stand by themselves.
+        # The words below stand by themselves.
         ("queued_ns", ctypes.c_uint64),  # the library's estimate of the execution time of what is unfinished
         ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
+        ("looked_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC; when the process last looked at what is unfinished
     )
 
 

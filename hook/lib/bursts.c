@@ -26,6 +26,7 @@ static void publish(int gpu) {
     uint64_t number = page->settled + 1;
     __atomic_store_n(&page->begun, number, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
+    store(&page->looked_ns, plimsoll_now_ns());
     store(&page->launched_ns, burst->launched_ns);
     store(&page->executed_ns, burst->executed_ns);
     store(&page->unfinished_ns, burst->unfinished_ns);
@@ -38,7 +39,13 @@ void plimsoll_burst_tell_queue(int gpu) {
     store(&page_of(gpu)->queued_ns, plimsoll_queued_ns(gpu));
 }
 
+void plimsoll_bursts_tell_look(uint64_t now_ns) {
+    for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++)
+        store(&page_of(gpu)->looked_ns, now_ns);
+}
+
 void plimsoll_burst_stand(int gpu, int change) {
+    store(&page_of(gpu)->looked_ns, plimsoll_now_ns());
     __atomic_fetch_add(&page_of(gpu)->standing, (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
 }
 

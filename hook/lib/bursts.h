@@ -34,6 +34,9 @@ void plimsoll_burst_settle(int gpu, uint64_t otherwise_ns);
 /* From an opening of the gate on nothing is told; from its end on, what is unfinished then. */
 void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns);
 
+/* Tells that this process looks after its work: who does not is stopped, and nothing is believed of it. */
+void plimsoll_bursts_tell_look(uint64_t now_ns);
+
 /* Tells how much is queued. */
 void plimsoll_burst_tell_queue(int gpu);
 

@@ -327,7 +327,9 @@ static struct plimsoll_meter *all_meters(void) {
 }
 
 void plimsoll_look(bool is_end_likely) {
-    __atomic_store_n(&SHARES->looked_ns, plimsoll_now_ns(), __ATOMIC_RELAXED);
+    uint64_t now_ns = plimsoll_now_ns();
+    __atomic_store_n(&SHARES->looked_ns, now_ns, __ATOMIC_RELAXED);
+    plimsoll_bursts_tell_look(now_ns);
     for (struct plimsoll_meter *meter = all_meters(); meter; meter = meter->next) {
         plimsoll_look_at(meter);
         pthread_mutex_lock(&SHARES->lock);

@@ -34,7 +34,7 @@ class Tenant:
 
     def write(self, slot: int, word: int, value: int, gpu: int = 0) -> None:
         """Set one word of a page."""
-        offset = work_offset(slot) + 8 + gpu * 72 + 8 * word
+        offset = work_offset(slot) + 8 + gpu * 80 + 8 * word
         os.pwrite(self._file, WORD.pack(value), offset)
 
     def cut(self, size_bytes: int) -> None:
@@ -77,7 +77,7 @@ def came(pages: WorkPages) -> list[tuple[int, int]]:
 def test_words_are_as_in_the_layout() -> None:
     """A page is read as so many words per GPU, in this order."""
     names = [field[0] for field in Work._fields_]
-    assert len(names) == 9
+    assert len(names) == 10
     assert (names[SETTLED], names[LAUNCHED], names[6], names[STANDING]) == (
         "settled",
         "launched_ns",
@@ -102,10 +102,10 @@ def test_a_page_is_given_while_it_says_anything_new(pages: WorkPages, tenant: Te
     """Work under way and threads at the gate are new at every reading; else a page that stays the same is not."""
     tenant.greet(0, 7)
     pages.look()
-    assert read(pages) == {1: (0,) * 18}
+    assert read(pages) == {1: (0,) * 20}
     assert read(pages) == {}
     tenant.write(0, LAUNCHED, 5, gpu=1)
-    assert read(pages)[1][9 + LAUNCHED] == 5
+    assert read(pages)[1][10 + LAUNCHED] == 5
     assert list(read(pages)) == [1]
     tenant.write(0, LAUNCHED, 0, gpu=1)
     assert list(read(pages)) == [1]

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.shares.events import Words
-from hook.broker.core.shares.settings import DEBT_NS
+from hook.broker.core.shares.settings import DEBT_NS, MS
 
-WORDS: Final = 9
+WORDS: Final = 10
 """Of each GPU, in the order of `layout.Work`."""
+
+SILENT_NS: Final = 100 * MS
+"""A process that has work under way or stands looks each 5 to 50 ms. One that does not look for this long is stopped, or
+has no processor: nothing is believed of what it does since, until it looks again."""
 
 _LATE_NS: Final = int(DEBT_NS)
 """Gained at later ticks at most: larger debts are not kept either."""
@@ -84,7 +88,8 @@ class Meter:
         self.told_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
-        self.is_busy, self.stands = 0 < words[1] <= now_ns, words[8] != 0
+        is_heard = now_ns < words[9] + SILENT_NS
+        self.is_busy, self.stands = is_heard and 0 < words[1] <= now_ns, is_heard and words[8] != 0
         return self.is_busy or self.stands or gained_ns > 0 or new_sure_ns > 0 or new_sliced_ns > 0
 
 
@@ -99,6 +104,7 @@ def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:
 def _totals(words: Words, now_ns: int, slice_ns: int) -> tuple[int, int, int]:
     """The length of all bursts up to now; of it, surely executed; of it, sliced with others'."""
     launched_ns, executed_ns, unfinished_ns, sure_ns, sliced_ns = words[1:6]
+    now_ns = min(now_ns, words[9] + SILENT_NS)
     if not 0 < launched_ns < now_ns:
         return unfinished_ns, sure_ns, sliced_ns
     unfinished_ns += now_ns - launched_ns
@@ -116,5 +122,5 @@ def ended(words: Words, now_ns: int, slice_ns: int) -> Words:
     page: list[int] = []
     for place in range(0, len(words), WORDS):
         totals = _totals(words[place : place + WORDS], now_ns, slice_ns)
-        page += [words[place], 0, 0, *totals, words[place + 6], 0, 0]
+        page += [words[place], 0, 0, *totals, words[place + 6], 0, 0, 0]
     return tuple(page)

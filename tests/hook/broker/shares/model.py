@@ -354,7 +354,16 @@ class Simulation:
             sums, burst = process.words[gpu].shown(self.now) if gpu in process.words else ((0.0,) * 3, None)
             began = ns(burst.began) if burst else 0
             executed = ns(burst.executed) if burst and burst.executed is not None else 0
-            page += [1, began, executed, *(round(part * MS) for part in sums), 1, 0, gpu in process.at_gate]
+            page += [
+                1,
+                began,
+                executed,
+                *(round(part * MS) for part in sums),
+                1,
+                0,
+                gpu in process.at_gate,
+                ns(self.now),
+            ]
         return tuple(page)
 
     def _ask_nvml(self) -> None:

@@ -27,6 +27,10 @@ TICK_NS = 5 * MS
 START_NS = 1000 * S
 
 
+NEVER_SILENT_NS = 1 << 62
+"""In place of when a process last looked."""
+
+
 def key(name: str) -> ContainerKey:
     """A container of this name."""
     return ContainerKey(PodUid(name), ContainerName("main"))
@@ -96,7 +100,7 @@ class Node:
 
     def start(self, name: str, number: int, gpus: int = 1, *, is_new: bool = True) -> Played:
         """A process of a container claims a slot."""
-        played = self.processes[number] = Played(number, [[0] * 9 for _ in range(gpus)])
+        played = self.processes[number] = Played(number, [[0] * 9 + [NEVER_SILENT_NS] for _ in range(gpus)])
         self.handle(Appeared(key(name), number, 1000 + number, self.now_ns, is_new))
         return played
 

@@ -71,7 +71,16 @@ class Played:
     def words(self, now_ns: int) -> list[int]:
         """As the core has it."""
         launched, executed, _ = self.burst or (0, 0, 0)
-        return [7, launched, executed if executed <= now_ns else 0, *self.sums, 7, 0, int(self.stands)]
+        return [
+            7,
+            launched,
+            executed if executed <= now_ns else 0,
+            *self.sums,
+            7,
+            0,
+            int(self.stands),
+            now_ns,
+        ]
 
     def _gains(self, now_ns: int) -> tuple[int, int, int]:
         assert self.burst is not None

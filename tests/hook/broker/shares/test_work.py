@@ -5,14 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hook.broker.core.shares.settings import DEBT_NS, MS, S
-from hook.broker.core.shares.work import Meter, ended
+from hook.broker.core.shares.work import SILENT_NS, Meter, ended
 
 TICK_NS, SLICE_NS, NOW_NS = 5 * MS, 2 * MS, 1000 * S
 
 
-def words(launched: int = 0, executed: int = 0, sums: tuple[int, int, int] = (0, 0, 0)) -> tuple[int, ...]:
+def words(
+    launched: int = 0, executed: int = 0, sums: tuple[int, int, int] = (0, 0, 0), looked: int = NOW_NS + S
+) -> tuple[int, ...]:
     """Of one GPU."""
-    return (4, launched, executed, *sums, 4, 0, 0)
+    return (4, launched, executed, *sums, 4, 0, 0, looked)
 
 
 def gains(meter: Meter) -> list[float]:
@@ -82,10 +84,23 @@ def test_a_program_that_counts_from_0_anew_is_charged_from_there() -> None:
 
 def test_the_last_words_of_a_process_end_with_it() -> None:
     """Its burst is over at its death, on each of its GPUs; it wants nothing any more."""
-    dying = (*words(NOW_NS - 4 * MS, NOW_NS - 3 * MS, (MS, MS, MS))[:8], 2, *words(NOW_NS - MS))
+    dying = (*words(NOW_NS - 4 * MS, NOW_NS - 3 * MS, (MS, MS, MS))[:8], 2, NOW_NS, *words(NOW_NS - MS))
     last = ended(dying, NOW_NS, SLICE_NS)
-    assert last[:9] == (4, 0, 0, 5 * MS, 3 * MS, 2 * MS, 4, 0, 0)
-    assert last[9:] == (4, 0, 0, MS, 0, 0, 4, 0, 0)
+    assert last[:10] == (4, 0, 0, 5 * MS, 3 * MS, 2 * MS, 4, 0, 0, 0)
+    assert last[10:] == (4, 0, 0, MS, 0, 0, 4, 0, 0, 0)
+
+
+def test_of_a_stopped_process_nothing_is_believed() -> None:
+    """Its last look is 4 s back: its burst counted until shortly after, it wants nothing, and goes on when it does."""
+    meter = Meter()
+    stopped = words(NOW_NS, NOW_NS, looked=NOW_NS)
+    for tick in range(1, 40):
+        meter.read(stopped, NOW_NS + tick * TICK_NS, TICK_NS, SLICE_NS)
+    assert not meter.read(stopped, NOW_NS + 4 * S, TICK_NS, SLICE_NS)
+    assert meter.sure_ns + meter.sliced_ns == SILENT_NS
+    assert not meter.is_busy
+    assert meter.read(words(NOW_NS, NOW_NS, looked=NOW_NS + 5 * S), NOW_NS + 5 * S, TICK_NS, SLICE_NS)
+    assert meter.is_busy
 
 
 WORD = st.one_of(
@@ -98,7 +113,7 @@ def test_gains_are_never_more_than_the_time_that_passed(pages: list[tuple[int, .
     """Whatever stands on a page, a tick is gained at most, and nothing less than 0."""
     meter = Meter()
     for tick, (launched, executed, *sums) in enumerate(pages):
-        page = (1, launched, executed, *sums, 1, 0, 0)
+        page = (1, launched, executed, *sums, 1, 0, 0, NOW_NS + S)
         meter.read(page, NOW_NS + tick * span_ns, span_ns, SLICE_NS)
         assert all(0 <= gain <= 1 for gain in gains(meter))
         assert meter.sure + meter.sliced <= 1 + 1e-9
