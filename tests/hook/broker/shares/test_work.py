@@ -91,7 +91,7 @@ def test_the_last_words_of_a_process_end_with_it() -> None:
 
 
 def test_of_a_stopped_process_nothing_is_believed() -> None:
-    """Its last look is 4 s back: its burst counted until shortly after, it wants nothing, and goes on when it does."""
+    """Its burst counts until shortly after its last look; it wants nothing, until it looks again."""
     meter = Meter()
     stopped = words(NOW_NS, NOW_NS, looked=NOW_NS)
     for tick in range(1, 40):
