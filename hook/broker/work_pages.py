@@ -35,7 +35,7 @@ class WorkPage:
         number: as the scheduler knows the process.
         offset: where it stands in the file.
         data: as last read.
-        is_live: what it says changes with time, or it was being written.
+        is_live: what it says changes with time, or it was not read yet.
     """
 
     number: int
@@ -68,10 +68,10 @@ class WorkPages:
         """Those of the processes that own slots."""
         return self._pages.values()
 
-    def look(self) -> tuple[list[WorkPage], list[WorkPage]]:
-        """See again which slots are claimed; returns the pages that came, and those that went.
+    def rescan(self) -> tuple[list[WorkPage], list[WorkPage]]:
+        """Read again which slots are claimed; returns the pages that came, and those that went.
 
-        All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
+        All slots are read: `slots_touched` is for the library, and a tenant may write anything there.
         """
         data = self._read(SLOT_BYTES * MAX_SLOTS, owner_offset(0))
         whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
@@ -87,7 +87,7 @@ class WorkPages:
         return came, went
 
     def drop(self, owner: int) -> list[WorkPage]:
-        """A process is dead: its pages are not looked at again, though its slots are cleared later. Returns them."""
+        """A process is dead: its pages are not read again, though its slots are cleared later. Returns them."""
         self._dead.add(owner)
         dropped = [page for page in self._pages.values() if page.owner == owner]
         for page in dropped:
@@ -103,25 +103,22 @@ class WorkPages:
 
     def words(self, page: WorkPage) -> Words | None:
         """What a process says; None if that is nothing new, or cannot be read."""
-        words: Words = ()
         for _ in range(_TRIES):
             data = self._read(self._struct.size, page.offset)
-            if data == page.data and not page.is_live:
+            if len(data) < self._struct.size or (data == page.data and not page.is_live):
                 return None
-            if len(data) < self._struct.size:
-                return None
-            page.data, page.is_live, words = data, True, self._struct.unpack(data)
+            words = self._struct.unpack(data)
             if words[0] != page.owner:
                 return None
             is_live = False
             for place in self._settled:
                 if words[place] != words[place + 6]:
-                    break
+                    break  # It was being written.
                 is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
             else:
-                page.is_live = is_live
-                break
-        return words[1:]
+                page.data, page.is_live = data, is_live
+                return words[1:]
+        return None
 
     def take(self, file: int | None) -> None:
         """Read from this file from now on, which `open_counts` opened."""

@@ -70,7 +70,7 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
 ) -> None:
     """A tenant may write any number of them: the node looks once, and not again for a while."""
     monkeypatch.setattr("hook.broker.sharers.UNKNOWN_S", 0.05)
-    monkeypatch.setattr(shares, "LOOK_S", 0.02)
+    monkeypatch.setattr(shares, "SCAN_S", 0.02)
     surveyed: list[ContainerKey] = []
     held = Shares(lambda: Scheduler(ShareSettings()), 0.005, lambda _: {}, surveyed.append, lambda _: None)
     await asyncio.to_thread(_claim, tmp_path / "counts")
