@@ -59,7 +59,7 @@ static bool has_mark(const struct plimsoll_meter *meter, uint64_t stream) {
     return false;
 }
 
-static bool executes(const struct plimsoll_meter *meter) {
+bool plimsoll_executes(const struct plimsoll_meter *meter) {
     if (meter->launching > 0)
         return true;
     for (unsigned i = 0; i < meter->mark_count; i++) {
@@ -74,8 +74,10 @@ static bool executes(const struct plimsoll_meter *meter) {
 }
 
 static bool executes_on(int gpu) {
+    if (SHARES->bursts[gpu].ending > 0)
+        return true;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
-        if (meter->context && meter->gpu == gpu && !meter->is_broken && executes(meter))
+        if (meter->context && meter->gpu == gpu && !meter->is_broken && plimsoll_executes(meter))
             return true;
     return false;
 }

@@ -24,6 +24,9 @@ void plimsoll_burst_presume(int gpu, uint64_t now_ns);
 /* Some work ended; others of it may go on. */
 void plimsoll_burst_ended(int gpu, uint64_t at_ns);
 
+/* Under the lock: whether a meter's streams hold anything that executes. */
+bool plimsoll_executes(const struct plimsoll_meter *meter);
+
 /* Ends the burst if nothing on the GPU executes any more or waits for its slice. Where no end of it is known,
  * it was at `otherwise_ns`. */
 void plimsoll_burst_settle(int gpu, uint64_t otherwise_ns);

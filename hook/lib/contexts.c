@@ -83,9 +83,9 @@ static CUresult leave_hook(CUresult result) {
 #define DESTROY_CONTEXT(symbol, context)                                                                     \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
-        if (is_outer)                                                                                        \
-            plimsoll_bursts_forget((uintptr_t)(context));                                                    \
+        int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)(context)) : -1;                              \
         CUresult result = leave_hook(REAL(symbol)(context));                                                 \
+        plimsoll_bursts_forgotten(gpu);                                                                      \
         return is_outer ? after_destroy(result, context) : result;                                           \
     } while (0)
 
@@ -109,9 +109,9 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
 CUresult cuCtxDetach(CUcontext ctx) {
     struct plimsoll_holding known;
     bool is_outer = plimsoll_depth++ == 0;
-    if (is_outer)
-        plimsoll_bursts_forget((uintptr_t)ctx);
+    int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)ctx) : -1;
     CUresult result = leave_hook(REAL(cuCtxDetach)(ctx));
+    plimsoll_bursts_forgotten(gpu);
     if (result == CUDA_SUCCESS && is_outer &&
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
         forget(ctx);
@@ -151,22 +151,25 @@ static CUresult after_release(CUresult result, CUdevice device) {
     if (result == CUDA_SUCCESS &&
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         plimsoll_primary_end(gpu);
+    else
+        plimsoll_bursts_resume(plimsoll_primary_of_gpu(gpu), gpu);
     return result;
 }
 
-/* Whether a release is the last one is known only when it is too late: what is metered of the context begins
- * anew where it lives on. */
-static void forget_primary(CUdevice device) {
-    if (plimsoll_is_attached())
-        plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
+/* Whether a release is the last one is known only when it is too late: what is metered of the context is
+ * resumed where it lives on. */
+static int forget_primary(CUdevice device) {
+    if (!plimsoll_is_attached())
+        return -1;
+    return plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
 }
 
 #define RELEASE_PRIMARY(symbol, device)                                                                      \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
-        if (is_outer)                                                                                        \
-            forget_primary(device);                                                                          \
+        int gpu = is_outer ? forget_primary(device) : -1;                                                    \
         CUresult result = leave_hook(REAL(symbol)(device));                                                  \
+        plimsoll_bursts_forgotten(gpu);                                                                      \
         return is_outer ? after_release(result, device) : result;                                            \
     } while (0)
 
@@ -222,9 +225,10 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     if (result == CUDA_SUCCESS)
         remember_green(*phCtx, primary, plimsoll_gpu_of_device(dev));
     plimsoll_depth++;
-    if (result != CUDA_SUCCESS)
-        forget_primary(dev); /* this release may be the last one */
-    after_release(leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev)), dev);
+    int gpu = result == CUDA_SUCCESS ? -1 : forget_primary(dev); /* this release may be the last one */
+    CUresult released = leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev));
+    plimsoll_bursts_forgotten(gpu);
+    after_release(released, dev);
     return result;
 }
 
@@ -235,8 +239,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
         context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
     plimsoll_depth++;
     /* It may be the last one that keeps its primary context alive. */
-    plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
+    int gpu = plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
     CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
+    plimsoll_bursts_forgotten(gpu);
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);
     return is_known ? after_release(result, plimsoll_device_of_gpu(known.gpu)) : result;

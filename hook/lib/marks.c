@@ -108,12 +108,9 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
     }
 }
 
-/* Then a mark behind all streams would stand behind what executes nothing, and say nothing of what executes.
- */
-static bool is_any_blocked(const struct plimsoll_meter *meter) {
-    for (unsigned i = 0; i < meter->stream_count; i++)
-        if (meter->streams[i].is_blocked)
-            return true;
+/* Some stream's work stands behind something that executes nothing. Where no work does, nobody knows whether
+ * that blocks still. */
+static bool is_blocked(const struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++)
         if (meter->marks[i].is_blocked)
             return true;
@@ -124,7 +121,7 @@ void plimsoll_mark_context(struct plimsoll_meter *meter) {
     struct plimsoll_stream before[PLIMSOLL_STREAMS];
     unsigned count = meter->stream_count;
     struct plimsoll_mark mark = {.stream = PLIMSOLL_WHOLE_CONTEXT, .entered_ns = meter->entered_ns};
-    if (!HAS(cuCtxRecordEvent) || !plimsoll_marks_have_room(meter) || is_any_blocked(meter))
+    if (!HAS(cuCtxRecordEvent) || !plimsoll_marks_have_room(meter) || is_blocked(meter))
         return;
     mark.due_ns = due_ns(meter, mark.entered_ns);
     for (unsigned i = 0; i < count; i++) {

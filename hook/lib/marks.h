@@ -16,8 +16,8 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
 void plimsoll_mark_sample(struct plimsoll_meter *meter, CUstream stream, unsigned stands_for);
 
 /* Behind all that the context was given, in whatever streams: covers all tails. Nothing where the driver
- * cannot (before 12.5), or must not, as a capture is under way that it would break; nor while a stream is
- * blocked, as the mark would be reached when that goes on, however long nothing executes. */
+ * cannot (before 12.5), or must not, as a capture is under way that it would break; nor while a stream's
+ * work is blocked, as the mark would be reached when that goes on, however long nothing executes. */
 void plimsoll_mark_context(struct plimsoll_meter *meter);
 
 /* Whether there is room for another pair of marks. */

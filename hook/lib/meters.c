@@ -10,6 +10,9 @@
 #include "clock.h"
 #include "driver.h"
 #include "gate.h"
+#include "keeper.h"
+#include "looks.h"
+#include "marks.h"
 
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
 #define STEP_NS 50000
@@ -255,26 +258,74 @@ static void take_apart(struct plimsoll_meter *meter, bool has_events) {
     plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
 }
 
-static void end_meter(uint64_t context, bool has_events) {
-    if (!plimsoll_has_gate() || context == 0)
-        return;
-    int cancelling = plimsoll_hold_thread();
-    plimsoll_depth++;
+static void look_at(uint64_t context) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
+    pthread_mutex_unlock(&SHARES->lock);
+    if (meter)
+        plimsoll_look_at(meter);
+}
+
+/* Returns its GPU if it has work under way, else -1. */
+static int end_meter(uint64_t context, bool has_events) {
+    int gpu = -1;
+    if (!plimsoll_has_gate() || context == 0)
+        return gpu;
+    int cancelling = plimsoll_hold_thread();
+    plimsoll_depth++;
+    if (has_events)
+        look_at(context);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = find(context);
+    if (meter && has_events && SHARES->is_metering && plimsoll_executes(meter)) {
+        gpu = meter->gpu;
+        SHARES->bursts[gpu].ending++;
+    }
     if (meter)
         take_apart(meter, has_events);
     pthread_mutex_unlock(&SHARES->lock);
     plimsoll_depth--;
     plimsoll_release_thread(cancelling);
+    return gpu;
 }
 
-void plimsoll_bursts_forget(uint64_t context) {
-    end_meter(context, true);
+int plimsoll_bursts_forget(uint64_t context) {
+    return end_meter(context, true);
+}
+
+void plimsoll_bursts_forgotten(int gpu) {
+    if (gpu < 0)
+        return;
+    int cancelling = plimsoll_hold_thread();
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t now_ns = plimsoll_now_ns();
+    SHARES->bursts[gpu].ending--;
+    plimsoll_burst_ended(gpu, now_ns);
+    plimsoll_burst_settle(gpu, now_ns);
+    pthread_mutex_unlock(&SHARES->lock);
+    plimsoll_release_thread(cancelling);
 }
 
 void plimsoll_bursts_lost(uint64_t context) {
     end_meter(context, false);
+}
+
+void plimsoll_bursts_resume(uint64_t context, int gpu) {
+    if (!plimsoll_has_gate() || context == 0 || gpu < 0)
+        return;
+    int cancelling = plimsoll_hold_thread();
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t now_ns = plimsoll_now_ns();
+    struct plimsoll_meter *meter = SHARES->is_metering ? plimsoll_meter_of(context, gpu) : NULL;
+    if (meter) {
+        plimsoll_burst_launched(gpu, now_ns);
+        plimsoll_burst_executed(gpu, now_ns);
+        plimsoll_mark_context(meter);
+        plimsoll_burst_settle(gpu, now_ns);
+    }
+    pthread_mutex_unlock(&SHARES->lock);
+    plimsoll_keeper_stir();
+    plimsoll_release_thread(cancelling);
 }
 
 /* What the parent had under way, and its keeper, are not the child's. Its meters' memory is left alone. */

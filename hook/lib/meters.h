@@ -89,6 +89,7 @@ struct plimsoll_burst {
     uint64_t executed_ns; /* 0: not known to have begun */
     bool is_presumed;     /* the moment before is a guess, as no mark was reached yet */
     uint64_t ended_ns;    /* the latest end that is known of it */
+    unsigned ending;      /* contexts that are being ended with work under way */
     uint64_t unfinished_ns, sure_ns, sliced_ns;
 };
 
@@ -118,11 +119,16 @@ int plimsoll_hold_thread(void);
 void plimsoll_release_thread(int before);
 
 /* Before a context is destroyed, released or reset: nobody uses our events of it any more. Waits, shortly,
- * for those who do. */
-void plimsoll_bursts_forget(uint64_t context);
+ * for those who do. What it has unfinished counts as executing until `plimsoll_bursts_forgotten`, after the
+ * driver's call, which may wait for it. Returns the GPU to tell that; -1 if nothing is unfinished. */
+int plimsoll_bursts_forget(uint64_t context);
+void plimsoll_bursts_forgotten(int gpu);
 
 /* After a context ended unseen: its events are gone with it. */
 void plimsoll_bursts_lost(uint64_t context);
+
+/* After that, where the context lives on: whatever it has unfinished is metered by one mark behind it all. */
+void plimsoll_bursts_resume(uint64_t context, int gpu);
 
 void plimsoll_shares_in_child(void);
 

@@ -70,7 +70,9 @@ def test_what_is_told_is_what_the_book_says(
     """For long and short kernels, queued or one by one, with pauses or without: within some points of the time."""
     launcher.do("launch(1000); sync()")
     work = f"greedy({kernel_ns}, 1.0, {way == 'one by one'}, {duty})"
-    points = 3 if kernel_ns < MS else 1
+    points = (
+        1 if kernel_ns >= MS else 3 if way == "queued" else 8
+    )  # of each launch, a microsecond is not known
     _until_agreed(launcher, lambda: launcher.do(work), least_ns=SECOND // 5, points=points)
 
 
@@ -204,7 +206,7 @@ def test_twenty_contexts_are_metered_like_the_first(launcher: Launcher, way: str
 )
 def test_a_context_may_end_while_it_is_metered(launcher: Launcher, gate: GateWriter, end: str) -> None:
     """With its work under way a context is destroyed, released or reset; the next one is metered as ever."""
-    launcher.do("must('cuDevicePrimaryCtxRelease_v2', 0)")
+    launcher.do("[must('cuDevicePrimaryCtxRelease_v2', 0) for _ in range(2)]")
     for _ in range(20):
         launcher.do(f"""
             if {end!r} == "cuCtxDestroy_v2":
@@ -216,7 +218,7 @@ def test_a_context_may_end_while_it_is_metered(launcher: Launcher, gate: GateWri
             assert [launch(300000) for _ in range(5)] == [0] * 5
             must({end!r}, ending)
         """)
-        assert launcher.work().launched_ns == 0
+        until(lambda: launcher.work().launched_ns == 0)
         gate.set(GATE_METERED)
     launcher.do("context(0); kernel = load()")
     _until_agreed(launcher, lambda: launcher.do(f"greedy({MS}, 0.5)"))

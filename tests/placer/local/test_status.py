@@ -37,7 +37,7 @@ async def why(machine: Machine, name: str) -> str:
 
 
 async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machine) -> None:
-    """Free while alone; it waits while one that requested more is behind, and at its limit, alone or not."""
+    """Free while alone; beside one that requested more it waits while that is behind; at its limit, alone or not."""
     first = await started(machine, "first", "--gpu-memory", "1Gi", "--gpu-share", "30", *GREEDY)
 
     async def first_waits() -> str:
