@@ -140,7 +140,7 @@ class Shares:
         sharer = self._sharers.get(container)
         if sharer is not None:
             for page in sharer.pages.drop(owner):
-                self._handle(Gone(page.number, time.monotonic_ns(), sharer.pages.words(page)))
+                self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """What a container had of its GPUs' compute time; None for one that is not laid out."""
@@ -219,7 +219,10 @@ class Shares:
         if self._is_ticking:
             pages: dict[int, Words] = {}
             for sharer in self._ring:
-                sharer.pages.read(pages)
+                for page in sharer.pages.all:
+                    words = page.read()
+                    if words is not None:
+                        pages[page.number] = words
             self._take(Ticked(time.monotonic_ns(), pages))
             scans = ceil(scans * self._tick_s / SCAN_S)
         for _ in range(scans):

@@ -64,9 +64,8 @@ def _pages(tenant: Tenant, tmp_path: Path) -> Iterator[WorkPages]:  # noqa: ARG0
 
 def read(pages: WorkPages) -> dict[int, Words]:
     """What is new."""
-    found: dict[int, Words] = {}
-    pages.read(found)
-    return found
+    found = ((page.number, page.read()) for page in pages.all)
+    return {number: words for number, words in found if words is not None}
 
 
 def came(pages: WorkPages) -> list[tuple[int, int]]:
