@@ -170,7 +170,7 @@ class Engine:
 
     async def _hear(self, event: Heard | HungUp | Told) -> None:
         if isinstance(event, Heard) and event.datagram.kind is Kind.HELLO:
-            self._shares.look(event.container)
+            self._shares.rescan(event.container)
         try:
             await self.take(event)
         except NotCarriedOutError as error:

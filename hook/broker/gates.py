@@ -86,6 +86,11 @@ class Gate:
         """What the page says."""
         return self._word.value
 
+    @property
+    def sharers(self) -> int:
+        """How many processes share the fullest of its GPUs."""
+        return self._sharers.value
+
     def set(self, word: int, sharers: int = 1) -> None:
         """Show these, each by one aligned store, and wake everybody who waits for another word."""
         self._sharers.value = sharers
@@ -100,7 +105,7 @@ class Gate:
 
     def take_over(self, older: "Gate") -> None:
         """Stand in for a gate whose file is gone: whoever still waits there is let through."""
-        self.set(older.word)
+        self.set(older.word, older.sharers)
         older.open_for_good()
 
     def open(self) -> None:

@@ -17,8 +17,7 @@ from hook.broker.gates import Gate
 from hook.broker.work_pages import WorkPages
 
 UNKNOWN_S: Final = 1.0
-"""A process greets before it owns memory or launches: the greeting of one that has owned a slot for so long is
-lost."""
+"""A process greets as soon as it owns a slot: after so long its greeting is lost."""
 
 SURVEY_PAUSE_S: Final = 10.0
 """Between two surveys of one container: each looks at every process of the machine."""
@@ -31,7 +30,7 @@ class Sharer:
     """One container.
 
     Attributes:
-        was_looked_at: its slots are known, so a process that comes is new.
+        is_scanned: its slots are known, so a process that comes is new.
         unknown_s: since when an owner is there that the node does not know.
         surveyed_s: when it was last surveyed for those.
         unheld: its processes that are known to have run unheld.
@@ -41,7 +40,7 @@ class Sharer:
     terms: Terms
     gate: Gate
     pages: WorkPages
-    was_looked_at: bool = False
+    is_scanned: bool = False
     unknown_s: dict[int, float] = field(default_factory=dict)
     surveyed_s: float = -SURVEY_PAUSE_S
     unheld: set[ProcessKey] = field(default_factory=set)
@@ -74,8 +73,7 @@ class Sharer:
         return True
 
     def newly_unheld(self, known: Mapping[ProcessKey, int], started_ticks: int) -> list[ProcessKey]:
-        """Processes that ran unheld until now: known ones from before this broker's start, `started_ticks` after
-        boot."""
+        """Known processes from before this broker's start (in clock ticks since boot) that nobody held until now."""
         if not self.gate.was_unheld:
             return []
         owners = {page.owner for page in self.pages.all}

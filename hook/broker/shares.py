@@ -1,8 +1,8 @@
-"""Carries the share scheduler's instructions out, at once: no turn, no thread and no task lies between.
+"""Carries the share scheduler's instructions out, at once: no thread and no task lies between.
 
 What always holds: every event is handled on the loop, in the order in which it came; a gate shows the scheduler's
 latest word from the moment that it was decided; exactly one timer stands. While anybody is to be metered it is a
-tick; else it is a slow look at who is there. A scheduler that fails is replaced by a new one; where new ones fail
+tick; else it is a slow scan of the slots. A scheduler that fails is replaced by a new one; where new ones fail
 again and again, all gates open for a while. So no thread stands at a gate that nobody would open.
 """
 
@@ -46,8 +46,8 @@ from plimsoll.names import GpuUuid
 BEAT_S: Final = 1.0
 """The library takes a broker for lost after 3 s without a beat."""
 
-LOOK_S: Final = 1.0
-"""Between two looks at a container's slots, for processes that no event told of."""
+SCAN_S: Final = 1.0
+"""Between two scans of a container's slots, for processes whose greeting or death no event reported."""
 
 FAILURES_MOST: Final = 5
 FAILURES_S: Final = 60.0
@@ -77,7 +77,7 @@ class Shares:
         tick_s: float,
         processes_of: Callable[[ContainerKey], Mapping[ProcessKey, int]],
         survey: Callable[[ContainerKey], None],
-        tell: Callable[[Unmet | Unheld | ShareViolated], None],
+        announce: Callable[[Unmet | Unheld | ShareViolated], None],
     ) -> None:
         """Begin with no container.
 
@@ -86,14 +86,14 @@ class Shares:
             tick_s: between two ticks.
             processes_of: a container's processes that the node knows, with their owner words.
             survey: has the node look for processes that it does not know.
-            tell: announces what an operator should hear of.
+            announce: for operators.
         """
         self._new_scheduler = new_scheduler
         self._scheduler = new_scheduler()
         self._tick_s = tick_s
         self._processes_of = processes_of
         self._survey = survey
-        self._tell = tell
+        self._announce = announce
         self._new_number = partial(next, count(1))
         self._sharers: dict[ContainerKey, Sharer] = {}
         self._ring: deque[Sharer] = deque()
@@ -118,7 +118,7 @@ class Shares:
             sharer.terms = terms
         sharer.pages.take(counts)
         self._attempt(partial(self._enter, sharer), "a container")
-        self.look(container)
+        self.rescan(container)
 
     def leave(self, container: ContainerKey) -> None:
         """A container was removed; whoever should linger there is let through."""
@@ -129,18 +129,18 @@ class Shares:
             sharer.pages.close()
             sharer.gate.open_for_good()
 
-    def look(self, container: ContainerKey) -> None:
+    def rescan(self, container: ContainerKey) -> None:
         """A process came to a container, or may have."""
         sharer = self._sharers.get(container)
         if sharer is not None:
-            self._attempt(partial(self._look, sharer), "a look")
+            self._attempt(partial(self._rescan, sharer), "a scan")
 
     def died(self, container: ContainerKey, owner: int) -> None:
         """A process is dead: its words count as far as they go, and it wants nothing any more."""
         sharer = self._sharers.get(container)
         if sharer is not None:
             for page in sharer.pages.drop(owner):
-                self._handle(Gone(page.number, time.monotonic_ns(), sharer.pages.words(page)))
+                self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
         """What a container had of its GPUs' compute time; None for one that is not laid out."""
@@ -175,27 +175,26 @@ class Shares:
         self._ring.clear()
 
     def _enter(self, sharer: Sharer) -> None:
-        """Have the scheduler know a container, its terms and its processes; as far as it knows them, nothing
-        changes."""
+        """Have the scheduler know a container, its terms and its processes, as far as it does not."""
         self._take(Joined(sharer.key, sharer.terms, time.monotonic_ns(), sharer.gate.word))
         for page in sharer.pages.all:
             self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
             page.is_live = True
 
-    def _look(self, sharer: Sharer) -> None:
-        """See which processes are there."""
-        came, went = sharer.pages.look()
+    def _rescan(self, sharer: Sharer) -> None:
+        """Find the processes that came and went."""
+        came, went = sharer.pages.rescan()
         for page in went:
             self._take(Gone(page.number, time.monotonic_ns()))
         for page in came:
-            is_new = sharer.was_looked_at
+            is_new = sharer.is_scanned
             self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new))
-        sharer.was_looked_at = True
+        sharer.is_scanned = True
         known = self._processes_of(sharer.key)
         if sharer.needs_survey(known):
             self._survey(sharer.key)
         for process in sharer.newly_unheld(known, self._started_ticks):
-            self._tell(Unheld(sharer.key, process))
+            self._announce(Unheld(sharer.key, process))
 
     def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
         """What NVML shows of each process on a GPU, by its number; only of spans that are about as long as ours."""
@@ -215,28 +214,30 @@ class Shares:
         self._attempt(self._tick, "a tick")
 
     def _tick(self) -> None:
-        """Read everybody's words, if anybody is to be metered, and look at some containers' slots."""
-        looks = len(self._ring)
+        """Read all pages, if anybody is to be metered, and scan some containers' slots."""
+        scans = len(self._ring)
         if self._is_ticking:
             pages: dict[int, Words] = {}
             for sharer in self._ring:
-                sharer.pages.read(pages)
+                for page in sharer.pages.all:
+                    words = page.read()
+                    if words is not None:
+                        pages[page.number] = words
             self._take(Ticked(time.monotonic_ns(), pages))
-            looks = ceil(looks * self._tick_s / LOOK_S)
-        for _ in range(looks):
-            self._look(self._ring[0])
+            scans = ceil(scans * self._tick_s / SCAN_S)
+        for _ in range(scans):
+            self._rescan(self._ring[0])
             self._ring.rotate(-1)
 
     def _set_timer(self) -> None:
-        """A tick is next while anybody is to be metered, else a look at who is there; nothing is metered in a
-        rest."""
+        """A tick is next while anybody is to be metered, else a scan; nothing is metered in a rest."""
         is_ticking = self._scheduler.needs_ticks and self._resuming is None
         if self._timer is not None:
             if is_ticking == self._is_ticking:
                 return
             self._timer.cancel()
         self._is_ticking, loop = is_ticking, asyncio.get_running_loop()
-        due_s = self._ticked_s + (self._tick_s if is_ticking else LOOK_S)
+        due_s = self._ticked_s + (self._tick_s if is_ticking else SCAN_S)
         self._timer = loop.call_at(max(due_s, loop.time()), self._on_timer)
 
     # What comes of it.
@@ -250,7 +251,7 @@ class Shares:
                 case SetGate(container, word, sharers):
                     self._sharers[container].gate.set(word, sharers)
                 case Unmet() | ShareViolated():
-                    self._tell(instruction)
+                    self._announce(instruction)
                 case _:
                     assert_never(instruction)
 

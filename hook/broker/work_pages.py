@@ -33,17 +33,42 @@ class WorkPage:
 
     Attributes:
         number: as the scheduler knows the process.
-        offset: where it stands in the file.
+        file: its container's `counts`; None where there is none.
+        offset: where the page stands there.
+        format: the owner, and the words of all of its container's GPUs.
         data: as last read.
-        is_live: what it says changes with time, or it was being written.
+        is_live: what it says changes with time, or it was not read yet.
     """
 
     number: int
     slot: int
     owner: int
+    file: int | None
     offset: int
+    format: struct.Struct
     data: bytes = b""
     is_live: bool = True
+
+    def read(self) -> Words | None:
+        """What the process says; None if that is nothing new, or cannot be read."""
+        for _ in range(_TRIES):
+            data = _read(self.file, self.format.size, self.offset)
+            if data == self.data and not self.is_live:
+                return None
+            if len(data) < self.format.size:
+                return None
+            words = self.format.unpack(data)
+            if words[0] != self.owner:
+                return None
+            is_live = False
+            for place in range(1, len(words), WORDS):
+                if words[place] != words[place + 6]:
+                    break  # It was being written.
+                is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
+            else:
+                self.data, self.is_live = data, is_live
+                return words[1:]
+        return None
 
 
 class WorkPages:
@@ -57,8 +82,7 @@ class WorkPages:
             new_number: names a process.
         """
         self._new_number = new_number
-        self._struct = struct.Struct(f"<{1 + WORDS * gpu_count}Q")
-        self._settled = tuple(range(1, 1 + WORDS * gpu_count, WORDS))
+        self._format = struct.Struct(f"<{1 + WORDS * gpu_count}Q")
         self._file: int | None = None
         self._pages: dict[tuple[int, int], WorkPage] = {}
         self._dead: set[int] = set()
@@ -68,65 +92,35 @@ class WorkPages:
         """Those of the processes that own slots."""
         return self._pages.values()
 
-    def look(self) -> tuple[list[WorkPage], list[WorkPage]]:
-        """See again which slots are claimed; returns the pages that came, and those that went.
+    def rescan(self) -> tuple[list[WorkPage], list[WorkPage]]:
+        """Read again which slots are claimed; returns the pages that came, and those that went.
 
-        All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
+        All slots are read: `slots_touched` is for the library, and a tenant may write anything there.
         """
-        data = self._read(SLOT_BYTES * MAX_SLOTS, owner_offset(0))
+        data = _read(self._file, SLOT_BYTES * MAX_SLOTS, owner_offset(0))
         whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
         owners = {(slot, owner) for slot, (owner,) in enumerate(_OWNERS.iter_unpack(whole)) if owner}
         self._dead.intersection_update([owner for _, owner in owners])
         owners = {(slot, owner) for slot, owner in owners if owner not in self._dead}
         went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owners)]
-        came = [
-            WorkPage(self._new_number(), *name, work_offset(name[0]))
-            for name in sorted(owners - self._pages.keys())
-        ]
+        came = [self._page(*name) for name in sorted(owners - self._pages.keys())]
         self._pages.update({(page.slot, page.owner): page for page in came})
         return came, went
 
     def drop(self, owner: int) -> list[WorkPage]:
-        """A process is dead: its pages are not looked at again, though its slots are cleared later. Returns them."""
+        """A process is dead: its pages are not read again, though its slots are cleared later. Returns them."""
         self._dead.add(owner)
         dropped = [page for page in self._pages.values() if page.owner == owner]
         for page in dropped:
             del self._pages[page.slot, page.owner]
         return dropped
 
-    def read(self, into: dict[int, Words]) -> None:
-        """Add what is under way or new, by number."""
-        for page in self._pages.values():
-            words = self.words(page)
-            if words is not None:
-                into[page.number] = words
-
-    def words(self, page: WorkPage) -> Words | None:
-        """What a process says; None if that is nothing new, or cannot be read."""
-        words: Words = ()
-        for _ in range(_TRIES):
-            data = self._read(self._struct.size, page.offset)
-            if data == page.data and not page.is_live:
-                return None
-            if len(data) < self._struct.size:
-                return None
-            page.data, page.is_live, words = data, True, self._struct.unpack(data)
-            if words[0] != page.owner:
-                return None
-            is_live = False
-            for place in self._settled:
-                if words[place] != words[place + 6]:
-                    break
-                is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
-            else:
-                page.is_live = is_live
-                break
-        return words[1:]
-
     def take(self, file: int | None) -> None:
         """Read from this file from now on, which `open_counts` opened."""
         self.close()
         self._file = file
+        for page in self._pages.values():
+            page.file = file
 
     def close(self) -> None:
         """Keep nothing open."""
@@ -134,11 +128,8 @@ class WorkPages:
             os.close(self._file)
             self._file = None
 
-    def _read(self, size_bytes: int, offset: int) -> bytes:
-        try:
-            return os.pread(self._file, size_bytes, offset) if self._file is not None else b""
-        except OSError:
-            return b""  # The tenant's own doing.
+    def _page(self, slot: int, owner: int) -> WorkPage:
+        return WorkPage(self._new_number(), slot, owner, self._file, work_offset(slot), self._format)
 
 
 def open_counts(path: Path) -> int | None:
@@ -149,3 +140,10 @@ def open_counts(path: Path) -> int | None:
             return file
         os.close(file)
     return None
+
+
+def _read(file: int | None, size_bytes: int, offset: int) -> bytes:
+    try:
+        return os.pread(file, size_bytes, offset) if file is not None else b""
+    except OSError:
+        return b""  # The tenant's own doing.

@@ -42,12 +42,11 @@ async def two_looks(cluster: KubeCluster) -> tuple[Json, Json]:
 
 
 async def used_pct(cluster: KubeCluster, *pids: int) -> list[float]:
-    """Time with unfinished work ÷ elapsed time of each of these processes, in percent."""
+    """Time in which the GPU executed its work ÷ elapsed time, of each of these processes, in percent."""
     before, after = await two_looks(cluster)
     span_ns = after["time_ns"] - before["time_ns"]
     spent_ns = [
-        {process["pid"]: process["unfinished_ns"] for process in look["processes"]}
-        for look in (before, after)
+        {process["pid"]: process["busy_ns"] for process in look["processes"]} for look in (before, after)
     ]
     return [100 * (spent_ns[1].get(pid, 0) - spent_ns[0].get(pid, 0)) / span_ns for pid in pids]
 

@@ -72,6 +72,7 @@ class Account:
             idle_ns: for how long nobody did.
             span_ns: the length of the tick.
         """
+        # Comparisons rather than `min` and `max`: this runs for each account at each tick.
         charge_ns = self.charge_ns
         growth_ns = served_ns * self.rate - charge_ns
         lag_ns, excess_ns = self.lag_ns + growth_ns, 0.0
@@ -81,16 +82,23 @@ class Account:
             most_ns = DEBT_NS if self.pause < PAUSED else self.claim_ns
             if lag_ns > most_ns:
                 excess_ns = min(lag_ns - most_ns, growth_ns)
-        self.lag_ns = lag_ns - excess_ns
+                lag_ns -= excess_ns
+        self.lag_ns = lag_ns
         spare_ns = self.spare_ns + span_ns * self.floor - charge_ns
-        spare_ns = min(spare_ns, SPARE_NS + span_ns)
-        self.spare_ns = max(-DEBT_NS, spare_ns)
+        if spare_ns > SPARE_NS + span_ns:
+            spare_ns = SPARE_NS + span_ns
+        elif spare_ns < -DEBT_NS:
+            spare_ns = -DEBT_NS
+        self.spare_ns = spare_ns
         if self.limit < 1:
             grown_ns = self.limit * span_ns
             self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, self.enough_ns + grown_ns)
-        self.tally.ran_ns += charge_ns
-        self.tally.paused_ns += self.pause * span_ns
-        self.charge_ns, self.pause = 0.0, 1.0
+        if charge_ns:
+            self.tally.ran_ns += charge_ns
+            self.charge_ns = 0.0
+        if self.pause:
+            self.tally.paused_ns += self.pause * span_ns
+        self.pause = 1.0
         return excess_ns
 
     def change(self, request: float, limit: float) -> None:

@@ -14,30 +14,29 @@ class Process:
     """One process of a container.
 
     Attributes:
-        meters: one per GPU, in its container's order.
-        is_unread: not yet read; what its words say until then does not count.
+        places: on each of its container's GPUs, in their order.
+        is_unread: what its words say until they are read for the first time does not count.
     """
 
     owner: int
     client: "Client"
-    meters: tuple[Meter, ...]
+    places: tuple[tuple[Gpu, Account, Meter], ...]
     is_unread: bool
 
     def read(self, words: Words, now_ns: int, span_ns: int, slice_ns: int) -> None:
-        """Take its page in, and say on each GPU what is new there."""
-        client = self.client
-        is_metered = client.state is not GateState.OPEN and not self.is_unread
-        for place, meter in enumerate(self.meters):
-            own = words if len(words) == WORDS else words[WORDS * place : WORDS * (place + 1)]
-            if own[0] != own[6]:
-                continue  # They were being written while they were read: they say nothing.
+        """Take its page in, and note on each GPU what is new there."""
+        is_metered = self.client.state is not GateState.OPEN and not self.is_unread
+        self.is_unread = False
+        begin = 0
+        for gpu, account, meter in self.places:
+            own = words[begin : begin + WORDS]
+            begin += WORDS
             if not is_metered:
                 meter.skip(own, now_ns, slice_ns)
             elif meter.read(own, now_ns, span_ns, slice_ns):
-                client.gpus[place].note(client.accounts[place], meter, now_ns)
-                if meter.stands and client.is_shut:
-                    client.note_stand(now_ns, span_ns)
-        self.is_unread = False
+                gpu.note(account, meter, now_ns)
+                if meter.stands and self.client.is_shut:
+                    self.client.note_stand(now_ns, span_ns)
 
 
 @dataclass(eq=False, slots=True)
@@ -73,11 +72,11 @@ class Client:
             gpu.is_live_stale = gpu.are_rates_stale = True
 
     def note_stand(self, now_ns: int, span_ns: int) -> None:
-        """A thread of it stands at the shut gate."""
-        if self.stood_ns == now_ns:
-            return
-        self.waits += self.stood_ns < now_ns - span_ns
-        self.waited_ns += span_ns
+        """A thread of it stands at the shut gate; a stand is counted when first seen, and its time from then on."""
+        if self.stood_ns == now_ns - span_ns:
+            self.waited_ns += span_ns
+        elif self.stood_ns < now_ns:
+            self.waits += 1
         self.stood_ns = now_ns
 
     @property

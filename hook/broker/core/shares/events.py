@@ -88,7 +88,8 @@ class Ticked:
 
     Attributes:
         now_ns: when the last of the pages had been read.
-        pages: by process. One that is left out could not be read, or has nothing under way and nothing new.
+        pages: by process, each whole. One that is left out could not be read, or has nothing under way and nothing
+            new.
     """
 
     now_ns: int

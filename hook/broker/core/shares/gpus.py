@@ -132,6 +132,8 @@ class Gpu:
         first_ns, first = max(claims, default=(0.0, -1))
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)
         for n, account in enumerate(self.live):
+            if account.spare_ns > 0 and account.limit == 1:
+                continue  # Nothing can shut its gate.
             if account.must_stand(second_ns if n == first else first_ns, quantum_ns):
                 yield account.client
 

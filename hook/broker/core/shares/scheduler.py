@@ -30,12 +30,15 @@ from hook.broker.core.shares.events import (
     Utilised,
     Words,
 )
-from hook.broker.core.shares.gates import next_word
 from hook.broker.core.shares.gpus import Gpu
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.spans import Tally, unmet
 from hook.broker.core.shares.work import Meter, ended
+from plimsoll.layout import GATE_STEP
 from plimsoll.names import GpuUuid
+
+_WORDS: Final = 1 << 32
+"""A gate's word counts modulo this."""
 
 
 class Scheduler:
@@ -55,7 +58,7 @@ class Scheduler:
         self._shut: dict[Client, None] = {}
         self._open: dict[Client, None] = {}
         self._ticked_ns = 0
-        self._looked_ns = 0
+        self._reviewed_ns = 0
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
         """Something happened; returns what is to be done now, in this order."""
@@ -102,7 +105,7 @@ class Scheduler:
     def _join(self, event: Joined) -> list[ShareInstruction]:
         if event.terms.whole:
             self._whole[event.container] = event.terms
-            return [SetGate(event.container, next_word(event.word, GateState.OPEN), 1)]
+            return [SetGate(event.container, _next_word(event.word, GateState.OPEN), 1)]
         self._ticked_ns = self._ticked_ns or event.now_ns
         client = self._clients.get(event.container)
         if client is None:
@@ -139,8 +142,9 @@ class Scheduler:
         client = self._clients.get(event.container)
         if client is None or event.number in self._processes:
             return []
-        meters = tuple(Meter(skipped_ns=event.now_ns) for _ in client.gpus)
-        process = Process(event.owner, client, meters, is_unread=not event.is_new)
+        pairs = zip(client.gpus, client.accounts, strict=True)
+        places = tuple((gpu, account, Meter(skipped_ns=event.now_ns)) for gpu, account in pairs)
+        process = Process(event.owner, client, places, is_unread=not event.is_new)
         self._processes[event.number] = client.processes[event.number] = process
         if len(client.processes) > 1:
             return []
@@ -169,7 +173,7 @@ class Scheduler:
         if span_ns <= 0:
             return []
         self._ticked_ns = now_ns
-        is_second = now_ns - self._looked_ns >= S
+        is_second = now_ns - self._reviewed_ns >= S
         for number, words in event.pages.items():
             process = self._processes.get(number)
             if process is not None:
@@ -188,7 +192,7 @@ class Scheduler:
                 gpu.sharers = ceil(gpu.crowd)
                 crowded.append(gpu)
         steps = list(self._decide(shut, crowded, now_ns))
-        return [*steps, *self._look_back(now_ns)] if is_second else steps
+        return [*steps, *self._review(now_ns)] if is_second else steps
 
     def _decide(
         self, shut: dict[Client, None], crowded: list[Gpu], now_ns: int
@@ -218,14 +222,14 @@ class Scheduler:
         if state is GateState.OPEN and client.has_rivals:
             self._open[client] = None
         sharers = max([gpu.sharers for gpu in client.gpus])
-        word = next_word(client.word, state)
+        word = _next_word(client.word, state)
         if word != client.word or sharers != client.sharers:
             client.word, client.sharers = word, sharers
             yield SetGate(client.key, word, sharers)
 
-    def _look_back(self, now_ns: int) -> Iterable[Unmet]:
-        """Once a second: what everybody had, and who had less than its request."""
-        self._looked_ns = now_ns
+    def _review(self, now_ns: int) -> Iterable[Unmet]:
+        """Once a second: remember what every account had, and find requests that were not met."""
+        self._reviewed_ns = now_ns
         for client in self._clients.values():
             for account in client.accounts:
                 account.tally.remember(now_ns)
@@ -243,7 +247,7 @@ class Scheduler:
         for client in [account.client for account in gpu.accounts]:
             place = client.gpus.index(gpu)
             for number, process in client.processes.items():
-                meter, used_pct = process.meters[place], event.used_pct.get(number)
+                meter, used_pct = process.places[place][2], event.used_pct.get(number)
                 if used_pct is not None and meter.skipped_ns < event.now_ns - WHOLE * span_ns:
                     told_pct = 100 * meter.told_ns / span_ns
                     if len(client.gpus) == 1:
@@ -252,3 +256,10 @@ class Scheduler:
                         steps.append(ShareViolated(client.key, process.owner, gpu.uuid, used_pct, told_pct))
                 meter.ran_ns = meter.told_ns = 0.0
         return steps
+
+
+def _next_word(word: int, state: GateState) -> int:
+    """A gate's word of this state, one step after `word`; `word` itself if its state is this one."""
+    if word % GATE_STEP == state.value:
+        return word
+    return (word - word % GATE_STEP + GATE_STEP + state.value) % _WORDS
