@@ -203,6 +203,7 @@ class StandIn:
             work.sure_ns += sure_ns
             work.sliced_ns += executed_ns_before - sure_ns
         work.launched_ns, work.executed_ns = launched_ns, executed_ns
+        work.looked_ns = 1 << 62  # it is never taken for stopped
         work.settled = work.begun
         work.standing = standing
 

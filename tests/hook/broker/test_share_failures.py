@@ -141,5 +141,7 @@ def _be_at_work(counts: Path) -> None:
     """A process that began a burst long ago."""
     page = Counts()
     page.slots[0].owner = page.works[0].owner = 7
-    page.works[0].gpus[0].launched_ns = page.works[0].gpus[0].executed_ns = 1
+    work = page.works[0].gpus[0]
+    work.launched_ns = work.executed_ns = 1
+    work.looked_ns = 1 << 62  # it is never taken for stopped
     counts.write_bytes(bytes(page))
