@@ -166,7 +166,9 @@ aside(step_on)
 
 def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate: GateWriter) -> None:
     """One stream waits for another's later launches: these stand, and go on each time the gate opens."""
-    launcher.do("for _ in range(20): launch(1000); sync()")  # a look right after an end tells the clocks apart
+    launcher.do(
+        "for _ in range(20): launch(1000); sync()"
+    )  # a look right after an end tells the clocks apart
     launcher.do(STREAMS)
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
