@@ -41,6 +41,8 @@ STARTED_S: Final = 1.0
 """From a later tenant's registration to its first launch: its program starts meanwhile."""
 GPU_LINE_MIB: Final = 2048
 CARD_MIB: Final = 65536
+CARD: Final = "card"
+"""The emulated node of tenants with the library, and of their broker."""
 CARDS: Final = 2
 """GPUs of an emulated node: most tenants use the first alone."""
 NATIVE: Final = "native"
@@ -57,14 +59,12 @@ class Place:
     gpu: GpuNode | None
     _nodes: dict[str, Node] = field(default_factory=dict)
 
-    def node(self, name: str = "card") -> Node | GpuNode:
+    def node(self, name: str = CARD) -> Node | GpuNode:
         """An emulated node, always of the same UUIDs; this machine where its own GPU is measured."""
         if self.gpu:
             return self.gpu
         if name not in self._nodes:
-            folder = self.folder / name
-            folder.mkdir()
-            self._nodes[name] = Node(folder, gpu_count=CARDS, memory_mib=CARD_MIB, context_mib=64)
+            self._nodes[name] = emulated(self.folder, name)
         return self._nodes[name]
 
     async def register(self, tenant: Tenant) -> PodUid:
@@ -119,7 +119,7 @@ class Place:
                 await self.broker.client.unregister(pod)
 
     @contextlib.asynccontextmanager
-    async def watched(self, gpu: int = 0, card: str = "card") -> AsyncIterator[list[Json]]:
+    async def watched(self, gpu: int = 0, card: str = CARD) -> AsyncIterator[list[Json]]:
         """The lines of one GPU's book, as they come; none on a real GPU."""
         lines: list[Json] = []
         if self.gpu:
@@ -145,7 +145,7 @@ class Place:
             await watcher.wait()
 
     async def run(
-        self, tenants: Sequence[Tenant], seconds: float, *, is_hooked: bool = True, card: str = "card"
+        self, tenants: Sequence[Tenant], seconds: float, *, is_hooked: bool = True, card: str = CARD
     ) -> Run:
         """Have tenants work beside each other; the programs of all that begin at once are ready before that.
 
@@ -226,6 +226,13 @@ def track_of(answer: Json, book: Sequence[Json], *pids: int) -> Track:
     return Track(times, sums)
 
 
+def emulated(folder: Path, name: str) -> Node:
+    """A node in a folder of its own."""
+    own = folder / name
+    own.mkdir()
+    return Node(own, gpu_count=CARDS, memory_mib=CARD_MIB, context_mib=64)
+
+
 def compiled(folder: Path) -> Path:
     """The tenants' program."""
     program = folder / "share_task"
@@ -235,13 +242,19 @@ def compiled(folder: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: str) -> AsyncIterator[Place]:
-    """A broker with some settings, over a folder of its own within one that is there."""
+    """A broker with some settings, over a folder of its own within one that is there.
+
+    It reads its node's NVML, as brokers do: charges are corrected by it.
+    """
     own = folder / uuid.uuid4().hex[:8]
     own.mkdir()
-    broker = Broker(own / "root", {"log_level": "warning", **settings})
+    card = None if gpu else emulated(own, CARD)
+    broker = Broker(
+        own / "root", {"log_level": "warning", **settings}, card and card.environment(preload=None)
+    )
     try:
         await broker.start()
-        yield Place(broker, program, own, gpu)
+        yield Place(broker, program, own, gpu, {CARD: card} if card else {})
     finally:
         await broker.close()
 

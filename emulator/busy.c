@@ -13,20 +13,26 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Spins on the global timer for as many nanoseconds as its parameter says. */
+/* Works for as many nanoseconds as its parameter says, by the GPU's time and not the clock's: between two
+ * looks at the timer no more than 20 us are taken for work, as a kernel that looks later was switched out for
+ * another process. */
 static const char ptx[] = ".version 6.0\n"
                           ".target sm_50\n"
                           ".address_size 64\n"
                           ".visible .entry busy(.param .u64 duration)\n"
                           "{\n"
                           "    .reg .pred %p;\n"
-                          "    .reg .b64 %start, %now, %length;\n"
+                          "    .reg .b64 %last, %now, %step, %done, %length;\n"
                           "    ld.param.u64 %length, [duration];\n"
-                          "    mov.u64 %start, %globaltimer;\n"
+                          "    mov.u64 %done, 0;\n"
+                          "    mov.u64 %last, %globaltimer;\n"
                           "again:\n"
                           "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %now, %now, %start;\n"
-                          "    setp.lt.u64 %p, %now, %length;\n"
+                          "    sub.u64 %step, %now, %last;\n"
+                          "    min.u64 %step, %step, 20000;\n"
+                          "    add.u64 %done, %done, %step;\n"
+                          "    mov.u64 %last, %now;\n"
+                          "    setp.lt.u64 %p, %done, %length;\n"
                           "    @%p bra again;\n"
                           "    ret;\n"
                           "}\n";

@@ -26,9 +26,17 @@ uint64_t timeline_backlog_ns(const struct book_share *share) {
     return backlog_ns(share, BOOK_ENDING) + backlog_ns(share, BOOK_QUEUE);
 }
 
-static void start_working(struct book_gpu *card, struct book_share *share) {
+static void begin_turn(const struct book *book, struct book_gpu *card, int slot) {
+    card->turn = slot;
+    card->turn_end_ns = card->clock_ns + book->node.slice_ns;
+}
+
+/* Work of this process that finds the GPU idle begins a turn, whoever had the last one. */
+static void start_working(const struct book *book, struct book_gpu *card, struct book_share *share) {
     if (share->working || !(timeline_backlog_ns(share) || share->spinning))
         return;
+    if (!card->working)
+        begin_turn(book, card, book->slot);
     share->working_since_ns = card->clock_ns;
     share->working = 1;
     card->working++;
@@ -104,7 +112,7 @@ static void drop(struct book_gpu *card, struct book_share *share) {
 static void pass_turn(struct book *book, int gpu) {
     struct book_gpu *card = &book->state->gpus[gpu];
     int count = (int)book->state->slots_touched, first = card->turn + 1;
-    card->turn = -1;
+    begin_turn(book, card, -1);
     for (int i = 0; i < count && card->turn < 0; i++) {
         int slot = (first + i) % count;
         struct book_share *share = timeline_share(book, gpu, slot);
@@ -115,7 +123,6 @@ static void pass_turn(struct book *book, int gpu) {
         else
             card->turn = slot;
     }
-    card->turn_end_ns = card->clock_ns + book->node.slice_ns;
 }
 
 static bool turn_stands(struct book *book, int gpu) {
@@ -193,7 +200,7 @@ static bool enter(struct book *book, int gpu) {
 static uint64_t issue(struct book *book, int gpu, enum book_lane lane, uint64_t length_ns) {
     struct book_share *share = timeline_share(book, gpu, book->slot);
     share->issued_ns[lane] += length_ns;
-    start_working(&book->state->gpus[gpu], share);
+    start_working(book, &book->state->gpus[gpu], share);
     return share->issued_ns[lane];
 }
 
@@ -232,7 +239,7 @@ void timeline_spin(struct book *book, int gpu, int change, unsigned launches) {
         return;
     share->spinning += (uint32_t)change;
     share->launches += launches;
-    start_working(card, share);
+    start_working(book, card, share);
     stop_working(card, share);
     timeline_unlock(book, gpu);
 }

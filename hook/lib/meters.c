@@ -18,6 +18,8 @@
 #define STEP_NS 50000
 /* So much later than twice its time, a launch is overdue. */
 #define LATE_NS 50000
+/* Of so many launches that take longer than others did the first says nothing of the last. */
+#define FEW 16
 
 #define SHARES (&plimsoll.shares)
 
@@ -129,9 +131,35 @@ uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     return plimsoll_later(meter->average_ns, executed_ns(meter, mark, now_ns) / mark->stands_for);
 }
 
-bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns) {
+static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                       uint64_t now_ns) {
+    return executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
+}
+
+/* Launches in the stream of a mark, which will take as long as those that it follows. */
+static unsigned in_stream_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].stream == mark->stream)
+            sum += meter->marks[i].launches;
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (meter->streams[i].key == mark->stream || mark->stream == PLIMSOLL_WHOLE_CONTEXT)
+            sum += meter->streams[i].tail;
+    return sum;
+}
+
+uint64_t plimsoll_outstanding_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
-    return mark && executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
+    uint64_t longer_ns = plimsoll_each_ns(meter, now_ns) - meter->average_ns;
+    return plimsoll_outstanding(meter) * meter->average_ns +
+           (mark ? in_stream_of(meter, mark) * longer_ns : 0);
+}
+
+bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    const struct plimsoll_mark *mark = executing(meter);
+    if (meter->average_ns == 0)
+        return plimsoll_outstanding(meter) == 0;
+    return !mark || in_stream_of(meter, mark) < FEW || !is_overdue(meter, mark, now_ns);
 }
 
 /* Behind the beginning of a segment that is blocked. */

@@ -149,15 +149,18 @@ void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *
 
 /* What a launch of the context executes, by the average; more where what executes now is overdue. */
 uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
-/* Whether the foremost launches should have ended long ago, so that nobody knows what the rest will take. */
-bool plimsoll_is_overdue(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* Whether one can tell what the outstanding ones will take: not before the first of a context has ended, nor
+ * while the foremost of many in one stream should have ended long ago. */
+bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Launches of these whose streams nothing holds up; those that no mark follows are left out. */
 unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
 /* Whether anything is not known to be done, executing or not. */
 bool plimsoll_has_work(void);
 /* Launches that are not known to be done. */
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
-/* What these should execute together on one GPU. */
+/* What these should execute: as much as the average, and more behind what takes longer now. */
+uint64_t plimsoll_outstanding_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* What all meters' should execute together on one GPU, by their averages. */
 uint64_t plimsoll_queued_ns(int gpu);
 
 void plimsoll_spare(struct plimsoll_meter *meter, CUevent event);

@@ -18,7 +18,6 @@
 /* The bounds of one sleep: what is estimated may end sooner. */
 #define SHORTEST_NS 50000
 #define LONGEST_NS 50000000
-#define FEW 16
 
 /* One thread's. */
 struct stand {
@@ -26,6 +25,7 @@ struct stand {
     uint64_t since_ns;    /* 0: it does not stand for anything that executes */
     uint64_t expected_ns; /* in which what was queued then should have ended */
     uint64_t queued_ns;   /* when it was last seen to shrink */
+    uint64_t renewed_ns;  /* when some of it was last done */
     uint64_t until_ns;
     bool is_told;
 };
@@ -67,24 +67,39 @@ static double spread(uint64_t now_ns) {
     return 1.0 + (double)((now_ns * 2654435761u >> 8) & 1023) / 2048.0;
 }
 
+/* When some of the container's work was last done: of other processes' only this moment is known. */
+static uint64_t progressed_ns(const struct stand *stand, uint64_t now_ns) {
+    uint64_t latest_ns = stand->renewed_ns;
+    for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
+        if (meter->context)
+            latest_ns = plimsoll_later(latest_ns, meter->reached_ns);
+    return latest_ns > stand->renewed_ns ? latest_ns : now_ns;
+}
+
 /* It begins to stand, or some of what was queued is done: it waits for what is left. */
 static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
-    double expected_ns =
-        (double)(plimsoll_gate_sharers() * (queued_ns + plimsoll_gate_slice_ns())) * spread(now_ns);
+    uint64_t sharers = plimsoll_gate_sharers();
+    uint64_t sliced_ns = sharers * queued_ns + (sharers - 1) * plimsoll_gate_slice_ns();
+    double expected_ns = (double)sliced_ns * spread(now_ns);
     if (!stand->since_ns) {
         stand->since_ns = now_ns;
         stand->expected_ns = (uint64_t)expected_ns;
+        stand->renewed_ns = now_ns;
+    } else {
+        stand->renewed_ns = progressed_ns(stand, now_ns);
     }
     unsigned doublings = SHARES->vain < VAIN_MOST ? SHARES->vain : VAIN_MOST;
     double patience_ns = PATIENCE_NS + SHARES->slower * expected_ns;
     stand->queued_ns = queued_ns;
-    stand->until_ns = now_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
+    stand->until_ns = stand->renewed_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
 }
 
-/* Nothing executes: what was stood for has ended, and took so much longer than expected. */
+/* Nothing executes: what was stood for has ended, and took so much longer than expected. A slice is added,
+ * lest the little time in which the end was seen looks long beside a short queue. */
 static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     if (stand->since_ns && is_shut) {
-        double slower = 1.5 * (double)(now_ns - stand->since_ns) / (double)(stand->expected_ns + 1);
+        double slower = 1.5 * (double)(now_ns - stand->since_ns) /
+                        (double)(stand->expected_ns + plimsoll_gate_slice_ns());
         SHARES->slower = slower < 1 ? 1 : slower > SLOWER_MOST ? SLOWER_MOST : slower;
     }
     stand->since_ns = 0;
@@ -117,11 +132,9 @@ static uint64_t left_ns(int gpu, uint64_t now_ns) {
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
         if (!meter->context || meter->gpu != gpu)
             continue;
-        unsigned outstanding = plimsoll_outstanding(meter);
         reached_ns = plimsoll_later(reached_ns, meter->reached_ns);
-        queued_ns += outstanding * plimsoll_each_ns(meter, now_ns);
-        bool is_known = meter->average_ns > 0 && (outstanding < FEW || !plimsoll_is_overdue(meter, now_ns));
-        if (outstanding > 0 && !is_known && !is_reprieved())
+        queued_ns += plimsoll_outstanding_ns(meter, now_ns);
+        if (!plimsoll_is_known(meter, now_ns) && !is_reprieved())
             return plimsoll_gate_ahead_ns();
     }
     uint64_t ran_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
@@ -150,12 +163,13 @@ static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64
         return is_shut ? LONGEST_NS : GO;
     }
     uint64_t queued_ns = SHARES->bursts[stand->gpu].launched_ns ? left_ns(stand->gpu, now_ns) : 0;
-    if (queued_ns < ahead_ns && (!is_shut || is_reprieved())) {
+    bool needs_room = !is_shut || is_reprieved();
+    if (needs_room && queued_ns < ahead_ns) {
         stand->since_ns = 0;
         return GO;
     }
     uint64_t bounded_ns = stand_bounded(stand, is_fresh, now_ns);
-    if (is_shut || bounded_ns == GO)
+    if (!needs_room || bounded_ns == GO)
         return bounded_ns;
     return plimsoll_sooner(bounded_ns, until_room_ns(stand->gpu, queued_ns, ahead_ns));
 }

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,8 +83,16 @@ class Process:
 class Broker:
     """A broker process over one root directory, and a client of it."""
 
-    def __init__(self, root: Path, settings: dict[str, str]) -> None:
+    def __init__(self, root: Path, settings: dict[str, str], node: Mapping[str, str] | None = None) -> None:
+        """Not started yet.
+
+        Args:
+            root: its directory.
+            settings: by their names without the prefix.
+            node: environment by which it finds a driver; it has none without.
+        """
         self.root = root
+        self._node = node or {}
         self.client = BrokerClient(root, timeout_s=DEADLINE_S)
         self.log_path = root.parent / "broker.log"
         self._settings = settings
@@ -101,7 +109,7 @@ class Broker:
         given = {
             f"PLIMSOLL_BROKER_{name.upper()}": value for name, value in (self._settings | settings).items()
         }
-        environment = os.environ | given | {"PLIMSOLL_BROKER_ROOT": str(self.root)}
+        environment = os.environ | self._node | given | {"PLIMSOLL_BROKER_ROOT": str(self.root)}
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "hook.broker", env=environment, stderr=log

@@ -3,7 +3,9 @@
 The hardware gives each process with work a slice in turn. The first slice of a burst is surely the process's own; of
 the rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the
 tick, and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is
-the integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points.
+the integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points. Others' first
+slices are taken as independent too, unless less were left than a round of slices gives: an equal part among all who
+had work in the tick.
 """
 
 from collections.abc import Sequence
@@ -25,11 +27,12 @@ def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]
     """How long each of these processes ran on one GPU in a tick of `span_ns`: at most `room_ns` in all, in ns."""
     all_sure = sum([meter.sure for meter in meters])
     means = _means([meter.sliced for meter in meters if meter.sliced])
+    least = 1 / max(sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]), 1)
     parts = []
     for meter in meters:
         part = meter.sure / all_sure if all_sure > 1 else meter.sure
         if meter.sliced:
-            part += meter.sliced * means[meter.sliced] * max(1 - all_sure + meter.sure, 0.0)
+            part += meter.sliced * max(means[meter.sliced] * (1 - all_sure + meter.sure), least)
         parts.append(part)
     total_ns = sum(parts) * span_ns
     scale_ns = span_ns if total_ns <= room_ns else span_ns * room_ns / total_ns

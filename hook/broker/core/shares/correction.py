@@ -1,7 +1,9 @@
 """What NVML's process utilisation says of the charges: whether slices are equal, and whether words are true.
 
 The charge takes slices to be equally long. Where they are not, a process runs more or less than its words come to, by
-a factor that changes slowly. NVML's figure is a whole number, exact to a point: inside of that nothing is corrected.
+a factor that changes slowly. One span says little of it: NVML tells whole percent, and its span ends up to a sample's
+length before ours, so that a program which has just begun seems to use less than it ran. Sums over many spans differ
+by no more than that at their ends: what exceeds it is corrected, and nothing else.
 """
 
 from typing import Final
@@ -9,18 +11,18 @@ from typing import Final
 from hook.broker.core.shares.settings import MS
 from hook.broker.core.shares.work import Meter
 
-GAIN: Final = 0.5
-"""Of the distance to what a span showed, taken at once: spans of NVML and of the words differ by some percent."""
+KEPT: Final = 0.9
+"""Of the sums at each span: with spans of a second they tell of about ten."""
 
 LEAST: Final = 0.5
 MOST: Final = 2.0
 """Slices differ by no more than this from the mean; what seems to is a span that does not fit."""
 
-EXACT_PCT: Final = 1.0
-"""How far a whole number may be from the truth."""
+EXACT: Final = 0.01
+"""How far a whole number of percent may be from the truth."""
 
-LITTLE_NS: Final = 20 * MS
-"""Less work than this in a span says nothing."""
+SAMPLE_NS: Final = 200 * MS
+"""NVML's samples are of a sixth of a second: for so long the ends of its spans and ours differ at most."""
 
 WHOLE: Final = 0.9
 """A span says something only of processes that were metered for this part of it."""
@@ -31,11 +33,12 @@ LIE_SPANS: Final = 2
 
 
 def correct(meter: Meter, used_pct: float, span_ns: int) -> None:
-    """Move the factor of a process towards what NVML showed."""
-    if meter.ran_ns > LITTLE_NS:
-        ran_pct = 100 * meter.ran_ns / span_ns
-        seen = used_pct / ran_pct if abs(used_pct - ran_pct) > EXACT_PCT else 1.0
-        meter.factor += GAIN * (min(max(seen, LEAST), MOST) - meter.factor)
+    """Set the factor of a process by what NVML showed of this span and those before it."""
+    meter.seen_ns = KEPT * meter.seen_ns + used_pct / 100 * span_ns
+    meter.charged_ns = KEPT * meter.charged_ns + meter.ran_ns
+    meter.compared_ns = KEPT * meter.compared_ns + span_ns
+    is_exact = abs(meter.seen_ns - meter.charged_ns) <= EXACT * meter.compared_ns + SAMPLE_NS
+    meter.factor = 1.0 if is_exact else min(max(meter.seen_ns / max(meter.charged_ns, 1.0), LEAST), MOST)
 
 
 def is_violation(meter: Meter, used_pct: float, told_pct: float) -> bool:

@@ -34,6 +34,7 @@ class Meter:
         factor: what it really runs, as a part of what its words come to; see `correction`.
         ran_ns: uncorrected, since NVML was last asked.
         told_ns: the most that its words can mean, since then.
+        seen_ns, charged_ns, compared_ns: what NVML showed, what was charged, and in what time; see `correction`.
         skipped_ns: when its words last did not count.
         violations: spans in a row in which NVML showed more than that.
     """
@@ -50,6 +51,9 @@ class Meter:
     factor: float = 1.0
     ran_ns: float = 0.0
     told_ns: float = 0.0
+    seen_ns: float = 0.0
+    charged_ns: float = 0.0
+    compared_ns: float = 0.0
     skipped_ns: int = 0
     violations: int = 0
 

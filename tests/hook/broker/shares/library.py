@@ -64,7 +64,7 @@ class Library:
             return True, None
         if not any(other.has_kernel(g) for other in self.processes for g in self.gpus):
             if stand is not None and state is GateState.SHUT:
-                self.slower = min(max(1.0, 1.5 * (now - stand.since) / stand.expected), SLOWER_MOST)
+                self.slower = min(max(1.0, 1.5 * (now - stand.since) / (stand.expected + SLICE)), SLOWER_MOST)
             self.in_vain = 0
             return state is not GateState.SHUT, None
         is_full = process.has_kernel(gpu) and process.queued(gpu) >= AHEAD
@@ -91,7 +91,7 @@ class Library:
         queue = max(sum(process.unmarked(gpu) for process in self.processes) for gpu in self.gpus)
         if stand is not None and queue >= stand.queue - 1e-9:
             return stand
-        expected = self.estimate * sharers * (queue + SLICE) * self.random.uniform(1, 1.5)
+        expected = self.estimate * (sharers * queue + (sharers - 1) * SLICE) * self.random.uniform(1, 1.5)
         until = now + (PATIENCE + self.slower * expected) * 2 ** min(self.in_vain, DOUBLINGS)
         if stand is None:
             return Stand(now, expected, queue, until)
