@@ -249,9 +249,8 @@ async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: st
     own = folder / uuid.uuid4().hex[:8]
     own.mkdir()
     card = None if gpu else emulated(own, CARD)
-    broker = Broker(
-        own / "root", {"log_level": "warning", **settings}, card and card.environment(preload=None)
-    )
+    driver = card.environment(preload=None) if card else None
+    broker = Broker(own / "root", {"log_level": "warning", **settings}, driver)
     try:
         await broker.start()
         yield Place(broker, program, own, gpu, {CARD: card} if card else {})

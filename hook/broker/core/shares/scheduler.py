@@ -83,6 +83,11 @@ class Scheduler:
         is_shared = any(gpu.populated > 1 for gpu in self._gpus.values())
         return is_shared or any(client.is_limited and client.processes for client in self._clients.values())
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nobody had work at the last tick, and time alone changes no account and no gate."""
+        return all(gpu.is_at_rest for gpu in self._gpus.values())
+
     def uses(self, container: ContainerKey, now_ns: int) -> ShareUse | None:
         """What a container had of its GPUs up to now; None for one that is not registered."""
         if container in self._whole:
