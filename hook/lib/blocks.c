@@ -3,7 +3,7 @@
  * (meters.h).
  */
 #include "gate.h"
-#include "launching.h"
+#include "syncing.h"
 
 /* Behind an open gate too: what is in a stream when the gate is metered was put there before. */
 #define PLIMSOLL_BLOCKS(symbol, stream, parameters, arguments)                                               \

@@ -11,22 +11,15 @@
 #include "keeper.h"
 #include "looks.h"
 #include "marks.h"
+#include "sampling.h"
 #include "standing.h"
 
 #define SHARES (&plimsoll.shares)
 
 /* What no mark follows yet is only estimated; so much of it may be. */
 #define UNMARKED_NS 300000
-/* Behind an open gate: launches between two samples at most, and the parts of what may be queued in which
- * samples come while launches are long. */
-#define PASSES_MOST 255u
-#define SAMPLE_PARTS 4
-/* So many may be queued while nothing is known of them. */
-#define FIRST_LAUNCHES 16
-#define NAP_NS 100000
-#define LONGEST_NAP_NS 10000000
-/* How often a program that polls has its marks looked at. */
-#define QUERY_NS 100000
+/* After so many launches a mark follows, however short they are. */
+#define UNMARKED_MOST 16
 #define CALL_NS 2000
 
 /* --- the first half --------------------------------------------------------------------------------------
@@ -95,61 +88,11 @@ static void enter_meter(struct plimsoll_launch *launch, uint64_t context, int gp
 /* --- behind an open gate ---------------------------------------------------------------------------------
  */
 
-/* Under the lock. */
-static uint64_t sampled_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
-    uint64_t launches = 0, each_ns = plimsoll_each_ns(meter, now_ns);
-    for (unsigned i = 0; i < meter->mark_count; i++)
-        launches += meter->marks[i].stands_for;
-    uint64_t queued_ns = launches * each_ns, ran_ns = now_ns - meter->reached_ns;
-    if (meter->average_ns == 0 && launches >= FIRST_LAUNCHES)
-        return UINT64_MAX; /* nothing is known of them yet */
-    return queued_ns > ran_ns ? queued_ns - ran_ns : 0;
-}
-
-/* Under the lock. The next sample: soon while launches are long, or nothing is known of them. */
-static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
-    uint64_t each_ns = plimsoll_each_ns(meter, now_ns), passes = 1;
-    if (meter->average_ns)
-        passes = plimsoll_sooner(plimsoll_gate_alone_ns() / SAMPLE_PARTS / each_ns | 1, PASSES_MOST);
-    __atomic_store_n(&SHARES->passes_each, (uint32_t)passes, __ATOMIC_RELAXED);
-    __atomic_store_n(&SHARES->passes_left, (uint32_t)passes - 1, __ATOMIC_RELAXED);
-}
-
-/* How much more is queued than may be. */
-static uint64_t excess_ns(struct plimsoll_meter *meter) {
-    plimsoll_look_at(meter);
-    uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
-    pthread_mutex_lock(&SHARES->lock);
-    uint64_t left_ns = sampled_ns(meter, now_ns);
-    plan_sample(meter, now_ns);
-    pthread_mutex_unlock(&SHARES->lock);
-    return left_ns > alone_ns ? left_ns - alone_ns : 0;
-}
-
-/* Twice the time that the excess should take, within two launches: those in the queue may wait for this one.
- */
-static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess) {
-    pthread_mutex_lock(&SHARES->lock);
-    uint64_t most_ns = plimsoll_later(2 * meter->average_ns, plimsoll_gate_alone_ns());
-    pthread_mutex_unlock(&SHARES->lock);
-    return excess < most_ns ? plimsoll_sooner(2 * excess, most_ns) : most_ns;
-}
-
-/* Waits while too much is queued, so that a neighbour who comes soon has its part. */
-static void stand_alone(struct plimsoll_meter *meter, uint32_t word) {
-    uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
-    uint64_t until_ns = begun_ns + patience_ns(meter, excess);
-    while (excess > 0 && plimsoll_gate_word() == word && plimsoll_now_ns() < until_ns) {
-        plimsoll_gate_sleep(word, plimsoll_sooner(plimsoll_later(excess, NAP_NS), LONGEST_NAP_NS));
-        excess = excess_ns(meter);
-    }
-}
-
 static void sample(struct plimsoll_launch *launch, uint64_t context, int gpu, uint32_t word) {
     struct plimsoll_meter *meter = current_meter(context, gpu);
     if (!meter)
         return;
-    stand_alone(meter, word);
+    plimsoll_sample_await_room(meter, word);
     pthread_mutex_lock(&SHARES->lock);
     meter->users--;
     plimsoll_bursts_meter(false, plimsoll_now_ns());
@@ -173,14 +116,6 @@ static bool is_under_gate(void) {
     return false;
 }
 
-/* While the broker is lost every launch comes here, whatever its gate's word says. */
-static bool is_sample_due(void) {
-    uint32_t left = __atomic_load_n(&SHARES->passes_left, __ATOMIC_RELAXED);
-    if (left > 0)
-        __atomic_store_n(&SHARES->passes_left, left - 1, __ATOMIC_RELAXED);
-    return left == 0;
-}
-
 static void enter(struct plimsoll_launch *launch) {
     uint64_t context;
     if (!is_under_gate())
@@ -193,7 +128,7 @@ static void enter(struct plimsoll_launch *launch) {
     plimsoll_keeper_need();
     uint32_t word = plimsoll_gate_word();
     if (plimsoll_gate_state(word, plimsoll_now_ns()) == PLIMSOLL_GATE_OPEN) {
-        if (is_sample_due())
+        if (plimsoll_sample_is_due())
             sample(launch, context, gpu, word);
         return;
     }
@@ -225,7 +160,7 @@ static uint64_t handed_over_ns(const struct plimsoll_launch *launch, uint64_t le
 static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsoll_stream *stream,
                         uint64_t entered_ns) {
     uint64_t gap_ns = entered_ns > meter->entered_ns ? entered_ns - meter->entered_ns : 0;
-    return stream->is_fresh || stream->tail >= FIRST_LAUNCHES || gap_ns >= meter->average_ns ||
+    return stream->is_fresh || stream->tail >= UNMARKED_MOST || gap_ns >= meter->average_ns ||
            stream->tail * meter->average_ns >= UNMARKED_NS;
 }
 
@@ -285,134 +220,4 @@ CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result) 
         plimsoll_release_thread(launch->cancelling);
     plimsoll_depth--;
     return result;
-}
-
-/* --- waiting for what was launched, and blocking it ------------------------------------------------------
- */
-
-/* What a thread of the program does for us, unnoticed. */
-struct errand {
-    int saved_errno;
-    int cancelling;
-};
-
-static struct errand begin_errand(void) {
-    plimsoll_depth++;
-    return (struct errand){.saved_errno = errno, .cancelling = plimsoll_hold_thread()};
-}
-
-static void end_errand(const struct errand *errand) {
-    plimsoll_release_thread(errand->cancelling);
-    plimsoll_depth--;
-    errno = errand->saved_errno;
-}
-
-static bool is_metered(void) {
-    return plimsoll_depth == 0 && __atomic_load_n(&SHARES->is_metering, __ATOMIC_RELAXED);
-}
-
-/* Under the lock. Calls of the program with a stream of another context, or a broken one, are its own affair.
- */
-static struct plimsoll_meter *metered(uint64_t context, int gpu) {
-    struct plimsoll_meter *meter = context && gpu >= 0 ? plimsoll_meter_of(context, gpu) : NULL;
-    return meter && !meter->is_broken ? meter : NULL;
-}
-
-/* In whatever context. */
-static bool has_tail(CUstream handle) {
-    uint64_t key = plimsoll_stream_key(handle);
-    bool is_found = false;
-    pthread_mutex_lock(&SHARES->lock);
-    for (struct plimsoll_meter *meter = SHARES->meters; meter && !is_found; meter = meter->next) {
-        const struct plimsoll_stream *stream = meter->context ? plimsoll_stream_in(meter, key) : NULL;
-        is_found = stream && stream->tail > 0;
-    }
-    pthread_mutex_unlock(&SHARES->lock);
-    return is_found;
-}
-
-static void mark_tail(CUstream handle) {
-    uint64_t context;
-    int gpu = plimsoll_gpu_of_stream(handle, &context);
-    pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
-    struct plimsoll_stream *stream = meter ? plimsoll_stream_in(meter, plimsoll_stream_key(handle)) : NULL;
-    if (stream && stream->tail > 0 && meter->mark_count < PLIMSOLL_MARKS)
-        plimsoll_mark_behind(meter, handle, 0);
-    pthread_mutex_unlock(&SHARES->lock);
-}
-
-/* An event in the legacy stream would break the captures of all streams that keep order with it, and the
- * program may wait for something while one of them is under way. A thread's own default stream is made by the
- * first question after it. */
-void plimsoll_see_to_tail(CUstream stream) {
-    bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
-    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
-        return;
-    mark_tail(stream);
-    if (is_legacy)
-        plimsoll_end_look();
-}
-
-void plimsoll_before_sync(CUstream stream) {
-    if (!is_metered())
-        return;
-    struct errand errand = begin_errand();
-    plimsoll_see_to_tail(stream);
-    end_errand(&errand);
-}
-
-/* Some of the program's own streams may be gone; the context is not, nor are the default ones. */
-void plimsoll_before_sync_context(void) {
-    if (!is_metered())
-        return;
-    struct errand errand = begin_errand();
-    plimsoll_see_to_tail(NULL);
-    plimsoll_see_to_tail(CU_STREAM_PER_THREAD);
-    uint64_t context = plimsoll_current_context();
-    int gpu = plimsoll_gpu_of_current_context(context);
-    pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
-    for (unsigned i = 0; meter && i < meter->stream_count; i++)
-        if (meter->streams[i].tail > 0) {
-            plimsoll_mark_context(meter);
-            break;
-        }
-    pthread_mutex_unlock(&SHARES->lock);
-    end_errand(&errand);
-}
-
-void plimsoll_after_sync(void) {
-    if (!is_metered())
-        return;
-    struct errand errand = begin_errand();
-    plimsoll_look(true);
-    end_errand(&errand);
-}
-
-void plimsoll_after_query(void) {
-    if (plimsoll_now_ns() > __atomic_load_n(&SHARES->looked_ns, __ATOMIC_RELAXED) + QUERY_NS)
-        plimsoll_after_sync();
-}
-
-static void block(CUstream handle) {
-    uint64_t context;
-    int gpu = plimsoll_gpu_of_stream(handle, &context);
-    plimsoll_see_to_tail(handle);
-    pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
-    struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;
-    if (stream) {
-        stream->is_open = false;
-        stream->is_blocked = true;
-    }
-    pthread_mutex_unlock(&SHARES->lock);
-}
-
-void plimsoll_before_block(CUstream stream) {
-    if (plimsoll_depth > 0 || !plimsoll_is_attached() || plimsoll_is_capturing(stream))
-        return;
-    struct errand errand = begin_errand();
-    block(stream);
-    end_errand(&errand);
 }

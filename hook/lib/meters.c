@@ -124,11 +124,30 @@ static uint64_t executed_ns(const struct plimsoll_meter *meter, const struct pli
     return now_ns > from_ns ? (now_ns - from_ns) / plimsoll_gate_sharers() : 0;
 }
 
+/* Launches in the stream of a mark, which will take as long as those that it follows. */
+static unsigned in_stream_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].stream == mark->stream)
+            sum += meter->marks[i].stands_for;
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (meter->streams[i].key == mark->stream || mark->stream == PLIMSOLL_WHOLE_CONTEXT)
+            sum += meter->streams[i].tail;
+    return sum;
+}
+
+/* By how much what executes now is longer than the average. One launch with nothing behind it, such as a
+ * kernel that spins, says nothing of others. */
+static uint64_t longer_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                          uint64_t now_ns) {
+    if (!mark || mark->stands_for == 0 || in_stream_of(meter, mark) < 2)
+        return 0;
+    uint64_t each_ns = executed_ns(meter, mark, now_ns) / mark->stands_for;
+    return each_ns > meter->average_ns ? each_ns - meter->average_ns : 0;
+}
+
 uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
-    const struct plimsoll_mark *mark = executing(meter);
-    if (!mark || mark->stands_for == 0)
-        return meter->average_ns;
-    return plimsoll_later(meter->average_ns, executed_ns(meter, mark, now_ns) / mark->stands_for);
+    return meter->average_ns + longer_ns(meter, executing(meter), now_ns);
 }
 
 static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
@@ -136,23 +155,14 @@ static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll
     return executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
 }
 
-/* Launches in the stream of a mark, which will take as long as those that it follows. */
-static unsigned in_stream_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark) {
-    unsigned sum = 0;
-    for (unsigned i = 0; i < meter->mark_count; i++)
-        if (meter->marks[i].stream == mark->stream)
-            sum += meter->marks[i].launches;
-    for (unsigned i = 0; i < meter->stream_count; i++)
-        if (meter->streams[i].key == mark->stream || mark->stream == PLIMSOLL_WHOLE_CONTEXT)
-            sum += meter->streams[i].tail;
-    return sum;
-}
-
 uint64_t plimsoll_outstanding_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
-    uint64_t longer_ns = plimsoll_each_ns(meter, now_ns) - meter->average_ns;
-    return plimsoll_outstanding(meter) * meter->average_ns +
-           (mark ? in_stream_of(meter, mark) * longer_ns : 0);
+    uint64_t launches = 0, behind_ns = mark ? in_stream_of(meter, mark) * longer_ns(meter, mark, now_ns) : 0;
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        launches += meter->marks[i].stands_for;
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        launches += meter->streams[i].tail;
+    return launches * meter->average_ns + behind_ns;
 }
 
 bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {

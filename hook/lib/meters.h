@@ -147,7 +147,7 @@ struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64
 /* Forgets a stream of which nothing is unfinished and which nothing blocks. */
 void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream);
 
-/* What a launch of the context executes, by the average; more where what executes now is overdue. */
+/* What a launch of the context executes, by the average; more where others wait behind one that is longer. */
 uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Whether one can tell what the outstanding ones will take: not before the first of a context has ended, nor
  * while the foremost of many in one stream should have ended long ago. */

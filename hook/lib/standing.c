@@ -5,7 +5,7 @@
 #include "bursts.h"
 #include "clock.h"
 #include "gate.h"
-#include "launching.h"
+#include "syncing.h"
 #include "looks.h"
 
 #define SHARES (&plimsoll.shares)

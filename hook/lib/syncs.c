@@ -2,7 +2,7 @@
  * driver gives back what pools keep too much of. Copies that the host waits for are in copies.c and boxes.c.
  */
 #include "charge.h"
-#include "launching.h"
+#include "syncing.h"
 #include "pools.h"
 
 static bool is_outer(void) {
