@@ -17,7 +17,7 @@
 #define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
 #define STEP_NS 50000
 /* So much later than twice its time, a launch is overdue. */
-#define LATE_NS 50000
+#define LATE_NS 20000
 /* Of so many launches that take longer than others did the first says nothing of the last. */
 #define FEW 16
 
@@ -118,10 +118,16 @@ static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter)
     return NULL;
 }
 
+/* Since what a mark follows can have executed. */
+static uint64_t since_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                         uint64_t now_ns) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
+    return now_ns > from_ns ? now_ns - from_ns : 0;
+}
+
 static uint64_t executed_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                             uint64_t now_ns) {
-    uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
-    return now_ns > from_ns ? (now_ns - from_ns) / plimsoll_gate_sharers() : 0;
+    return since_ns(meter, mark, now_ns) / plimsoll_gate_sharers();
 }
 
 /* Launches in the stream of a mark, which will take as long as those that it follows. */
@@ -155,14 +161,19 @@ static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll
     return executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
 }
 
-uint64_t plimsoll_outstanding_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
+/* What executes now has had its time since it began; what waits has had none, however long that has been. */
+uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
-    uint64_t launches = 0, behind_ns = mark ? in_stream_of(meter, mark) * longer_ns(meter, mark, now_ns) : 0;
+    uint64_t longer = longer_ns(meter, mark, now_ns), waiting = 0;
     for (unsigned i = 0; i < meter->mark_count; i++)
-        launches += meter->marks[i].stands_for;
+        waiting += &meter->marks[i] == mark ? 0 : meter->marks[i].stands_for;
     for (unsigned i = 0; i < meter->stream_count; i++)
-        launches += meter->streams[i].tail;
-    return launches * meter->average_ns + behind_ns;
+        waiting += meter->streams[i].tail;
+    if (!mark)
+        return waiting * meter->average_ns;
+    uint64_t foremost_ns = mark->stands_for * meter->average_ns, ran_ns = since_ns(meter, mark, now_ns);
+    return waiting * meter->average_ns + (in_stream_of(meter, mark) - mark->stands_for) * longer +
+           (ran_ns < foremost_ns ? foremost_ns - ran_ns : 0);
 }
 
 bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {

@@ -158,8 +158,9 @@ unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
 bool plimsoll_has_work(void);
 /* Launches that are not known to be done. */
 unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
-/* What these should execute: as much as the average, and more behind what takes longer now. */
-uint64_t plimsoll_outstanding_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
+/* For how long what is outstanding will execute at least: each launch as long as the average, and longer
+ * behind one that is. */
+uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* What all meters' should execute together on one GPU, by their averages. */
 uint64_t plimsoll_queued_ns(int gpu);
 

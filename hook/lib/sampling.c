@@ -15,14 +15,6 @@
 #define NAP_NS 100000
 #define LONGEST_NAP_NS 10000000
 
-/* Under the lock. */
-static uint64_t queued_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
-    uint64_t outstanding_ns = plimsoll_outstanding_ns(meter, now_ns), ran_ns = now_ns - meter->reached_ns;
-    if (meter->average_ns == 0 && meter->mark_count >= FIRST_LAUNCHES)
-        return UINT64_MAX; /* nothing is known of them yet */
-    return outstanding_ns > ran_ns ? outstanding_ns - ran_ns : 0;
-}
-
 /* Under the lock. The next sample: soon while launches are long, or nothing is known of them. */
 static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
     uint64_t each_ns = plimsoll_each_ns(meter, now_ns), passes = 1;
@@ -37,7 +29,8 @@ static uint64_t excess_ns(struct plimsoll_meter *meter) {
     plimsoll_look_at(meter);
     uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
     pthread_mutex_lock(&SHARES->lock);
-    uint64_t left_ns = queued_ns(meter, now_ns);
+    bool is_known = meter->average_ns > 0 || meter->mark_count < FIRST_LAUNCHES;
+    uint64_t left_ns = is_known ? plimsoll_left_ns(meter, now_ns) : UINT64_MAX;
     plan_sample(meter, now_ns);
     pthread_mutex_unlock(&SHARES->lock);
     return left_ns > alone_ns ? left_ns - alone_ns : 0;

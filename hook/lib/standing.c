@@ -124,21 +124,18 @@ static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
     return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
 }
 
-/* The launches outstanding, less what of them has been executed meanwhile at the most. While nobody
- * knows what a launch takes, the first one is as much as may be queued, and while those under way take much
- * longer than others did, the first few. */
+/* While nobody knows what a launch takes, the first one is as much as may be queued, and while those under
+ * way take much longer than others did, the first few. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
-    uint64_t queued_ns = 0, reached_ns = SHARES->bursts[gpu].launched_ns;
+    uint64_t sum_ns = 0;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
         if (!meter->context || meter->gpu != gpu)
             continue;
-        reached_ns = plimsoll_later(reached_ns, meter->reached_ns);
-        queued_ns += plimsoll_outstanding_ns(meter, now_ns);
         if (!plimsoll_is_known(meter, now_ns) && !is_reprieved())
             return plimsoll_gate_ahead_ns();
+        sum_ns += plimsoll_left_ns(meter, now_ns);
     }
-    uint64_t ran_ns = reached_ns && now_ns > reached_ns ? now_ns - reached_ns : 0;
-    return ran_ns < queued_ns ? queued_ns - ran_ns : 0;
+    return sum_ns;
 }
 
 /* Under the lock. */

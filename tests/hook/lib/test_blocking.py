@@ -152,9 +152,9 @@ def step_on():
     while not is_over:
         step += 1
         must("cuStreamWaitValue32_v2", one, address_of(BLOCKED), step, GEQ)
-        launch(1000000, one)
+        launch(3000000, one)
         for _ in range(8):
-            launch(100000, other)
+            launch(300000, other)
         must("cuStreamWriteValue32_v2", other, address_of(BLOCKED), step, 0)
         must("cuStreamSynchronize", one)
     return step
