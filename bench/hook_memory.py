@@ -299,7 +299,7 @@ class Measured:
         return {
             "hammer_kills": self.outcome.kills,
             "hammer_over_line_bytes": self.outcome.over_line_bytes,
-            "hammer_left_bytes": self.outcome.left_bytes,
+            "hammer_left_bytes": sum(map(abs, self.outcome.left_bytes.values())),
         }
 
 

@@ -7,6 +7,7 @@ living processes ever held at once, so no moment goes unseen.
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -76,7 +77,7 @@ class Outcome:
 
     over_line_bytes: int = 0
     peak_bytes: list[int] = field(default_factory=list)
-    left_bytes: int = 0
+    left_bytes: dict[str, int] = field(default_factory=dict)
     kills: int = 0
     tallies: dict[str, tuple[int, int]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list, repr=False)
@@ -208,12 +209,12 @@ class Hammering:
                 outcome.tallies[path] = (before[0] + granted, before[1] + refused)
         # The dead are the broker's to clear, the living have given everything back themselves.
         await until(self._has_only(len(running)), "the slots of all dead processes are cleared")
-        outcome.left_bytes += self._words() + self._held()
+        outcome.left_bytes |= self._left("living")
         for process in running:
             if await process.end() != 0:
                 outcome.errors.append(process.complaint())
         await until(self._has_only(0), "all slots are cleared")
-        outcome.left_bytes += self._words() + self._held()
+        outcome.left_bytes |= self._left("ended")
 
     def _has_only(self, count: int) -> Callable[[], Awaitable[bool]]:
         async def is_so() -> bool:
@@ -221,12 +222,19 @@ class Hammering:
 
         return is_so
 
-    def _words(self) -> int:
+    def _left(self, when: str) -> dict[str, int]:
+        """Words and memory that are not 0; a word that was taken below 0 shows so."""
         counts: Counts = self._broker.counts()
-        return sum(sum(slot.used_bytes) for slot in counts.slots)
-
-    def _held(self) -> int:
-        return sum(int(gpu["used_bytes"]) for gpu in self._node.book()["gpus"])
+        words = {
+            f"{when}: slot {number} of {slot.owner:x}, gpu {gpu}": ctypes.c_int64(used_bytes).value
+            for number, slot in enumerate(counts.slots)
+            for gpu, used_bytes in enumerate(slot.used_bytes)
+        }
+        book = {
+            f"{when}: book, gpu {gpu}": int(held["used_bytes"])
+            for gpu, held in enumerate(self._node.book()["gpus"])
+        }
+        return {where: left_bytes for where, left_bytes in (words | book).items() if left_bytes}
 
     def _look(self, outcome: Outcome) -> None:
         outcome.peak_bytes = [int(gpu["peak_bytes"]) for gpu in self._node.book()["gpus"]]

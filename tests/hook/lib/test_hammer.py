@@ -34,7 +34,7 @@ def _check(outcome: Outcome, plan: Plan, slack_bytes: int = 0) -> None:
     again = f"; again with {SEED_VARIABLE}={plan.seed}: {outcome}"
     assert not outcome.errors, outcome.errors[0] + again
     assert outcome.over_line_bytes <= slack_bytes, "a line was passed" + again
-    assert outcome.left_bytes == 0, "memory was left in words or book" + again
+    assert not outcome.left_bytes, "memory was left in words or book" + again
 
 
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
