@@ -87,8 +87,10 @@ uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_byte
     }
     if (pool->is_slack)
         __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);
+    int gpu =
+        pool->gpu; /* of a pool that is destroyed the record may be another's, on another GPU, right after */
     pthread_mutex_unlock(&pool->lock);
-    uncharge(pool->gpu, surplus);
+    uncharge(gpu, surplus);
     return missing;
 }
 
