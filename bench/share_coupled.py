@@ -1,8 +1,9 @@
 """Programs whose work waits for itself (`share_task/coupled.c`): what they get done under a limit, and beside others.
 
-Each runs alone without the library, alone with a limit, and with a request beside a greedy tenant on each GPU. Its
-progress is counted in its own steps, and by the book in the time in which a GPU executes its work; the smaller ratio
-counts.
+Each runs alone without the library, alone with a limit, and with a request beside a greedy tenant of its first GPU.
+Its progress is counted in its own steps, and by the book in the time in which a GPU executes its work; the smaller
+ratio counts. One of several GPUs runs also between greedy tenants, one on each: their slices come at different times,
+and it waits for the later ones.
 """
 
 from dataclasses import dataclass
@@ -52,9 +53,11 @@ async def measure(program: Coupled, here: Place, *, quick: bool) -> Json:
     tenant = Tenant(program.name, program.work, DUE_PCT, gpus=program.gpus)
     limited = Tenant(program.name, program.work, DUE_PCT, DUE_PCT, gpus=program.gpus)
     greedy = [Tenant(f"greedy {gpu}", Work("async", MS), BESIDE_PCT, gpus=(gpu,)) for gpu in program.gpus]
+    several = len(greedy) > 1
     alone = await here.run([tenant], alone_s, is_hooked=False)
     under_limit = await here.run([limited], seconds)
-    beside = await here.run([tenant, *greedy], seconds)
+    beside = await here.run([tenant, greedy[0]], seconds)
+    between = await here.run([tenant, *greedy], seconds) if several else beside
     return {
         "case": f"coupled/{program.name}",
         "alone": _did(alone),
@@ -62,6 +65,7 @@ async def measure(program: Coupled, here: Place, *, quick: bool) -> Json:
         "beside": _did(beside) | _ratios(beside, alone),
         "coupled_progress_ratio": min(_ratios(under_limit, alone).values()),
         "coupled_beside_ratio": min(_ratios(beside, alone).values()),
+        "between": _did(between) | _ratios(between, alone) if several else None,
         "load": round(beside.load, 2),
     }
 

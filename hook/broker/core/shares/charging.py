@@ -4,8 +4,7 @@ The hardware gives each process with work a slice in turn. The first slice of a 
 the rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the
 tick, and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is
 the integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points. Others' first
-slices are taken as independent too, unless less were left than a round of slices gives: an equal part among all who
-had work in the tick.
+slices are taken as independent too, unless that leaves one of two less than the half that it has in any case.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]
     """How long each of these processes ran on one GPU in a tick of `span_ns`: at most `room_ns` in all, in ns."""
     all_sure = sum([meter.sure for meter in meters])
     means = _means([meter.sliced for meter in meters if meter.sliced])
-    least = 1 / max(sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]), 1)
+    least = _least(meters)
     parts = []
     for meter in meters:
         part = meter.sure / all_sure if all_sure > 1 else meter.sure
@@ -37,6 +36,11 @@ def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]
     total_ns = sum(parts) * span_ns
     scale_ns = span_ns if total_ns <= room_ns else span_ns * room_ns / total_ns
     return [part * scale_ns for part in parts]
+
+
+def _least(meters: Sequence[Meter]) -> float:
+    """What either of two has while it is sliced."""
+    return 0.5 if sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]) == 2 else 0.0
 
 
 def _means(sliced: Sequence[float]) -> dict[float, float]:

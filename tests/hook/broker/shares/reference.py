@@ -105,14 +105,14 @@ class Reference:
                 pauses[c] = pause
         all_sure = sum(sure.values())
         chance = {z: math.prod(1 - u + u * z for u in sliced.values()) for z, _ in POINTS}
-        present = sum(sure[key] > 0 or u > 0 for key, u in sliced.items())
+        least = 0.5 if sum(sure[key] > 0 or u > 0 for key, u in sliced.items()) == 2 else 0.0
         ran = {}
         for (
             key,
             u,
         ) in sliced.items():  # the mean of 1 / (processes sliced then), as if they came independently
             mean = sum(weight * chance[z] / (1 - u + u * z) for z, weight in POINTS)
-            part = u * max(mean * (1 - all_sure + sure[key]), 1 / max(present, 1))
+            part = u * max(mean * (1 - all_sure + sure[key]), least)
             ran[key] = span * (sure[key] / max(all_sure, 1.0) + part)
         self.room[gpu] = min(self.room[gpu], ERROR) + span
         scale = min(1.0, self.room[gpu] / sum(ran.values())) if any(ran.values()) else 1.0
