@@ -53,6 +53,7 @@ class Key:
 KEYS: Final = (
     Key("coupled_progress_ratio_min", "coupled/", "coupled_progress_ratio", _least),
     Key("coupled_beside_ratio_min", "coupled/", "coupled_beside_ratio", _least),
+    Key("coupled_further_ratio_min", "coupled/", "coupled_further_ratio", _least),
     Key("jitter_request_met_ratio_min", "pauses/jitter/", "jitter_request_met_ratio", _least),
     Key("loader_request_met_ratio_min", "pauses/loader/", "loader_request_met_ratio", _least),
     Key("light_throughput_ratio_min", "latency/light/", "light_throughput_ratio", _least),

@@ -93,6 +93,10 @@ GATE_SHUT: Final = 2
 GATE_STATES: Final = 3
 """Mask of the bits of `Gate.word` that hold one of the three."""
 
+SILENT_NS: Final = 100_000_000
+"""A process that has work under way or stands looks each 5 to 50 ms, and tells by `looked_ns`. One that does not look
+for this long is stopped, or has no processor: nothing is believed of what it does since, until it looks again."""
+
 GATE_STEP: Final = 4
 """Each change of `Gate.word` adds this, modulo 2³², so that no wait misses one."""
 

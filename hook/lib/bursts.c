@@ -187,12 +187,46 @@ static uint32_t slots_touched(void) {
     return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
 }
 
-bool plimsoll_container_executes(void) {
+static uint64_t word_of(const uint64_t *word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* Of another process that looks after its work; nothing is believed of one that is stopped, nor charged to
+ * it. */
+static bool executes_in(uint32_t slot, uint64_t now_ns) {
+    for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {
+        const struct plimsoll_work *work = &plimsoll.counts->works[slot].gpus[gpu];
+        bool is_heard = slot == plimsoll.slot || now_ns < word_of(&work->looked_ns) + PLIMSOLL_SILENT_NS;
+        if (is_heard && word_of(&work->launched_ns))
+            return true;
+    }
+    return false;
+}
+
+static bool stands_in(uint32_t slot) {
+    for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
+        if (word_of(&plimsoll.counts->works[slot].gpus[gpu].standing))
+            return true;
+    return false;
+}
+
+bool plimsoll_process_executes(uint64_t now_ns) {
+    return executes_in(plimsoll.slot, now_ns);
+}
+
+bool plimsoll_container_executes(uint64_t now_ns) {
     uint32_t touched = slots_touched();
     for (uint32_t slot = 0; slot < touched; slot++)
-        for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
-            if (__atomic_load_n(&plimsoll.counts->works[slot].gpus[gpu].launched_ns, __ATOMIC_ACQUIRE))
-                return true;
+        if (executes_in(slot, now_ns))
+            return true;
+    return false;
+}
+
+bool plimsoll_others_stand_idle(uint64_t now_ns) {
+    uint32_t touched = slots_touched();
+    for (uint32_t slot = 0; slot < touched; slot++)
+        if (slot != plimsoll.slot && stands_in(slot) && !executes_in(slot, now_ns))
+            return true;
     return false;
 }
 

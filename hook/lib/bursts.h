@@ -42,7 +42,11 @@ void plimsoll_burst_tell_queue(int gpu);
 
 /* Whether anything of the container executes, or waits for its slice, by its processes' pages: the very words
  * that the broker charges by. */
-bool plimsoll_container_executes(void);
+bool plimsoll_container_executes(uint64_t now_ns);
+/* The same of this process alone. */
+bool plimsoll_process_executes(uint64_t now_ns);
+/* Whether another process of the container stands, and has nothing unfinished. */
+bool plimsoll_others_stand_idle(uint64_t now_ns);
 
 /* What is queued on the fullest of the container's GPUs, by all its processes. */
 uint64_t plimsoll_container_queued_ns(void);

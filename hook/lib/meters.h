@@ -101,6 +101,7 @@ struct plimsoll_shares {
     uint64_t serial;                                 /* lock; of marks and of meters' lives */
     bool is_metering;     /* lock; the gate was last seen not to be open: bursts are told */
     unsigned vain;        /* lock; stands in vain since nothing executed */
+    bool is_following;    /* lock; one did while only other processes of the container execute */
     double slower;        /* lock; how much longer queues take than expected, at least 1 */
     uint64_t looked_ns;   /* atomic; when marks were last looked at */
     uint32_t passes_left; /* atomic, and raced for on purpose; launches until one is sampled (launching.c) */

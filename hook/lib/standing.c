@@ -15,9 +15,14 @@
 /* Each stand in vain doubles the next, up to 64 times. */
 #define VAIN_MOST 6
 #define SLOWER_MOST 64.0
+/* So many times longer stands who executes while another process, which may be waited for, stands idle. */
+#define GIVES_WAY 4
+/* Within this time a process that was stirred has told how far its work is. */
+#define ANSWER_NS 300000
 /* The bounds of one sleep: what is estimated may end sooner. */
 #define SHORTEST_NS 50000
 #define LONGEST_NS 50000000
+#define SOON_NS 1000000
 
 /* One thread's. */
 struct stand {
@@ -27,6 +32,7 @@ struct stand {
     uint64_t queued_ns;   /* when it was last seen to shrink */
     uint64_t renewed_ns;  /* when some of it was last done */
     uint64_t until_ns;
+    uint64_t asked_ns; /* when the others were stirred to tell whether they still execute; 0: not yet */
     bool is_told;
 };
 
@@ -104,6 +110,7 @@ static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     }
     stand->since_ns = 0;
     SHARES->vain = 0;
+    SHARES->is_following = false;
 }
 
 /* --- the rules -------------------------------------------------------------------------------------------
@@ -138,27 +145,51 @@ static uint64_t left_ns(int gpu, uint64_t now_ns) {
     return sum_ns;
 }
 
-/* Under the lock. */
+static uint64_t until(uint64_t moment_ns, uint64_t now_ns) {
+    return clamp(plimsoll_later(moment_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
+}
+
+/* What is queued may be done by then, and less is left to wait for. */
+static uint64_t until_done_ns(uint64_t queued_ns) {
+    return clamp(plimsoll_gate_sharers() * queued_ns, SOON_NS, LONGEST_NS);
+}
+
+/* Under the lock. What waits for one who stands with nothing unfinished has that one go first. */
 static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_ns) {
     uint64_t queued_ns = plimsoll_container_queued_ns();
     if (!stand->since_ns || queued_ns < stand->queued_ns)
         renew(stand, queued_ns, now_ns);
-    if (now_ns < stand->until_ns || !is_fresh)
-        return clamp(plimsoll_later(stand->until_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
+    bool gives_way = plimsoll_process_executes(now_ns) && plimsoll_others_stand_idle(now_ns);
+    uint64_t patience_ns = (stand->until_ns - stand->renewed_ns) * (gives_way ? GIVES_WAY : 1);
+    if (now_ns < stand->renewed_ns + patience_ns || !is_fresh)
+        return plimsoll_sooner(until(stand->renewed_ns + patience_ns, now_ns), until_done_ns(queued_ns));
     SHARES->vain++;
+    SHARES->is_following = !plimsoll_process_executes(now_ns);
     stand->since_ns = 0;
     reprieve();
     return GO;
+}
+
+/* Under the lock. Launch by launch, as long as the others are seen to execute still: what they queued may be
+ * no more than what this process lacks, and then all stand. */
+static uint64_t follow(struct stand *stand, uint64_t now_ns) {
+    if (!stand->asked_ns) {
+        stand->asked_ns = now_ns;
+        plimsoll_gate_stir();
+    }
+    return now_ns < stand->asked_ns + ANSWER_NS ? until(stand->asked_ns + ANSWER_NS, now_ns) : GO;
 }
 
 /* Under the lock. */
 static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64_t now_ns) {
     bool is_shut = state == PLIMSOLL_GATE_SHUT;
     uint64_t ahead_ns = plimsoll_gate_ahead_ns();
-    if (!plimsoll_container_executes()) {
+    if (!plimsoll_container_executes(now_ns)) {
         conclude(stand, is_shut, now_ns);
         return is_shut ? LONGEST_NS : GO;
     }
+    if (is_shut && SHARES->is_following && !plimsoll_process_executes(now_ns))
+        return follow(stand, now_ns);
     uint64_t queued_ns = SHARES->bursts[stand->gpu].launched_ns ? left_ns(stand->gpu, now_ns) : 0;
     bool needs_room = !is_shut || is_reprieved();
     if (needs_room && queued_ns < ahead_ns) {

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.shares.events import Words
-from hook.broker.core.shares.settings import DEBT_NS, MS
+from hook.broker.core.shares.settings import DEBT_NS
+from plimsoll.layout import SILENT_NS
 
 WORDS: Final = 10
 """Of each GPU, in the order of `layout.Work`."""
-
-SILENT_NS: Final = 100 * MS
-"""A process that has work under way or stands looks each 5 to 50 ms. One that does not look for this long is stopped,
-or has no processor: nothing is believed of what it does since, until it looks again."""
 
 _LATE_NS: Final = int(DEBT_NS)
 """Gained at later ticks at most: larger debts are not kept either."""
