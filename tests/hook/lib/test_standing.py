@@ -16,6 +16,8 @@ from tests.hook.lib.program import SUCCESS, Node
 MS = 1_000_000
 LONG_S = 1.5
 """Far longer than a launch stands for anything that executes, as these tests have it."""
+FOLLOWING = 1500
+"""With stands that double up to 64 times these would take five minutes."""
 MANY = 2000
 """So many launches that each of them can not have stood in vain."""
 
@@ -90,6 +92,27 @@ def test_what_another_process_executes_bounds_a_stand(
         gate.set(GATE_SHUT)
         other.do("aside(launch, 1000)")
         assert other.get("joined()") == [SUCCESS]
+        launcher.do("words[SPINNING] = 1")
+        until(lambda: launcher.work().launched_ns == other.work().launched_ns == 0)
+        other.do("threads.clear()")
+        _stands(other)
+        gate.set(GATE_METERED)
+        assert other.get("joined()") == [SUCCESS]
+
+
+def test_who_is_waited_for_by_another_process_goes_on_launch_by_launch(
+    launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path
+) -> None:
+    """Once it stood in vain: else each launch of a gang's slower process would stand longer than the one before."""
+    root = tmp_path / "other"
+    root.mkdir()
+    with launching(node, container, root) as other:
+        other.do("other = None")
+        _spin(launcher)
+        gate.set(GATE_SHUT)
+        other.do(f"aside(lambda: [launch(1000) for _ in range({FOLLOWING})].count(0))")
+        until(lambda: other.launches() == FOLLOWING)
+        assert other.get("joined()") == [FOLLOWING]
         launcher.do("words[SPINNING] = 1")
         until(lambda: launcher.work().launched_ns == other.work().launched_ns == 0)
         other.do("threads.clear()")
