@@ -329,7 +329,6 @@ static struct plimsoll_meter *all_meters(void) {
 void plimsoll_look(bool is_end_likely) {
     uint64_t now_ns = plimsoll_now_ns();
     __atomic_store_n(&SHARES->looked_ns, now_ns, __ATOMIC_RELAXED);
-    plimsoll_bursts_tell_look(now_ns);
     for (struct plimsoll_meter *meter = all_meters(); meter; meter = meter->next) {
         plimsoll_look_at(meter);
         pthread_mutex_lock(&SHARES->lock);
@@ -337,4 +336,5 @@ void plimsoll_look(bool is_end_likely) {
         plimsoll_burst_tell_queue(meter->gpu);
         pthread_mutex_unlock(&SHARES->lock);
     }
+    plimsoll_bursts_tell_look(now_ns); /* of one that was stopped, nothing old is believed before it looked */
 }

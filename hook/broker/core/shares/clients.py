@@ -71,6 +71,12 @@ class Client:
             account.change(terms.request_pct / 100, terms.limit_pct / 100)
             gpu.is_live_stale = gpu.are_rates_stale = True
 
+    def note_unmetered(self, now_ns: int) -> None:
+        """Its gate is open, or was until now: its processes say nothing of what they run."""
+        for process in self.processes.values():
+            for _, _, meter in process.places:
+                meter.skipped_ns = now_ns
+
     def note_stand(self, now_ns: int, span_ns: int) -> None:
         """A thread of it stands at the shut gate; a stand is counted when first seen, and its time from then on."""
         if self.stood_ns == now_ns - span_ns:

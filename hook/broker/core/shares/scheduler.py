@@ -222,6 +222,8 @@ class Scheduler:
         state = GateState.SHUT if client.is_shut else GateState.METERED
         if client.may_open(now_ns, self._relax_ns):
             state = GateState.OPEN
+        if GateState.OPEN in (state, client.state):
+            client.note_unmetered(now_ns)
         client.state = state
         self._open.pop(client, None)
         if state is GateState.OPEN and client.has_rivals:
@@ -251,6 +253,8 @@ class Scheduler:
         steps: list[ShareInstruction] = []
         for client in [account.client for account in gpu.accounts]:
             place = client.gpus.index(gpu)
+            if client.state is GateState.OPEN:
+                client.note_unmetered(event.now_ns)
             for number, process in client.processes.items():
                 meter, used_pct = process.places[place][2], event.used_pct.get(number)
                 if used_pct is not None and meter.skipped_ns < event.now_ns - WHOLE * span_ns:

@@ -1,7 +1,8 @@
 """What the words of one process say of its work on one GPU since they were last read.
 
 What always holds: nothing is believed beyond what can be. A gain is never below 0 and never above the time since the
-last tick. What exceeds that, as when the start of a burst became known late, is gained at the next ticks.
+last tick. What exceeds that, as when the start of a burst became known late, is gained at the next ticks. What was
+gained of a burst beyond its end is set off against later ones, as far as an end can be told late.
 """
 
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ class Meter:
             new_sure_ns, self.sure_ns = _gain(self.sure_ns, sure_ns, span_ns)
         if sliced_ns > self.sliced_ns:
             new_sliced_ns, self.sliced_ns = _gain(self.sliced_ns, sliced_ns, span_ns - new_sure_ns)
+        elif sliced_ns < self.sliced_ns - SILENT_NS:
+            self.sliced_ns = sliced_ns + SILENT_NS
         self.told_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Unmet, Utilised
+from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Ticked, Unmet, Utilised
 from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, SPARE_NS, S
 from plimsoll.layout import GATE_STEP
 from tests.hook.broker.shares.node import GPUS, TICK_NS, Node, Played, key
@@ -327,6 +327,24 @@ def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
         node.tick(200)
         node.handle(Utilised(GPUS[0], node.now_ns, {1: used_pct, 2: 100}))
     assert node.told == [ShareViolated(key("A"), 1001, GPUS[0], 40, 0.0)]
+
+
+def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:
+    """Its words do not change at all while it uses all of the GPU, and it is neither accused nor charged for that."""
+    node, a, b = two()
+    b.work(node.now_ns)
+    node.tick()
+    b.rest()
+    a.work(node.now_ns)
+    node.tick(400)
+    a.rest()
+    assert node.states["A"] is OPEN
+    for _ in range(4):
+        node.now_ns += S
+        node.handle(Ticked(node.now_ns, {}))
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+    meter = node.scheduler._processes[1].places[0][2]
+    assert (node.told, meter.factor) == ([], 1.0)
 
 
 def test_figures_of_a_span_that_was_hardly_metered_say_nothing() -> None:
