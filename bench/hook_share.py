@@ -86,7 +86,7 @@ class Bench:
 
     @contextlib.contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """What fails in the block, whatever it is, stands in the table as failed, and the other cases go on."""
+        """A failure in the block, whatever it is, is kept in the table, and the other cases go on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - see above; the benchmark's exit status tells of it

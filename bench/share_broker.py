@@ -1,4 +1,4 @@
-"""What compute shares cost the broker: the CPU time of its whole process, while many containers share eight GPUs.
+"""The broker's cost of compute shares: CPU time of its whole process, while many containers share eight GPUs.
 
 No machine at hand runs 240 programs on eight GPUs, so `share_pages` plays them; broker and pages are real. A broker
 that learns of work by messages, as the broker did when shares went by turns, sees no work here.

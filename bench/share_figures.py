@@ -18,7 +18,7 @@ from typing import Final
 
 S: Final = 1_000_000_000
 WINDOW_NS: Final = S // 10
-"""Of an arrival: shares over less follow single turns of the hardware."""
+"""Shares at an arrival are taken over this long: over less they follow single slices of the hardware."""
 STEADY_NS: Final = S
 """So long an arrived tenant must keep its share, so that no lucky window counts."""
 
@@ -62,7 +62,7 @@ class Judged:
 
     @property
     def ripple_pts(self) -> float:
-        """Of the worst second."""
+        """The error of the worst second."""
         return max((abs(share - self.target_pct) for share in self.seconds_pct), default=0.0)
 
 

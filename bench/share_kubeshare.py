@@ -36,7 +36,7 @@ SCRIPT: Final = (
 )
 SCRIPT_S: Final = 20.0
 STRETCH_NS: Final = 250 * MS
-"""Of one point in the plot."""
+"""The length of one point in the plot."""
 COLOURS: Final = {"A": "#1b6ca8", "B": "#c0392b", "C": "#2e8b57"}
 SETTLING_S: Final = 1.0
 FULL_PCT: Final = 98.0

@@ -37,10 +37,10 @@ MS: Final = 1_000_000
 SLICE_NS: Final = 2 * MS
 LIGHT_PERIOD_NS: Final = 33 * MS
 WAITING_NS, EXECUTING_NS = 2 * MS, 3 * MS
-"""Of a light burst: until its first slice, and from there to its end."""
+"""A light burst waits so long for its first slice, and executes so long after."""
 QUEUED_NS: Final = 10 * MS
 NEVER_SILENT_NS: Final = 1 << 62
-"""What a greedy process has queued."""
+"""A greedy process has so much queued."""
 SLOT: Final = 0
 GPU: Final = 0
 WORD_BYTES: Final = 8

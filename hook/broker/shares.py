@@ -47,8 +47,8 @@ BEAT_S: Final = 1.0
 """The library takes a broker for lost after 3 s without a beat."""
 
 BUSY_MOST: Final = 0.35
-"""Of a core for the ticks: where one takes longer, as with hundreds of processes, ticks come further apart. At 10 ms
-instead of 5 all shares are the same, and only claims of light containers are seen later."""
+"""The ticks take this part of a core at most: where one takes longer, as with hundreds of processes, they come further
+apart. At 10 ms instead of 5 shares are the same, and only claims of light containers are seen later."""
 
 IDLE_TICK_S: Final = 0.02
 """Between two ticks while nobody has work or owes anything: then only what begins is to be seen, and it is charged
@@ -68,7 +68,7 @@ COMPARE_S: Final = 1.0
 """Between two questions to NVML; the driver remembers some seconds."""
 
 LEAST_SPAN_NS: Final = 500_000_000
-"""What NVML shows of a shorter time says nothing of the whole span."""
+"""NVML's figure of a shorter time says nothing of the whole span."""
 
 VALUE_MOST: Final = 2000
 """Characters of an event in the log: a tick names every process."""

@@ -39,7 +39,7 @@ def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]
 
 
 def _least(meters: Sequence[Meter]) -> float:
-    """What either of two has while it is sliced."""
+    """The least part that a process has while it is sliced: a half where two had work in the tick."""
     return 0.5 if sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]) == 2 else 0.0
 
 

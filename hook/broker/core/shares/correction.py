@@ -12,7 +12,7 @@ from hook.broker.core.shares.settings import MS
 from hook.broker.core.shares.work import Meter
 
 KEPT: Final = 0.9
-"""Of the sums at each span: with spans of a second they tell of about ten."""
+"""Each span leaves so much of the sums: with spans of a second they tell of about ten."""
 
 LEAST: Final = 0.5
 MOST: Final = 2.0

@@ -13,7 +13,7 @@ from hook.broker.core.shares.settings import DEBT_NS
 from plimsoll.layout import SILENT_NS
 
 WORDS: Final = 10
-"""Of each GPU, in the order of `layout.Work`."""
+"""A page has so many for each GPU, in the order of `layout.Work`."""
 
 _LATE_NS: Final = int(DEBT_NS)
 """Gained at later ticks at most: larger debts are not kept either."""
@@ -98,7 +98,7 @@ class Meter:
 
 
 def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:
-    """What is gained of what was not taken in yet, and how much is taken in then."""
+    """The gain of this tick from a sum that has grown, and how much of the sum counts as taken in after it."""
     new_ns = total_ns - taken_ns
     if new_ns <= most_ns:
         return new_ns, total_ns
