@@ -131,6 +131,7 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
         return;
     uint64_t each_ns = executed_of(at_ns - from_ns, mark->launches * meter->average_ns) / mark->launches;
     each_ns = each_ns ? each_ns : 1;
+    meter->learned++;
     if (meter->average_ns == 0)
         meter->average_ns = each_ns;
     else if (each_ns > meter->average_ns)

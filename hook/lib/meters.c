@@ -20,6 +20,8 @@
 #define LATE_NS 20000
 /* Of so many launches that take longer than others did the first says nothing of the last. */
 #define FEW 16
+/* An average of fewer marks than this may be far off: the first are dated with the least certainty. */
+#define SURE 4
 
 #define SHARES (&plimsoll.shares)
 
@@ -178,7 +180,7 @@ uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
 
 bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
-    if (meter->average_ns == 0)
+    if (meter->learned < SURE)
         return plimsoll_outstanding(meter) == 0;
     return !mark || in_stream_of(meter, mark) < FEW || !is_overdue(meter, mark, now_ns);
 }

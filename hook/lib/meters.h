@@ -76,6 +76,7 @@ struct plimsoll_meter {
     uint64_t reached_ns;  /* the latest moment at which a mark was reached */
     uint64_t entered_ns;  /* the latest launch */
     uint64_t average_ns;  /* what a launch executes; 0 while unknown */
+    unsigned learned;     /* marks that it was learned from */
     unsigned mark_count, stream_count, spare_count;
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
     struct plimsoll_stream streams[PLIMSOLL_STREAMS];
