@@ -39,8 +39,9 @@ LIGHT_PERIOD_NS: Final = 33 * MS
 WAITING_NS, EXECUTING_NS = 2 * MS, 3 * MS
 """A light burst waits so long for its first slice, and executes so long after."""
 QUEUED_NS: Final = 10 * MS
-NEVER_SILENT_NS: Final = 1 << 62
 """A greedy process has so much queued."""
+NEVER_SILENT_NS: Final = 1 << 62
+"""A played process never looks again, and counts as one that just did."""
 SLOT: Final = 0
 GPU: Final = 0
 WORD_BYTES: Final = 8

@@ -48,7 +48,7 @@ BEAT_S: Final = 1.0
 
 BUSY_MOST: Final = 0.35
 """The ticks take this part of a core at most: where one takes longer, as with hundreds of processes, they come
-further apart. At 10 ms instead of 5 shares are the same, and only claims of light containers are seen later."""
+further apart. `ShareSettings.tick_ms` tells what longer ticks cost."""
 
 IDLE_TICK_S: Final = 0.02
 """Between two ticks while nobody has work or owes anything: then only what begins is to be seen, and it is charged

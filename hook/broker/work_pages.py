@@ -50,7 +50,7 @@ class WorkPage:
     is_live: bool = True
 
     def read(self) -> Words | None:
-        """What the process says; None if that is nothing new, or cannot be read."""
+        """The words of the process; None if they say nothing new, or cannot be read."""
         for _ in range(_TRIES):
             data = _read(self.file, self.format.size, self.offset)
             if data == self.data and not self.is_live:

@@ -191,8 +191,8 @@ static uint64_t word_of(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* Of another process that looks after its work; nothing is believed of one that is stopped, nor charged to
- * it. */
+/* Another process must have looked after its work lately: one that is stopped is not believed, nor charged.
+ */
 static bool executes_in(uint32_t slot, uint64_t now_ns) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {
         const struct plimsoll_work *work = &plimsoll.counts->works[slot].gpus[gpu];

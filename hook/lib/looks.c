@@ -337,5 +337,6 @@ void plimsoll_look(bool is_end_likely) {
         plimsoll_burst_tell_queue(meter->gpu);
         pthread_mutex_unlock(&SHARES->lock);
     }
-    plimsoll_bursts_tell_look(now_ns); /* of one that was stopped, nothing old is believed before it looked */
+    plimsoll_bursts_tell_look(
+        now_ns); /* only now: a process that was stopped would be believed what it last said */
 }

@@ -18,7 +18,8 @@
 #define STEP_NS 50000
 /* So much later than twice its time, a launch is overdue. */
 #define LATE_NS 20000
-/* Of so many launches that take longer than others did the first says nothing of the last. */
+/* While the first of so many launches takes longer than others did, nobody can tell what the last will take.
+ */
 #define FEW 16
 /* An average of fewer marks than this may be far off: the first are dated with the least certainty. */
 #define SURE 4
@@ -163,7 +164,7 @@ static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll
     return executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
 }
 
-/* What executes now has had its time since it began; what waits has had none, however long that has been. */
+/* The time since the last mark was the foremost launches' alone: those that wait have had none of it. */
 uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
     uint64_t longer = longer_ns(meter, mark, now_ns), waiting = 0;

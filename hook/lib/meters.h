@@ -100,15 +100,15 @@ struct plimsoll_shares {
     struct plimsoll_meter *meters; /* lock; only grows */
     struct plimsoll_burst bursts[PLIMSOLL_MAX_GPUS]; /* lock */
     uint64_t serial;                                 /* lock; of marks and of meters' lives */
-    bool is_metering;     /* lock; the gate was last seen not to be open: bursts are told */
-    unsigned vain;        /* lock; stands in vain since nothing executed */
-    bool is_following;    /* lock; one did while only other processes of the container execute */
-    double slower;        /* lock; how much longer queues take than expected, at least 1 */
-    uint64_t looked_ns;   /* atomic; when marks were last looked at */
-    uint32_t passes_left; /* atomic, and raced for on purpose; launches until one is sampled (launching.c) */
-    uint32_t passes_each; /* atomic; between two samples */
-    bool is_lost;         /* atomic; no broker: the gate counts as open */
-    int keeper;           /* atomic; keeper.c */
+    bool is_metering;       /* lock; the gate was last seen not to be open: bursts are told */
+    unsigned vain;          /* lock; stands in vain since nothing executed */
+    bool is_following;      /* lock; one did while only other processes of the container execute */
+    double slower;          /* lock; how much longer queues take than expected, at least 1 */
+    uint64_t looked_ns;     /* atomic; when marks were last looked at */
+    uint32_t passes_left;   /* atomic, and raced for on purpose; launches until one is sampled (sampling.c) */
+    uint32_t passes_each;   /* atomic; between two samples */
+    bool is_lost;           /* atomic; no broker: the gate counts as open */
+    int keeper;             /* atomic; keeper.c */
     bool is_keeper_resting; /* atomic; it sleeps until it is stirred, or for long */
     int is_keeper_inside;   /* atomic; the keeper's thread is within the driver */
     int is_ending;          /* atomic; the process exits: the keeper stays out of the driver */
@@ -149,10 +149,10 @@ struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64
 /* Forgets a stream of which nothing is unfinished and which nothing blocks. */
 void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream);
 
-/* What a launch of the context executes, by the average; more where others wait behind one that is longer. */
+/* The length of a launch of the context, by the average; more where others wait behind one that is longer. */
 uint64_t plimsoll_each_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
-/* Whether one can tell what the outstanding ones will take: not before the first of a context has ended, nor
- * while the foremost of many in one stream should have ended long ago. */
+/* Whether one can tell what the outstanding ones will take: not before the first few of a context have ended,
+ * nor while the foremost of many in one stream should have ended long ago. */
 bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns);
 /* Launches of these whose streams nothing holds up; those that no mark follows are left out. */
 unsigned plimsoll_runnable(const struct plimsoll_meter *meter);
@@ -163,7 +163,7 @@ unsigned plimsoll_outstanding(const struct plimsoll_meter *meter);
 /* For how long what is outstanding will execute at least: each launch as long as the average, and longer
  * behind one that is. */
 uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns);
-/* What all meters' should execute together on one GPU, by their averages. */
+/* The time that all meters' outstanding launches on one GPU should take together, by their averages. */
 uint64_t plimsoll_queued_ns(int gpu);
 
 void plimsoll_spare(struct plimsoll_meter *meter, CUevent event);

@@ -5,8 +5,8 @@
 #include "bursts.h"
 #include "clock.h"
 #include "gate.h"
-#include "syncing.h"
 #include "looks.h"
+#include "syncing.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -108,7 +108,7 @@ static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
                         (double)(stand->expected_ns + plimsoll_gate_slice_ns());
         SHARES->slower = slower < 1 ? 1 : slower > SLOWER_MOST ? SLOWER_MOST : slower;
     }
-    stand->since_ns = 0;
+    stand->since_ns = stand->asked_ns = 0;
     SHARES->vain = 0;
     SHARES->is_following = false;
 }
@@ -149,12 +149,13 @@ static uint64_t until(uint64_t moment_ns, uint64_t now_ns) {
     return clamp(plimsoll_later(moment_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
 }
 
-/* What is queued may be done by then, and less is left to wait for. */
+/* The queue may have drained by then, and less is left to wait for. */
 static uint64_t until_done_ns(uint64_t queued_ns) {
     return clamp(plimsoll_gate_sharers() * queued_ns, SOON_NS, LONGEST_NS);
 }
 
-/* Under the lock. What waits for one who stands with nothing unfinished has that one go first. */
+/* Under the lock. A process with work gives way to one that stands with none: its work may wait for that one.
+ */
 static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_ns) {
     uint64_t queued_ns = plimsoll_container_queued_ns();
     if (!stand->since_ns || queued_ns < stand->queued_ns)

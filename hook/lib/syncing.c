@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
-#include "charge.h"
 #include "captures.h"
+#include "charge.h"
 #include "clock.h"
 #include "looks.h"
 #include "marks.h"
@@ -13,7 +13,7 @@
 /* How often a program that polls has its marks looked at. */
 #define QUERY_NS 100000
 
-/* What a thread of the program does for us, unnoticed. */
+/* Work for us by a thread of the program, which must not notice: what is restored after it. */
 struct errand {
     int saved_errno;
     int cancelling;

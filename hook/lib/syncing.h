@@ -1,5 +1,5 @@
-/* What hooks do around a call of the program that waits for work, or that holds a stream up: the ends of work
- * are marked before, and looked at after.
+/* Syncing: a call of the program that waits for work, or that holds a stream up, has the ends of work marked
+ * before it, and looked at after it.
  */
 #ifndef PLIMSOLL_SYNCING_H
 #define PLIMSOLL_SYNCING_H
@@ -24,7 +24,7 @@ void plimsoll_after_query(void);
  * stream's segment ends here. */
 void plimsoll_before_block(CUstream stream);
 
-/* Of one that launches and, as far as the driver does, waits for it. */
+/* The whole hook of a function that launches and, as far as the driver does, waits for it. */
 #define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
     PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
         struct plimsoll_launch launch;                                                                       \
@@ -34,8 +34,8 @@ void plimsoll_before_block(CUstream stream);
         return result;                                                                                       \
     }
 
-/* Of one that waits and does nothing else to the GPU. `before` is one of the calls above, or (void)0 where it
- * waits for something that is no stream's. */
+/* The whole hook of a function that waits and does nothing else to the GPU. `before` is one of the calls
+ * above, or (void)0 where it waits for something that is no stream's. */
 #define PLIMSOLL_SYNCS(symbol, before, parameters, arguments)                                                \
     PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         before;                                                                                              \

@@ -2,8 +2,8 @@
  * driver gives back what pools keep too much of. Copies that the host waits for are in copies.c and boxes.c.
  */
 #include "charge.h"
-#include "syncing.h"
 #include "pools.h"
+#include "syncing.h"
 
 static bool is_outer(void) {
     return plimsoll_depth == 0 && plimsoll_is_attached();

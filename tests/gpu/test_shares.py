@@ -78,7 +78,7 @@ async def test_a_limit_holds_one_that_is_alone(
 async def test_two_that_want_all_get_what_they_asked_for(
     tmp_path: Path, surroundings: dict[str, str], facts: Facts
 ) -> None:
-    """Of 30 and 70 each gets its part."""
+    """Two programs with requests of 30 and 70 get these parts of the GPU."""
     async with brokering(tmp_path / "broker") as broker:
         less, more = await asyncio.gather(
             *(shared_pct(broker, facts.gpu, surroundings, request_pct) for request_pct in (30, 70))

@@ -78,7 +78,7 @@ async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
     ):
         await held.do("launch 0.001")
         await broker.kill()
-        await asyncio.sleep(LOST_NS / 1e9 + 0.5)
+        await asyncio.sleep(LOST_NS / 1e9 + 0.5)  # only time tells the library that no beat comes
         await held.do("launch 0.02")
         await broker.start()
         (unenforced, *_) = told(

@@ -1,4 +1,4 @@
-"""What processes say of their compute time is held against what NVML shows of them."""
+"""NVML's figures of processes are held against their own words about compute time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -81,6 +81,6 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
         return bool(surveyed)
 
     await until(is_surveyed, "the container is surveyed")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # some fifteen scans, none of which may survey again
     held.close()
     assert surveyed == [KEY]

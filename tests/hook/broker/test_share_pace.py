@@ -95,7 +95,7 @@ async def test_ticks_are_rare_while_nobody_has_work(tmp_path: Path) -> None:
 
 
 async def test_ticks_are_frequent_while_somebody_works(tmp_path: Path) -> None:
-    """Whoever works is charged in time."""
+    """Work is charged soon after it ran: ticks are not rare once somebody has some."""
     async with _metered(tmp_path, is_busy=True) as scheduler:
 
         async def is_frequent() -> bool:

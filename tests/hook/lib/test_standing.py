@@ -80,39 +80,23 @@ def test_a_reprieve_lasts_until_what_was_unfinished_has_ended(launcher: Launcher
     assert launcher.get("joined()") == [SUCCESS]
 
 
+@pytest.mark.parametrize("launches", [1, FOLLOWING])
 def test_what_another_process_executes_bounds_a_stand(
-    launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path
+    launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path, launches: int
 ) -> None:
-    """A launch goes after a bounded time too if what executes is another process's of the container."""
+    """A launch goes after a bounded time too if what executes is another process's of the container.
+
+    So do those behind it, and sooner: else a gang's slower process would stand longer each time.
+    """
     root = tmp_path / "other"
     root.mkdir()
     with launching(node, container, root) as other:
         other.do("other = None")
         _spin(launcher)
         gate.set(GATE_SHUT)
-        other.do("aside(launch, 1000)")
-        assert other.get("joined()") == [SUCCESS]
-        launcher.do("words[SPINNING] = 1")
-        until(lambda: launcher.work().launched_ns == other.work().launched_ns == 0)
-        other.do("threads.clear()")
-        _stands(other)
-        gate.set(GATE_METERED)
-        assert other.get("joined()") == [SUCCESS]
-
-
-def test_who_is_waited_for_by_another_process_goes_on_launch_by_launch(
-    launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path
-) -> None:
-    """Once it stood in vain: else each launch of a gang's slower process would stand longer than the one before."""
-    root = tmp_path / "other"
-    root.mkdir()
-    with launching(node, container, root) as other:
-        other.do("other = None")
-        _spin(launcher)
-        gate.set(GATE_SHUT)
-        other.do(f"aside(lambda: [launch(1000) for _ in range({FOLLOWING})].count(0))")
-        until(lambda: other.launches() == FOLLOWING)
-        assert other.get("joined()") == [FOLLOWING]
+        other.do(f"aside(lambda: [launch(1000) for _ in range({launches})].count(0))")
+        until(lambda: other.launches() == launches)
+        assert other.get("joined()") == [launches]
         launcher.do("words[SPINNING] = 1")
         until(lambda: launcher.work().launched_ns == other.work().launched_ns == 0)
         other.do("threads.clear()")

@@ -118,3 +118,20 @@ def test_gains_are_never_more_than_the_time_that_passed(pages: list[tuple[int, .
         meter.read(page, NOW_NS + tick * span_ns, span_ns, SLICE_NS)
         assert all(0 <= gain <= 1 for gain in gains(meter))
         assert meter.sure + meter.sliced <= 1 + 1e-9
+
+
+def test_what_was_gained_beyond_an_end_is_not_set_off_for_ever() -> None:
+    """A burst that seemed to last for seconds had ended long before: later work is charged again soon."""
+    meter = Meter()
+    for tick in range(1, 1000):
+        at_ns = NOW_NS + tick * TICK_NS
+        meter.read(words(NOW_NS, NOW_NS, looked=at_ns), at_ns, TICK_NS, SLICE_NS)
+    sums = (10 * MS, 2 * MS, 8 * MS)
+    free_ns, later_ns = 0, NOW_NS + 1000 * TICK_NS
+    while free_ns <= 2 * SILENT_NS:
+        at_ns = later_ns + free_ns
+        meter.read(words(later_ns, later_ns, sums, looked=at_ns), at_ns, TICK_NS, SLICE_NS)
+        if meter.sliced:
+            break
+        free_ns += TICK_NS
+    assert free_ns <= SILENT_NS + 2 * TICK_NS
