@@ -4,7 +4,7 @@ shuts.
 | sum | grows by | sinks by | bounds |
 | --- | --- | --- | --- |
 | lag | its due of what all had | what it had | ± DEBT; its idle claim while it pauses |
-| spare | its request of the time | what it had | -DEBT, SPARE |
+| spare | its request of the time | what it had | -DEBT, SPARE × (1 - request) |
 | credit | its limit of the time | what it had | CREDIT × (1 - limit) |
 
 Unlike a sliding window (KubeShare's), a lag forgets nothing: with kernels of 200 ms, a container of request 10 beside
@@ -39,7 +39,9 @@ class Account:
         floor: what its spare grows by, as a part of the time.
         claim_ns: the most that it may be behind while it pauses.
         enough_ns: the credit that opens its gate again once it was spent.
+        most_spare_ns: the most that its spare may be.
         wanted_ns: when it last wanted the GPU.
+        pressed_ns: when it last wanted it for more than a moment; only then others stand for its sake.
         rate: its due of what all are served, as a part of 1; 0 unless it is active.
         is_active: it wanted the GPU lately.
         rests: no tick changes it until it wants again.
@@ -54,10 +56,12 @@ class Account:
     floor: float = FLOOR
     claim_ns: float = 0.0
     enough_ns: float = 0.0
+    most_spare_ns: float = SPARE_NS
     lag_ns: float = 0.0
     spare_ns: float = 0.0
     credit_ns: float = 0.0
     wanted_ns: float = -inf
+    pressed_ns: float = -inf
     rate: float = 0.0
     is_active: bool = False
     rests: bool = False
@@ -85,8 +89,8 @@ class Account:
                 lag_ns -= excess_ns
         self.lag_ns = lag_ns
         spare_ns = self.spare_ns + span_ns * self.floor - charge_ns
-        if spare_ns > SPARE_NS + span_ns:
-            spare_ns = SPARE_NS + span_ns
+        if spare_ns > self.most_spare_ns + span_ns:
+            spare_ns = self.most_spare_ns + span_ns
         elif spare_ns < -DEBT_NS:
             spare_ns = -DEBT_NS
         self.spare_ns = spare_ns
@@ -105,6 +109,7 @@ class Account:
         """Its terms are these from now on; its sums stay."""
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
         self.claim_ns, self.enough_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR), CREDIT_NS * (1 - limit)
+        self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 
     def must_stand(self, claim_ns: float, quantum_ns: float) -> bool:
@@ -124,5 +129,7 @@ class Account:
     @property
     def may_rest(self) -> bool:
         """Whether time alone changes nothing of it."""
-        is_full = self.spare_ns >= SPARE_NS and (self.limit >= 1 or self.credit_ns >= self.enough_ns)
+        is_full = self.spare_ns >= self.most_spare_ns and (
+            self.limit >= 1 or self.credit_ns >= self.enough_ns
+        )
         return is_full and self.lag_ns >= 0 and not self.is_active and not self.client.is_shut

@@ -9,7 +9,7 @@ from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.rates import dues
-from hook.broker.core.shares.settings import HOLD_NS, MS, WINDOW_NS
+from hook.broker.core.shares.settings import HOLD_NS, MOMENT, MS, WINDOW_NS
 from hook.broker.core.shares.work import Meter
 from plimsoll.names import GpuUuid
 
@@ -61,6 +61,8 @@ class Gpu:
             return
         account.pause *= 0.0 if meter.stands else 1 - meter.unfinished
         account.wanted_ns = now_ns
+        if meter.is_busy or meter.stands or meter.unfinished > MOMENT:
+            account.pressed_ns = now_ns
         if not account.is_active:
             account.is_active = self.are_rates_stale = True
             account.tally.begin_span(now_ns)
@@ -127,7 +129,7 @@ class Gpu:
         claims = [
             (a.lag_ns, n)
             for n, a in enumerate(self.live)
-            if a.lag_ns > behind_ns and now_ns - a.wanted_ns <= HOLD_NS
+            if a.lag_ns > behind_ns and now_ns - a.pressed_ns <= HOLD_NS
         ]
         first_ns, first = max(claims, default=(0.0, -1))
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)

@@ -1,8 +1,10 @@
 """The rules of compute shares as their model was first written down: what the core is held against, tick by tick.
 
-Written for reading, not for speed. Times are nanoseconds. One thing is younger than the model: a
-GPU's charges are scaled down where they come to more than the time that passed, as where two bursts begin in the same
-tick.
+Written for reading, not for speed. Times are nanoseconds. Four things are younger than the model. A GPU's charges are
+scaled down where they come to more than the time that passed, as where two bursts begin in the same tick. A process
+cannot be sliced during its own first slice; and of two processes, one's first slices lie outside the other's time as
+far as there is room. A container of a large request saves up less. A container that wanted the GPU for a moment holds
+nobody up.
 """
 
 import math
@@ -20,6 +22,7 @@ URGENT: Final = 30 * MS
 WINDOW: Final = 100 * MS
 HOLD: Final = 5 * MS
 ERROR: Final = 20 * MS
+MOMENT: Final = 0.2
 POINTS: Final = (
     (0.06943184, 0.17392742),
     (0.33000948, 0.32607258),
@@ -54,6 +57,7 @@ class Sums:
     credit: float = 0.0
     spare: float = 0.0
     wanted: float = -math.inf
+    pressed: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Reference:
         sliced: dict[tuple[Tenant, Reader], float] = {}
         sure: dict[tuple[Tenant, Reader], float] = {}
         for c in self.tenants:
-            pause, wants = 1.0, False
+            pause, wants, presses = 1.0, False, False
             for p in c.processes.values():
                 page = pages[p, gpu]
                 before = p.read.get(gpu, (0.0,) * 3)
@@ -101,18 +105,22 @@ class Reference:
                 unfinished, sure[c, p], sliced[c, p] = (min((a - b) / span, 1.0) for a, b in gains)
                 pause *= 0.0 if page.stands else 1 - unfinished
                 wants |= page.is_busy or unfinished > 0 or page.stands
+                presses |= page.is_busy or unfinished > MOMENT or page.stands
             if wants:
                 pauses[c] = pause
+            if presses:
+                self.accounts[c, gpu].pressed = self.now
         all_sure = sum(sure.values())
-        chance = {z: math.prod(1 - u + u * z for u in sliced.values()) for z, _ in POINTS}
-        least = 0.5 if sum(sure[key] > 0 or u > 0 for key, u in sliced.items()) == 2 else 0.0
+        rest = {key: min(u / (1 - sure[key]), 1.0) if u else 0.0 for key, u in sliced.items()}
+        chance = {z: math.prod(1 - u + u * z for u in rest.values()) for z, _ in POINTS}
+        are_two = sum(sure[key] > 0 or u > 0 for key, u in sliced.items()) == 2
         ran = {}
-        for (
-            key,
-            u,
-        ) in sliced.items():  # the mean of 1 / (processes sliced then), as if they came independently
+        for key, u in rest.items():  # the mean of 1 / (processes sliced then), as if they came independently
             mean = sum(weight * chance[z] / (1 - u + u * z) for z, weight in POINTS)
-            part = u * max(mean * (1 - all_sure + sure[key]), least)
+            others, outside = all_sure - sure[key], max(1 - sliced[key] - sure[key], 0.0)
+            part = sliced[key] * mean * max(1 - others, 0.0)
+            if are_two:
+                part = max(mean * (sliced[key] - max(others - outside, 0.0)), sliced[key] / 2)
             ran[key] = span * (sure[key] / max(all_sure, 1.0) + part)
         self.room[gpu] = min(self.room[gpu], ERROR) + span
         scale = min(1.0, self.room[gpu] / sum(ran.values())) if any(ran.values()) else 1.0
@@ -142,7 +150,8 @@ class Reference:
                 for o in accounts.values():
                     o.lag += min(excess, owed) * -o.lag / owed if o.lag < 0 else 0.0
             a.lag = max(a.lag, -DEBT)
-            a.spare = max(min(a.spare + span * max(c.request, 0.01) - charges[c], SPARE + span), -DEBT)
+            floor = max(c.request, 0.01)
+            a.spare = max(min(a.spare + span * floor - charges[c], SPARE * (1 - floor) + span), -DEBT)
             a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
 
     def _decide(self, gpu: int) -> set[Tenant]:
@@ -150,7 +159,7 @@ class Reference:
         behind = {
             c: accounts[c].lag
             for c in self._active(gpu)
-            if self.now - accounts[c].wanted <= HOLD and accounts[c].lag > QUANTUM / 4
+            if self.now - accounts[c].pressed <= HOLD and accounts[c].lag > QUANTUM / 4
         }
         shut = set()
         for c, a in accounts.items():

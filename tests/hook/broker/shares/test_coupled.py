@@ -4,7 +4,7 @@ allow."""
 import pytest
 
 from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import collective, greedy, locked, persistent, two_streams
+from tests.hook.broker.shares.programs import collective, greedy, light, locked, persistent, two_streams
 
 PROGRAMS: dict[str, tuple[Program | list[Program], int]] = {
     "a lock, one thread": (locked(1), 1),
@@ -41,3 +41,13 @@ def test_a_coupled_program_gets_on(name: str) -> None:
     ideal = steps * min(1, 6000 / work)
     assert _steps(name, limit=0.6, beside=False)[0] / ideal >= ALONE[name]
     assert _steps(name, limit=1, beside=True)[0] / ideal >= BESIDE[name]
+
+
+def test_a_neighbours_short_kernels_cost_little() -> None:
+    """A kernel of 20 µs in each 50 ms has run by the next tick: nobody need stand at a gate for its sake."""
+    steps = []
+    for gated in (False, True):
+        one = Container("a", 0.6, 1, [locked(1)])
+        Simulation([one, Container("b", 0.4, 1, [light(0.02, 50)])], gated=gated)
+        steps.append(one.steps)
+    assert steps[1] >= 0.97 * steps[0]

@@ -3,8 +3,8 @@
 import pytest
 
 from hook.broker.core.shares.events import Unmet
-from tests.hook.broker.shares.model import Container, Simulation
-from tests.hook.broker.shares.programs import greedy, share, sync
+from tests.hook.broker.shares.model import Container, Program, Simulation
+from tests.hook.broker.shares.programs import greedy, locked, share, sync
 
 
 def _worst(*containers: Container, span: float = 10_000.0) -> float:
@@ -82,3 +82,12 @@ def test_figure_6_of_kubeshare() -> None:
     Simulation([a, b, c], span=15_000.0)
     got = [sum(each.seconds[at : at + 4]) / 40 for at in (1, 6, 11) for each in (a, b, c)]
     assert got == pytest.approx([60, 0, 0, 50, 50, 0, 30, 40, 30], abs=1)
+
+
+@pytest.mark.parametrize("program", [sync(1), locked(1)])
+def test_two_are_charged_for_what_they_ran(program: Program | list[Program]) -> None:
+    """Also in the ticks in which one comes or goes, while the other launches burst after burst."""
+    containers = Container("60", 0.6, 1, [program]), Container("40", 0.4, 1, [greedy(1)])
+    simulation = Simulation(containers)
+    for one in containers:
+        assert 10 * simulation.uses(one).busy_s == pytest.approx(share(simulation, one), abs=0.2)
