@@ -42,8 +42,8 @@ PAUSED: Final = 0.05
 
 MOMENT: Final = 0.2
 """A container that wanted the GPU for no larger part of a tick, and wants nothing at its end, holds nobody up. Else a
-kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of 89: the neighbour's gate would be
-shut for a tick each time. At 0.3 a container with a request of 90 and short pauses loses 2 points more."""
+kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of 89: a tick at a shut gate each
+time. At 0.3 a container with a request of 90 and short pauses loses 2 points more."""
 
 
 @dataclass(frozen=True, slots=True)
