@@ -23,12 +23,12 @@ from typing import Final
 
 from hook.broker.core.facts import ContainerKey
 from hook.broker.shared_files import SharedFiles
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.cli.local_cluster import BUILD, EMULATOR, HOOK_LIBRARY, READY, require_built
-from plimsoll.embedded import ServerKind, running
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.cli.demo.cluster import BUILD, EMULATOR, HOOK_LIBRARY, READY, require_built
+from plimsoll.cli.demo.servers import ServerKind, running
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import MIB
 from simulator.convgpu.workload import USABLE_BYTES
 from simulator.core.replay import Container, Replay, Stay

@@ -19,10 +19,10 @@ from typing import Final
 
 import redis.asyncio as redis
 
-from plimsoll import keys
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.cli.local_cluster import (
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.cli.demo.cluster import (
     HOOK_LIBRARY,
     PROGRAMS,
     EmulatedGpu,
@@ -30,8 +30,8 @@ from plimsoll.cli.local_cluster import (
     LocalCluster,
     gpu_uuid,
 )
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.placer_api import redis_keys as keys
 from plimsoll.quantity import GIB
 
 STARTS: Final = 60

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.gpu_node import GpuNode
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.hammer import SOURCES, Outcome, Plan, hammering

@@ -32,10 +32,10 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from plimsoll.api import PodRow
-from plimsoll.cli.local_cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.placer_client import PlacerClient
-from plimsoll.names import NodeName
+from plimsoll.cli.demo.cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.ids import NodeName
+from plimsoll.placer_api.client import PlacerClient
+from plimsoll.placer_api.http import PodRow
 
 SLOTS: Final = 30
 RUN_S: Final = 2.0

@@ -14,9 +14,9 @@ from typing import Final
 from bench.share_figures import parts_of
 from bench.share_place import Place, broker_cpu_s
 from bench.share_tenants import PATIENCE_S, Json, NoAnswerError
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import GATE_NAME, GATE_SHUT, GATE_STATES, Gate
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.pages import GATE_NAME, GATE_SHUT, GATE_STATES, Gate
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import MAIN
 from tests.hook.lib.program import MIB
 

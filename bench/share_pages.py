@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     COUNTS_NAME,
     KIND_HELLO,
     MESSAGE_MAGIC,

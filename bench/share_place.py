@@ -24,9 +24,9 @@ from bench.gpu_node import GpuNode
 from bench.share_figures import Track
 from bench.share_tenants import PATIENCE_S, Json, NoAnswerError, Process, Run, Tenant, Told
 from hook.broker.settings import PREFIX, Settings
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import MAIN, Broker
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node

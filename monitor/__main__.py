@@ -4,8 +4,8 @@ import sys
 
 from monitor import settings
 from monitor.app import run
-from plimsoll.processes import allow_many_files
-from plimsoll.service import run_part
+from plimsoll.part.entry import run_part
+from plimsoll.part.processes import allow_many_files
 
 
 def main() -> int:

@@ -19,13 +19,13 @@ from monitor.publisher import Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
 from monitor.store import Store, open_store
-from plimsoll.brokersubscription import announcements
+from plimsoll.broker.subscription import announcements
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
-from plimsoll.names import NodeName
-from plimsoll.processes import boot_id
-from plimsoll.settings import PREFIX, shown_url
-from plimsoll.web import serving_tcp
+from plimsoll.ids import NodeName
+from plimsoll.part.processes import boot_id
+from plimsoll.part.settings import PREFIX, shown_url
+from plimsoll.part.web import serving_tcp
 
 log = structlog.get_logger("monitor.app")
 

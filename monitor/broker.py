@@ -10,10 +10,10 @@ from pathlib import Path
 import structlog
 
 from monitor.core.measured import measured
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.brokerwire import Measured
-from plimsoll.errors import PlimsollError
+from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
+from plimsoll.broker.wire import Measured
 from plimsoll.events import Gpu
+from plimsoll.part.errors import PlimsollError
 
 log = structlog.get_logger("monitor.broker")
 

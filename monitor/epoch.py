@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "epoch"
 _LONGEST: Final = 15  # digits; JSON readers keep integers below 2⁵³ exact

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from monitor.core.lifecycle import Fact
 from plimsoll.events import LIMIT_EVENTS, Gpu
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 
 _GPU: Final = ("node", "gpu")
 

@@ -31,11 +31,11 @@ from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
 from monitor.store import Store, StoreError
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from plimsoll.events import Gpu
-from plimsoll.gpureadings import NvmlAwayError
-from plimsoll.names import GpuUuid, NodeName
-from plimsoll.times import rfc3339
+from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.nvml.readings import NvmlAwayError
+from plimsoll.part.times import rfc3339
 
 HEARD_MAX: Final = 1024
 """Announcements held here at once; more wait in the socket, and then in the broker's journal."""

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 
 from monitor.core.lifecycle import NOBODY, Owner, Process
-from plimsoll.podcgroup import read_pod
-from plimsoll.processes import DeathWatch, open_process, read_stat
+from plimsoll.kube.cgroup import read_pod
+from plimsoll.part.processes import DeathWatch, open_process, read_stat
 
 
 class Identities:

@@ -29,11 +29,11 @@ from nats.js.errors import NotFoundError
 
 from monitor.store import Store, StoreError, Waiting
 from plimsoll.bus import Stream, heed_cancellation
-from plimsoll.errors import InputError
 from plimsoll.events import decode_event
-from plimsoll.names import NodeName
-from plimsoll.pauses import Pauses
-from plimsoll.settings import shown_url
+from plimsoll.ids import NodeName
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import shown_url
 from plimsoll.subjects import STREAM, node_token
 
 BATCH: Final = 64

@@ -8,10 +8,10 @@ from functools import partial
 from monitor.core.lifecycle import TaskKey
 from monitor.core.tasks import Look, Seen
 from monitor.processes import Identities
-from plimsoll.driverthread import DriverThread
-from plimsoll.gpureadings import GpuReading, GpuSample, NvmlAwayError
-from plimsoll.names import GpuUuid
-from plimsoll.nvml import Nvml
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.library import Nvml
+from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError
+from plimsoll.nvml.thread import DriverThread
 
 
 @dataclass(frozen=True, slots=True)

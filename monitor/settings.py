@@ -8,13 +8,13 @@ from msgspec import Meta
 
 from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
-from plimsoll import settings
-from plimsoll.brokerwire import SYSTEM_ROOT
+from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
-from plimsoll.errors import InputError
 from plimsoll.events import SLOWEST_HEARTBEAT_S
+from plimsoll.part import settings
+from plimsoll.part.entry import LogLevel
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import MIB
-from plimsoll.service import LogLevel
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=0)]

@@ -29,7 +29,7 @@ from monitor.core.lifecycle import Life, TaskKey
 from monitor.core.tasks import Tasks
 from monitor.core.telling import Entry
 from monitor.core.turn import START, Mark
-from plimsoll.errors import InputError, PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import sys
 
 from placer import settings
 from placer.app import run
-from plimsoll.service import run_part
+from plimsoll.part.entry import run_part
 
 
 def main() -> int:

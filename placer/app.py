@@ -32,8 +32,8 @@ from placer.scores import ScoreList
 from placer.settings import Settings
 from placer.state import state_of
 from plimsoll.bus import Stream
-from plimsoll.errors import InputError
-from plimsoll.settings import PREFIX
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import PREFIX
 
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 import structlog
 from nats.aio.client import Client, Server
 
-from plimsoll.pauses import Pauses
-from plimsoll.settings import shown_url
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.settings import shown_url
 
 REQUEST_S: Final = 5.0
 """How long a JetStream request may take."""

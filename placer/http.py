@@ -20,11 +20,11 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
-from plimsoll.api import PODS_PATH, STATE_PATH, Problem, State
-from plimsoll.errors import InputError
-from plimsoll.names import PodUid
-from plimsoll.settings import PREFIX
-from plimsoll.web import serving, serving_tcp
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import PREFIX
+from plimsoll.part.web import serving, serving_tcp
+from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, Problem, State
 
 
 @dataclass(frozen=True, slots=True)

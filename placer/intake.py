@@ -23,10 +23,10 @@ from placer.metrics import Metrics
 from placer.reports import ReportView, newest_of_each
 from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
 from plimsoll.bus import Stream, heed_cancellation
-from plimsoll.errors import InputError
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
-from plimsoll.names import NodeName
-from plimsoll.pauses import Pauses
+from plimsoll.ids import NodeName
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.errors import InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
 BATCH: Final = 256

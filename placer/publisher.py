@@ -21,9 +21,9 @@ from placer.metrics import Metrics
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import Placement, encode, fact_id
 from plimsoll.kube.models import ObjectMeta
-from plimsoll.pauses import Pauses
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject
-from plimsoll.times import rfc3339
 
 QUEUE_EVENTS: Final = 10_000
 """Some 5 MiB; a bus that is away for longer than that many decisions loses the oldest of them."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 
 Listener = Callable[[NodeState], None]
 

@@ -16,8 +16,8 @@ from nats.aio.msg import Msg
 
 from placer.core.resize import NotNowError
 from plimsoll.bus import heed_cancellation
-from plimsoll.errors import InputError
-from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE
 
 ANSWER_S: Final = 10.0
@@ -74,7 +74,9 @@ class RpcServer:
         try:
             request = msgspec.json.decode(data, type=Resize)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return Refused(message=f"the request is damaged ({error}); send plimsoll.rpc.Resize as JSON")
+            return Refused(
+                message=f"the request is damaged ({error}); send plimsoll.placer_api.rpc.Resize as JSON"
+            )
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await self._resize(request)

@@ -21,10 +21,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from placer.core.score import Formula, node_scores
-from plimsoll import keys
-from plimsoll.errors import PlimsollError
 from plimsoll.events import NodeState
-from plimsoll.names import GpuUuid, NodeName
+from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.part.errors import PlimsollError
+from plimsoll.placer_api import redis_keys as keys
 
 TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""

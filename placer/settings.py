@@ -9,10 +9,10 @@ from msgspec import Meta
 from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
-from plimsoll import settings
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
-from plimsoll.service import LogLevel
-from plimsoll.settings import PREFIX, check_url
+from plimsoll.part import settings
+from plimsoll.part.entry import LogLevel
+from plimsoll.part.settings import PREFIX, check_url
 
 
 @dataclass(frozen=True, slots=True)

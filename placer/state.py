@@ -7,8 +7,8 @@ from placer.core.room import room_on
 from placer.core.score import Formula, node_scores
 from placer.core.view import node_view
 from placer.reports import ReportView
-from plimsoll.api import GpuRow, NodeRow, PodRow, State
 from plimsoll.events import Gpu, NodeState
+from plimsoll.placer_api.http import GpuRow, NodeRow, PodRow, State
 
 
 def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterable[PodRow]) -> State:

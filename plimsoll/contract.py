@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from plimsoll.errors import InputError
+from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Container, Pod
-from plimsoll.names import ContainerName, GpuUuid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 
 SCHEDULER_NAME: Final = "plimsoll"
@@ -39,9 +39,9 @@ GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 POLICY: Final = "plimsoll.dev/policy"
 DECISION: Final = "plimsoll.dev/decision"
 LINES: Final = "plimsoll.dev/lines"
-"""After a resize, the new lines: bytes by container and GPU, as JSON. See `plimsoll.resized`."""
+"""After a resize, the new lines: bytes by container and GPU, as JSON. See `plimsoll.resizes`."""
 SHARES: Final = "plimsoll.dev/shares"
-"""After a resize, the new shares and limits: percent of each GPU by container, as JSON. See `plimsoll.resized`."""
+"""After a resize, the new shares and limits: percent of each GPU by container, as JSON. See `plimsoll.resizes`."""
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 

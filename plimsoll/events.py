@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from plimsoll.errors import InputError
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import InputError
 
 TYPE_PREFIX: Final = "dev.plimsoll."
 

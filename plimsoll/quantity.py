@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 KIB: Final = 1024
 MIB: Final = 1024**2

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 
 STREAM: Final = "PLIMSOLL"
 EVENTS: Final = "plimsoll.v1.>"
@@ -10,8 +10,8 @@ EVENTS: Final = "plimsoll.v1.>"
 reply to a request would be JetStream's own acknowledgement."""
 
 RESIZE: Final = "plimsoll-rpc.v1.placer.resize"
-"""Requests to change a running container's line, see `plimsoll.rpc`. Who may publish here may raise any line: give
-tenants' accounts no right to `plimsoll-rpc.v1.>`."""
+"""Requests to change a running container's line, see `plimsoll.placer_api.rpc`. A client that may publish here may
+raise any line: give tenants' accounts no right to `plimsoll-rpc.v1.>`."""
 
 REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
 """Events that carry a node's whole state: enough, each alone, to rescore it."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 from simulator.convgpu import experiment, paper, report
 from simulator.convgpu.workload import DURATIONS, USABLE_BYTES

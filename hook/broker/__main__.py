@@ -4,9 +4,9 @@ import sys
 
 from hook.broker.app import run
 from hook.broker.settings import PREFIX, Settings
-from plimsoll.processes import allow_many_files
-from plimsoll.service import run_part
-from plimsoll.settings import load
+from plimsoll.part.entry import run_part
+from plimsoll.part.processes import allow_many_files
+from plimsoll.part.settings import load
 
 
 def main() -> int:

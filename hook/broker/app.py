@@ -34,11 +34,11 @@ from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
 from hook.broker.shared_files import DIRECTORY_MODE, SharedFiles
 from hook.broker.utilisation import Utilisation
-from plimsoll.brokerwire import CONTROL_NAME
-from plimsoll.driverthread import DriverThread
-from plimsoll.errors import InputError
-from plimsoll.names import NodeName
-from plimsoll.processes import boot_id
+from plimsoll.broker.wire import CONTROL_NAME
+from plimsoll.ids import NodeName
+from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.errors import InputError
+from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
 

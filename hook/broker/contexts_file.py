@@ -12,7 +12,7 @@ import structlog
 from msgspec import Meta
 
 from hook.broker.shared_files import write_whole
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 CONTEXTS_NAME: Final = "contexts.json"
 CONTEXTS_MODE: Final = 0o600

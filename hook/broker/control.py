@@ -17,7 +17,7 @@ import msgspec
 from hook.broker.core.facts import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.listeners import bind_unix
-from plimsoll.brokerwire import (
+from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
     Announcement,
@@ -32,7 +32,7 @@ from plimsoll.brokerwire import (
     Subscribe,
     Unregister,
 )
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 CONTROL_MODE: Final = 0o600
 BACKLOG: Final = 128
@@ -185,7 +185,7 @@ def _refusal(line: bytes, problem: str) -> InputError:
     """Name field and value of a request that is JSON but not as `brokerwire` defines it."""
     what, _, path = problem.partition(" - at ")
     field = path.strip("`").removeprefix("$").removeprefix(".") or "request"
-    remedy = "see plimsoll.brokerwire for what each request holds"
+    remedy = "see plimsoll.broker.wire for what each request holds"
     return InputError(field, _value_at(msgspec.json.decode(line), field), f"is refused ({what})", remedy)
 
 

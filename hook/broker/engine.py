@@ -43,9 +43,9 @@ from hook.broker.gates import Pace
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
 from hook.broker.shared_files import SharedFiles
 from hook.broker.shares import Shares
-from plimsoll.brokerwire import Announcement, Description
-from plimsoll.errors import PlimsollError
-from plimsoll.processes import DeathWatch
+from plimsoll.broker.wire import Announcement, Description
+from plimsoll.part.errors import PlimsollError
+from plimsoll.part.processes import DeathWatch
 
 Told = Unmet | Unheld | ShareViolated
 """What the share scheduler has to tell."""

@@ -41,8 +41,8 @@ from hook.broker.journal_file import JournalFile
 from hook.broker.processes import find_known, find_owners, has_let_go
 from hook.broker.shared_files import SharedFiles, write_whole
 from hook.broker.work_pages import open_counts
-from plimsoll.names import GpuUuid
-from plimsoll.processes import open_process
+from plimsoll.ids import GpuUuid
+from plimsoll.part.processes import open_process
 
 RECORD_MODE: Final = 0o600
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.shared_files import write_whole
-from plimsoll.errors import InputError
-from plimsoll.layout import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, VERSION
-from plimsoll.layout import Gate as GatePage
+from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, VERSION
+from plimsoll.broker.pages import Gate as GatePage
+from plimsoll.part.errors import InputError
 
 GATE_BYTES: Final = ctypes.sizeof(GatePage)
 GATE_MODE: Final = 0o644

@@ -22,9 +22,9 @@ from hook.broker.core.facts import ContainerKey, Process, ProcessKey, full_start
 from hook.broker.core.turns import Heard, HungUp, Reply
 from hook.broker.listeners import bind_unix
 from hook.broker.processes import read_process, uptime_ticks
-from plimsoll.errors import InputError
-from plimsoll.layout import SOCKET_NAME
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import SOCKET_NAME
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import InputError
 
 BACKLOG: Final = 1024
 """Each message comes over a connection of its own, and the library does not wait: what finds the queue full is

@@ -14,15 +14,15 @@ import structlog
 
 from hook.broker.core.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
-from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
-from plimsoll.driverthread import DriverThread
-from plimsoll.gpureadings import GpuReading, NvmlAwayError
-from plimsoll.names import GpuUuid
-from plimsoll.podcgroup import read_pod
-from plimsoll.processes import read_stat
+from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.ids import GpuUuid
+from plimsoll.kube.cgroup import read_pod
+from plimsoll.nvml.readings import GpuReading, NvmlAwayError
+from plimsoll.nvml.thread import DriverThread
+from plimsoll.part.processes import read_stat
 
 if TYPE_CHECKING:
-    from plimsoll.nvml import Nvml
+    from plimsoll.nvml.library import Nvml
 
 SOON_S: Final = 0.01
 """After an arrival, and between the measurements that follow. A measurement takes some milliseconds."""

@@ -19,8 +19,8 @@ from hook.broker.core.waits import WAIT_BUCKETS_S, Waited
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
 from hook.broker.share_metrics import CONTAINER, ShareRow, share_families
-from plimsoll.brokerwire import ContainerUse, Description
-from plimsoll.web import serving_tcp
+from plimsoll.broker.wire import ContainerUse, Description
+from plimsoll.part.web import serving_tcp
 
 _GPU: Final = (*CONTAINER, "gpu")
 

@@ -14,12 +14,12 @@ import structlog
 
 from hook.broker.core.pod_lines import registration
 from hook.broker.engine import Engine, NotCarriedOutError
-from plimsoll.brokerwire import RUN_NAMESPACE, Description, Register, Unregister
-from plimsoll.errors import InputError
+from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import connect, kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
-from plimsoll.names import NodeName, PodUid
+from plimsoll.part.errors import InputError
 
 RETRY_S: Final = 5.0
 """Before a layout that could not be carried out (a full disk, say) is tried again."""

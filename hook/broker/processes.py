@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.core.facts import HALF, Process, ProcessKey, owner_word
-from plimsoll.processes import GONE, PROC, read_stat
+from plimsoll.part.processes import GONE, PROC, read_stat
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"

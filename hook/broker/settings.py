@@ -7,9 +7,9 @@ from msgspec import Meta
 
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.core.wait_policies import WaitPolicyName
-from plimsoll.brokerwire import SYSTEM_ROOT
-from plimsoll.errors import InputError
-from plimsoll.service import LogLevel
+from plimsoll.broker.wire import SYSTEM_ROOT
+from plimsoll.part.entry import LogLevel
+from plimsoll.part.errors import InputError
 
 _SHARES: Final = ShareSettings()
 

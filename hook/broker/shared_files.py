@@ -39,9 +39,9 @@ from hook.broker.core.pages import (
     vacating_offset,
     work_offset,
 )
-from plimsoll.brokerwire import ContainerLines, Directories
-from plimsoll.layout import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.pages import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
+from plimsoll.broker.wire import ContainerLines, Directories
+from plimsoll.ids import GpuUuid, PodUid
 
 DIRECTORY_MODE: Final = 0o755
 LIMITS_MODE: Final = 0o644

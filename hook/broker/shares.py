@@ -40,8 +40,8 @@ from hook.broker.processes import TICKS_PER_S
 from hook.broker.sharers import Sharer
 from hook.broker.utilisation import Used
 from hook.broker.work_pages import WorkPages
-from plimsoll.brokerwire import ContainerLines
-from plimsoll.names import GpuUuid
+from plimsoll.broker.wire import ContainerLines
+from plimsoll.ids import GpuUuid
 
 BEAT_S: Final = 1.0
 """The library takes a broker for lost after 3 s without a beat."""

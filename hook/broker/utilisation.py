@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from plimsoll.driverthread import DriverThread
-from plimsoll.gpureadings import NvmlAwayError, ProcessUsage
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.readings import NvmlAwayError, ProcessUsage
+from plimsoll.nvml.thread import DriverThread
 
 if TYPE_CHECKING:
-    from plimsoll.nvml import Nvml
+    from plimsoll.nvml.library import Nvml
 
 SPAN_US: Final = 2_000_000
 """No usage is asked for over a longer time. Whoever asks once a second has each span follow the one before."""

@@ -16,7 +16,7 @@ from typing import Final
 from hook.broker.core.pages import SLOT_BYTES, owner_offset, work_offset
 from hook.broker.core.shares.events import Words
 from hook.broker.core.shares.work import WORDS
-from plimsoll.layout import MAX_SLOTS
+from plimsoll.broker.pages import MAX_SLOTS
 
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A tenant may put a link or a pipe in the place of `counts`."""

@@ -1,7 +1,7 @@
 # The preload library. Included by the Makefile, which defines the compiler and the headers' folders.
 HOOK := build/hook
 HOOK_SOURCES := $(wildcard hook/lib/*.c)
-HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/layout.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
+HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/pages.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
 # Only the table's names leave the library; every symbol it needs itself must be found at link time; and its own
 # names mean its own functions, also when another preload in front exports the same ones. It links libc alone: of
 # the locks' functions libc itself has those used here, in every glibc, and what starts its one thread is looked up when
@@ -11,9 +11,9 @@ HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) -D_GNU_SOURCE -I$(HOOK) -Ihook/lib -isystem 
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so
 
-$(HOOK)/layout.h: plimsoll/layout.py
+$(HOOK)/pages.h: plimsoll/broker/pages.py
 	@mkdir -p $(@D)
-	@$(PYTHON) -m plimsoll.layout > $@.new && mv $@.new $@
+	@$(PYTHON) -m plimsoll.broker.pages > $@.new && mv $@.new $@
 
 $(HOOK)/exports.map: hook/lib/exports.map.in hook/lib/hooks.h
 	@mkdir -p $(@D)

@@ -19,7 +19,7 @@ static void store(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* In the order that plimsoll/layout.py promises to readers. */
+/* In the order that plimsoll/broker/pages.py promises to readers. */
 static void publish(int gpu) {
     const struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     struct plimsoll_work *page = page_of(gpu);

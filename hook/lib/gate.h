@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "layout.h"
+#include "pages.h"
 
 /* Follows this mapping's word from now on. Called once, before this process is attached. */
 void plimsoll_gate_follow(const struct plimsoll_gate *gate);
@@ -25,7 +25,7 @@ void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
 /* Has all who sleep look again at what they wait for. Leaves errno alone. */
 void plimsoll_gate_stir(void);
 
-/* From the gate's page: see plimsoll/layout.py. A page that says 0 means the least that works. */
+/* From the gate's page: see plimsoll/broker/pages.py. A page that says 0 means the least that works. */
 uint64_t plimsoll_gate_ahead_ns(void);
 uint64_t plimsoll_gate_alone_ns(void);
 uint64_t plimsoll_gate_slice_ns(void);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "layout.h"
+#include "pages.h"
 
 #define PLIMSOLL_NO_LINE UINT64_MAX
 

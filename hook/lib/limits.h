@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "layout.h"
+#include "pages.h"
 
 /* Copies a consistent state of the mapping. False while it is being rewritten, torn, or not ours: wrong
  * magic, version or size, too many GPUs, an identity that is no UUID. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "layout.h"
+#include "pages.h"
 
 /* A new connection to the broker, -1 for none; and one message over it, in this process's name. They change
  * errno. */

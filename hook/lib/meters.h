@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "cuda_api.h"
-#include "layout.h"
+#include "pages.h"
 
 /* Marks under way in one context. Many short segments need as many; a launch past them passes unmetered. */
 #define PLIMSOLL_MARKS 256
@@ -84,7 +84,7 @@ struct plimsoll_meter {
     struct plimsoll_look look;
 };
 
-/* Work of this process on one GPU, as its page tells it (plimsoll/layout.py, Work). */
+/* Work of this process on one GPU, as its page tells it (plimsoll/broker/pages.py, Work). */
 struct plimsoll_burst {
     uint64_t launched_ns; /* 0: nothing is unfinished */
     uint64_t executed_ns; /* 0: not known to have begun */

@@ -13,7 +13,7 @@
 
 #include "cuda_api.h"
 #include "holdings.h"
-#include "layout.h"
+#include "pages.h"
 
 struct plimsoll_charge;
 

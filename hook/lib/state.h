@@ -10,7 +10,7 @@
 #include "cuda_api.h"
 #include "holdings.h"
 #include "hooks.h"
-#include "layout.h"
+#include "pages.h"
 #include "loader.h"
 #include "meters.h"
 #include "pools.h"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
-from plimsoll.errors import InputError
 from plimsoll.events import Gpu
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from plimsoll.events import Phase, Task
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 
 @dataclass(frozen=True, slots=True, order=True)

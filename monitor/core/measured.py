@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.events import Gpu, Task
 
 

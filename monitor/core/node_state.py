@@ -10,8 +10,8 @@ from typing import Final
 
 from monitor.core.lifecycle import Life
 from plimsoll.events import Gpu, Task
-from plimsoll.gpureadings import GpuReading
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.readings import GpuReading
 
 _IDLE_DIGITS: Final = 3
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Process, Rules, TaskKey, advance, begin, finish
 from plimsoll.events import Phase
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Final
 
 from monitor.core.lifecycle import Fact, Life
 from plimsoll import events
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from plimsoll.events import Gpu, Limit, NodeState, Report
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
 _UNWATCHED: Final = (

@@ -11,7 +11,7 @@ from typing import Final
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
 from monitor.core.tasks import Look, Step, Tasks
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from plimsoll.contract import ContainerDemand, assigned_gpus, parse_pod
-from plimsoll.errors import PlimsollError
 from plimsoll.events import NodeState
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import GIB
-from plimsoll.resized import resized_of
+from plimsoll.resizes import resized_of
 
 ASSUMED_BYTES: Final = GIB
 """What a best-effort pod of which nothing is known counts for, until it is measured: roughly a context and a small

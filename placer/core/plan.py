@@ -13,8 +13,8 @@ from placer.core.reasons import Reason
 from placer.core.room import Room, misfit, room_on
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
-from plimsoll.errors import InputError
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import InputError
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
 """Why a node will not do for reasons other than GPUs; empty if it will."""

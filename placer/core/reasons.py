@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 
 
 class Reason(enum.Enum):

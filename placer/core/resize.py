@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from placer.core.ledger import Booking, Grant
-from plimsoll.brokerwire import Line
-from plimsoll.errors import InputError, PlimsollError
-from plimsoll.names import ContainerName
+from plimsoll.broker.wire import Line
+from plimsoll.ids import ContainerName
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import parse_whole
-from plimsoll.rpc import Resize
 
 MEMORY: Final = "gpu-memory"
 SHARE: Final = "gpu-share"

@@ -8,9 +8,9 @@ from placer.core.ledger import Grant, Ledger
 from placer.core.resize import MEMORY, SHARE, Change, NotNowError, grants_of
 from placer.core.room import room_on
 from placer.core.view import NodeView
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import format_bytes
-from plimsoll.rpc import Resize
 
 
 def check_room(change: Change, request: Resize, ledger: Ledger, view: NodeView | None) -> None:

@@ -18,7 +18,7 @@ from placer.core.ledger import Booking, Ledger
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
 from plimsoll.contract import ContainerDemand
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.quantity import MIB
 
 SHARERS_PER_GPU: Final = 30

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plimsoll.events import NodeState
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 TIE_BREAK: Final = 1e-6
 """Weight of free memory beside the product: far below any difference in products that means something (idle

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plimsoll.events import Gpu, NodeState
-from plimsoll.names import GpuUuid, NodeName, PodUid
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 
 @dataclass(frozen=True, slots=True)

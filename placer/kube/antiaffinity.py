@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from placer.core.fit import holds
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Labels, NodeSelectorRequirement, Pod
+from plimsoll.part.errors import InputError
 
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 

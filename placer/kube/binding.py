@@ -17,6 +17,7 @@ import structlog
 
 from placer.core.plan import Plan
 from plimsoll.contract import ASSIGNED_PREFIX, DECISION, Decision, assigned_annotation
+from plimsoll.ids import NodeName
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
@@ -26,7 +27,6 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import Pod, decode_pod
-from plimsoll.names import NodeName
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0

@@ -21,8 +21,8 @@ from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
+from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
-from plimsoll.names import PodUid
 
 PLANS_PER_ATTEMPT: Final = 3
 """Plans that the ledger may refuse before a pod goes back to the queue."""

@@ -16,11 +16,11 @@ from placer.core.ledger import Booking, Ledger, booking_of
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
 from plimsoll.contract import ASSIGNED_PREFIX, LINES, SHARES
-from plimsoll.errors import InputError
 from plimsoll.events import NodeState
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
-from plimsoll.names import GpuUuid, NodeName, PodUid
-from plimsoll.resized import Resized, readable_resizes, resized_of
+from plimsoll.part.errors import InputError
+from plimsoll.resizes import Resized, readable_resizes, resized_of
 
 T = TypeVar("T")
 

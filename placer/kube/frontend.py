@@ -27,14 +27,14 @@ from placer.kube.resize import KubeResizer
 from placer.publisher import placement
 from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.errors import InputError
 from plimsoll.events import NodeState, Placement
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
-from plimsoll.names import NodeName, PodUid
-from plimsoll.rpc import Resize, Resizing
-from plimsoll.times import rfc3339
+from plimsoll.part.errors import InputError
+from plimsoll.part.times import rfc3339
+from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"

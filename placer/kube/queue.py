@@ -11,7 +11,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
 
 FIRST_BACKOFF_S: Final = 1.0
 LONGEST_BACKOFF_S: Final = 10.0

@@ -17,11 +17,11 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.errors import PlimsollError
+from plimsoll.ids import PodUid
 from plimsoll.kube.client import ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.kube.models import Pod, PodCondition
-from plimsoll.names import PodUid
-from plimsoll.times import rfc3339
+from plimsoll.part.errors import PlimsollError
+from plimsoll.part.times import rfc3339
 
 NOTE_CHARS: Final = 1024
 """The API's limit on an event's note."""

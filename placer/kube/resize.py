@@ -22,7 +22,7 @@ from placer.core.resize_room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from plimsoll.contract import LINES, SHARES, assigned_gpus, parse_pod
-from plimsoll.errors import InputError
+from plimsoll.ids import PodUid
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
@@ -33,9 +33,9 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
-from plimsoll.names import PodUid
-from plimsoll.resized import Resized, Share, annotations_of, readable_resizes
-from plimsoll.rpc import Resize, Resizing
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize, Resizing
+from plimsoll.resizes import Resized, Share, annotations_of, readable_resizes
 
 ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.2

@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
 
 # An allow-list: a volume kind that nobody has thought about here is refused, not overlooked.
 PLACELESS_VOLUMES: Final = frozenset(

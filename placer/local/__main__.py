@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from placer.local.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
-from plimsoll.brokerroot import default_root
-from plimsoll.errors import InputError, PlimsollError
+from plimsoll.broker.root import default_root
+from plimsoll.part.errors import InputError, PlimsollError
 
 NO_ROOM: Final = 75
 """EX_TEMPFAIL of sysexits.h: the same command may work later."""

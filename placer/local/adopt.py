@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from placer.core.ledger import Booking, Grant
-from plimsoll.api import PodRow
-from plimsoll.brokerwire import ContainerLines, ContainerUse, Description
-from plimsoll.names import GpuUuid, NodeName, PodUid
+from plimsoll.broker.wire import ContainerLines, ContainerUse, Description
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.placer_api.http import PodRow
 
 
 def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, Booking]]:

@@ -29,16 +29,16 @@ from placer.local.runner import CANNOT_START, LocalSettings, Outcome, Runner, St
 from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
 from placer.scores import ScoresAwayError
-from plimsoll.api import PodRow
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.brokerwire import RUN_NAMESPACE, Description
+from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
+from plimsoll.broker.wire import RUN_NAMESPACE, Description
 from plimsoll.contract import POLICY, PodDemand, parse_pod
-from plimsoll.errors import InputError
 from plimsoll.events import Placement
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
-from plimsoll.names import GpuUuid, NodeName, PodUid
-from plimsoll.pauses import Pauses
-from plimsoll.rpc import Resize, Resizing
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.http import PodRow
+from plimsoll.placer_api.rpc import Resize, Resizing
 
 MAX_WAITING: Final = 10_000
 """Pods that may wait; more would take longer to look through than their reports take to come."""

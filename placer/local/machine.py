@@ -8,11 +8,11 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from plimsoll.errors import PlimsollError
 from plimsoll.events import Gpu, NodeState, Phase, Task
-from plimsoll.gpureadings import GpuSample, NvmlAwayError
-from plimsoll.names import GpuUuid, NodeName, PodUid
-from plimsoll.nvml import Nvml
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.nvml.library import Nvml
+from plimsoll.nvml.readings import GpuSample, NvmlAwayError
+from plimsoll.part.errors import PlimsollError
 
 UNKNOWN_IDLE_PCT: Final = 100.0
 """Where a driver measures no utilisation (MIG): memory alone decides then."""

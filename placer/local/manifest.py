@@ -12,8 +12,8 @@ import msgspec
 import yaml
 
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.part.errors import InputError
 
 MANIFEST_BYTES: Final = 4 * 1024 * 1024
 """More than a thousand pods; YAML of any size would hold up the event loop."""

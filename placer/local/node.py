@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll.errors import InputError
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
+from plimsoll.part.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

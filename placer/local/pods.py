@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from plimsoll.api import PodRow
-from plimsoll.errors import InputError
+from plimsoll.ids import PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
-from plimsoll.names import PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.http import PodRow
 
 ENDED_KEPT: Final = 1000
 """Ended pods that can still be looked at; some 500 KiB."""

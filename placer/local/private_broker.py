@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient
-from plimsoll.errors import InputError
-from plimsoll.names import PodUid
+from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
 
 LOCK_NAME: Final = "run.lock"
 PID_NAME: Final = "private-broker.pid"

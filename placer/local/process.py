@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from plimsoll.brokerwire import Directories
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import Directories
+from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Container
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid, PodUid
 
 POD_VARIABLE: Final = "PLIMSOLL_POD_UID"
 GRACE_S: Final = 10.0

@@ -13,11 +13,11 @@ from placer.core.resize import Change, NotNowError, asked_field, change_of
 from placer.core.resize_room import check_room
 from placer.core.view import NodeView
 from placer.local.adopt import adopted
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.brokerwire import Description, Register
-from plimsoll.errors import InputError
-from plimsoll.names import PodUid
-from plimsoll.rpc import Resize, Resizing
+from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
+from plimsoll.broker.wire import Description, Register
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize, Resizing
 
 
 async def resize(

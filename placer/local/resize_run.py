@@ -17,13 +17,13 @@ from placer.local.adopt import adopted
 from placer.local.machine import read_machine
 from placer.local.private_broker import locked
 from placer.local.resize import resize
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokerroot import default_root
-from plimsoll.brokerwire import RUN_NAMESPACE, ContainerUse, Description
-from plimsoll.errors import InputError, PlimsollError
-from plimsoll.names import PodUid
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.root import default_root
+from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
-from plimsoll.rpc import Resize, Resizing, change_shown
 
 BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0

@@ -26,8 +26,8 @@ from placer.local.private_broker import START_S, end_if_unused, ensure_broker, l
 from placer.local.process import Enforcement, marks_of
 from placer.local.runner import registration
 from placer.local.survivors import processes_of
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient
-from plimsoll.brokerwire import RUN_NAMESPACE, Description
+from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.wire import RUN_NAMESPACE, Description
 from plimsoll.contract import (
     BEST_EFFORT,
     DOMAIN,
@@ -40,9 +40,9 @@ from plimsoll.contract import (
     SHARE_LIMIT,
     parse_pod,
 )
-from plimsoll.errors import InputError, PlimsollError
+from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from plimsoll.names import ContainerName, NodeName, PodUid
+from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.quantity import GIB, format_bytes, parse_whole
 
 MAIN: Final = ContainerName("main")

@@ -15,12 +15,12 @@ import structlog
 from placer.core.plan import Plan
 from placer.local.node import LocalNode
 from placer.local.process import Command, Enforcement, RunningProcess, command_of, start
-from plimsoll.brokerclient import BrokerAwayError, BrokerClient
-from plimsoll.brokerwire import ContainerLines, Directories, Line, Register
-from plimsoll.errors import PlimsollError
+from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.wire import ContainerLines, Directories, Line, Register
+from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Container, Pod
-from plimsoll.names import ContainerName, PodUid
-from plimsoll.pauses import Pauses
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.errors import PlimsollError
 
 CANNOT_START: Final = 128
 """Exit code of a container whose command cannot be started, as in Kubernetes."""

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 from placer.local.process import GRACE_S, POD_VARIABLE
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
 
 
 async def until_all_gone(pod: PodUid) -> None:

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from typer.models import OptionInfo
 
-from plimsoll.brokerroot import default_root
-from plimsoll.brokerwire import RUN_NAMESPACE
-from plimsoll.errors import PlimsollError
-from plimsoll.names import ContainerName
-from plimsoll.rpc import DEFAULT_NAMESPACE, Resize
+from plimsoll.broker.root import default_root
+from plimsoll.broker.wire import RUN_NAMESPACE
+from plimsoll.ids import ContainerName
+from plimsoll.part.errors import PlimsollError
+from plimsoll.placer_api.rpc import DEFAULT_NAMESPACE, Resize
 
 REFUSED: Final = 2
 BROKER_ROOT: Final[OptionInfo] = typer.Option(
@@ -36,7 +36,7 @@ def plimsoll() -> None:
 @app.command()
 def demo() -> None:
     """Run a dozen pods on three emulated nodes, live, in under a minute. Needs no GPU and no cluster."""
-    from plimsoll.cli.demo import run_demo  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.cli.demo.demo import run_demo  # noqa: PLC0415 - keeps --help fast
 
     try:
         code = asyncio.run(run_demo(Console()))

@@ -18,13 +18,13 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from plimsoll.brokerwire import RUN_NAMESPACE, Line
-from plimsoll.errors import InputError, PlimsollError
+from plimsoll.broker.wire import RUN_NAMESPACE, Line
 from plimsoll.events import Limit, decode_event
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.settings import shown_url
+from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
 from plimsoll.quantity import format_bytes
-from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing, change_shown, terms_shown
-from plimsoll.settings import shown_url
 from plimsoll.subjects import RESIZE, STREAM, limit_subject
 
 CONNECT_S: Final = 5.0

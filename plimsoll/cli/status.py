@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokerwire import CONTROL_NAME, ContainerUse, Description, Line
-from plimsoll.errors import PlimsollError
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.wire import CONTROL_NAME, ContainerUse, Description, Line
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import format_bytes
 
 CONNECT_S: Final = 5.0

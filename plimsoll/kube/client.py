@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 import msgspec
 
-from plimsoll.errors import InputError, PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
 
 Query = Sequence[tuple[str, str]]
 Body = Mapping[str, object]

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
 from hook.broker.core.waiting import Ticket
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 
 GPU: Final = GpuUuid("GPU-0")

@@ -4,7 +4,7 @@ from ctypes import sizeof
 from pathlib import Path
 
 from bench.share_pages import MS, Page, opened
-from plimsoll.layout import COUNTS_NAME, Counts, Work
+from plimsoll.broker.pages import COUNTS_NAME, Counts, Work
 
 
 def _opened(folder: Path) -> Page:

@@ -20,7 +20,7 @@ from placer.local.__main__ import options_of
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod
 from plimsoll.kube.models import decode_pod
-from plimsoll.settings import PREFIX
+from plimsoll.part.settings import PREFIX
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (

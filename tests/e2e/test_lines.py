@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from tests.e2e.cluster import KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB, MIB
 from tests.gpu.watched import BLOCK_BYTES, watched
 from tests.monitor.harness import EMULATOR

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.local_cluster import gpu_uuid
+from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.events import Phase
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import GPUS_PER_NODE, NODES, USABLE_BYTES, KubeCluster, kube_cluster, promised_bytes
 from tests.servers.apiserver import ApiServer

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll.cli.local_cluster import gpu_uuid
+from plimsoll.broker.pages import GpuLimit, Limits
+from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.events import Limit, decode_event, event_type
-from plimsoll.layout import GpuLimit, Limits
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
 from tests.e2e.cluster import USABLE_BYTES, KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
 from tests.gpu.watched import BLOCK_BYTES, watched
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.cli.local_cluster import HOOK_LIBRARY, PROGRAMS
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.cli.demo.cluster import HOOK_LIBRARY, PROGRAMS
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB
 from tests.gpu.facts import Facts
 from tests.monitor.test_hooked import BrokerProcess, brokering

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
 from tests.gpu.watched import BLOCK_BYTES, Task, watched
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.embedded import free_port
-from plimsoll.errors import InputError
+from plimsoll.cli.demo.servers import free_port
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
@@ -21,6 +20,7 @@ from plimsoll.kube.client import (
     error_from,
 )
 from plimsoll.kube.models import decode_pod
+from plimsoll.part.errors import InputError
 from tests.kube.faults import KUBECONFIG
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest

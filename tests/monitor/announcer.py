@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll.brokerwire import (
+from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
     Announcement,
@@ -18,7 +18,7 @@ from plimsoll.brokerwire import (
     Request,
     Subscribe,
 )
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 POD, CONTAINER = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("main")
 

@@ -8,7 +8,7 @@ from typing import Any
 from monitor.advertise import Advertiser
 from monitor.settings import Settings
 from plimsoll.events import Gpu
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 from tests.servers.apiserver import ApiServer
 
 NODE = "node-1"

@@ -11,9 +11,9 @@ import pytest
 from nats.js import JetStreamContext
 
 from hook.broker.core.pages import uses_offset
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
 from plimsoll.quantity import MIB
 from tests.monitor.emulated import GIB, GPU_0, Program, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, jetstream, until, until_true

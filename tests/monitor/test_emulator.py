@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nats.js import JetStreamContext
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Phase, Task
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 from tests.monitor.announcer import CONTAINER, POD, announcer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, Program, book, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, jetstream, tasks_of, until, until_true

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from monitor.epoch import next_epoch, raise_epoch
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 
 def test_each_start_takes_the_next_epoch(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from nats.js import JetStreamContext
 
 from monitor.core.lifecycle import Process
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.names import GpuUuid
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import GpuUuid
 from tests.monitor.announcer import CONTAINER, POD, Announcer, announcer
 from tests.monitor.harness import (
     Message,

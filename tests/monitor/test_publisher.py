@@ -16,8 +16,8 @@ from monitor.core.turn import START
 from monitor.publisher import BATCH, Publisher, Target
 from monitor.store import Store, open_store
 from plimsoll.bus import Stream
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.names import NodeName
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import NodeName
 from plimsoll.subjects import EVENTS, STREAM
 from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
 

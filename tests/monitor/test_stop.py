@@ -6,7 +6,7 @@ from pathlib import Path
 
 from monitor import settings
 from monitor.app import run
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 
 STOP_S = 30.0
 

@@ -10,8 +10,8 @@ from monitor.core.tasks import Tasks
 from monitor.core.telling import Entry
 from monitor.core.turn import Mark
 from monitor.store import FILE_NAME, open_store
-from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.part.errors import InputError
 
 
 def life(pid: int) -> Life:

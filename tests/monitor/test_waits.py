@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.gates import LOST_NS
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
 from tests.monitor.emulated import GIB, GPU_0, program
 from tests.monitor.harness import Message, jetstream, until
 from tests.monitor.test_audited import told

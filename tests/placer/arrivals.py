@@ -14,9 +14,9 @@ from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresAwayError
 from plimsoll.bus import Stream
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
 

@@ -13,7 +13,7 @@ from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresLostError
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import report

@@ -10,9 +10,9 @@ from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
 from placer import intake
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject
 from tests.placer.arrivals import PATIENCE_S, Running, bus, eventually, publish, report, taking_in
 from tests.placer.core.worlds import gpu

@@ -11,9 +11,9 @@ from nats.js import JetStreamContext
 from placer.bus import connect
 from placer.metrics import Metrics
 from placer.publisher import Publisher
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Placement, decode_event
-from plimsoll.names import NodeName, PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM
 from tests.placer.arrivals import bus, eventually
 

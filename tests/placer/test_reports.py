@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from placer.reports import ReportView, newest_of_each
 from plimsoll.events import NodeState
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
 from tests.placer.arrivals import report
 
 states = st.builds(report, st.sampled_from(["n1", "n2", "n3"]), st.integers(1, 9), epoch=st.integers(1, 3))

@@ -11,11 +11,11 @@ from nats.aio.client import Client
 
 from placer.core.resize import NotNowError
 from placer.rpc import RpcServer
-from plimsoll.brokerwire import Line
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.errors import InputError
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
-from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
+from plimsoll.broker.wire import Line
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE
 from tests.servers.waiting import until
 

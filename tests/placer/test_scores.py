@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from placer.core.score import Formula
 from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
-from plimsoll import keys
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
+from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import gpu
 

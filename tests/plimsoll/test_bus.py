@@ -10,7 +10,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream, heed_cancellation
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.subjects import EVENTS, STREAM
 
 

@@ -9,8 +9,8 @@ from plimsoll.contract import (
     decision_of,
     parse_pod,
 )
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
 Amount = str | int

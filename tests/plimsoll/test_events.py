@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.errors import InputError
 from plimsoll.events import Report, decode_event, decode_report, encode, fact_id
-from plimsoll.names import NodeName
+from plimsoll.ids import NodeName
+from plimsoll.part.errors import InputError
 from plimsoll.subjects import node_token, task_subject
 from tests.placer.core.worlds import gpu, state, task
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plimsoll.podcgroup import pod_uid
+from plimsoll.kube.cgroup import pod_uid
 
 UID = "0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"
 SLICED = UID.replace("-", "_")

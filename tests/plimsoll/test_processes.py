@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from plimsoll.processes import DeathWatch, Stat, open_process, parse_stat, read_stat
+from plimsoll.part.processes import DeathWatch, Stat, open_process, parse_stat, read_stat
 from tests.servers.waiting import until
 
 

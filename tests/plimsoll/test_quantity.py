@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import format_bytes, parse_milli, parse_whole
 
 

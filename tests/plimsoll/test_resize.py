@@ -17,14 +17,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from plimsoll import events
-from plimsoll.brokerwire import Line
+from plimsoll.broker.wire import Line
 from plimsoll.bus import Stream
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError, resize
-from plimsoll.embedded import EmbeddedServer
 from plimsoll.events import Limit
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE, limit_subject
 
 N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")

@@ -3,11 +3,11 @@
 import pytest
 
 from plimsoll.contract import ContainerDemand
-from plimsoll.errors import InputError
+from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import ObjectMeta, Pod
-from plimsoll.names import ContainerName, GpuUuid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from plimsoll.resized import (
+from plimsoll.resizes import (
     NEVER_RESIZED,
     Resized,
     Share,

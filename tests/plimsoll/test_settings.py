@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from plimsoll.errors import InputError
-from plimsoll.settings import check_url, load, shown_url
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import check_url, load, shown_url
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from plimsoll.brokerwire import ContainerLines, ContainerUse, Description, Line, ProcessUse, ShareUsed
+from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, Line, ProcessUse, ShareUsed
 from plimsoll.cli.status import shown
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB
 
 A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")

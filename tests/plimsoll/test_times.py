@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from plimsoll.times import rfc3339
+from plimsoll.part.times import rfc3339
 
 
 def test_times_have_six_digits() -> None:

@@ -11,7 +11,7 @@ import nats as nats_client
 import pytest
 import redis.asyncio as redis
 
-from plimsoll.embedded import EmbeddedServer, nats_server, valkey_server
+from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
 
 KEPT = "KEPT"
 """A stream that stays in the shared NATS, without a message, on a subject that nobody uses.

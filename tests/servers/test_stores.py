@@ -11,8 +11,8 @@ import nats as nats_client
 import pytest
 import redis.asyncio as redis
 
-from plimsoll import embedded
-from plimsoll.embedded import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
+from plimsoll.cli.demo import servers as embedded
+from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
 
 
 async def stored_messages(server: EmbeddedServer) -> list[bytes]:
@@ -104,7 +104,7 @@ async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> Non
 async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
     """SIGKILL of the process that started a server ends the server too: no orphan is left behind."""
     code = (
-        "import asyncio, pathlib, plimsoll.embedded as e\n"
+        "import asyncio, pathlib, plimsoll.cli.demo.servers as e\n"
         "async def main():\n"
         f"    async with e.valkey_server(pathlib.Path({str(tmp_path)!r})) as server:\n"
         "        print(server.pid, flush=True)\n"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.turns import VacateSlots
-from plimsoll.brokerwire import Measured
+from plimsoll.broker.wire import Measured
 
 
 class Absences:

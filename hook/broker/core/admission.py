@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hook.broker.core.turns import Record
-from plimsoll.brokerwire import ContainerLines, Register
-from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Register
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.part.errors import InputError
 
 WHOLE_PCT: Final = 100
 

@@ -12,9 +12,9 @@ from typing import Final
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.turns import Append, Instruction, Report, Rewrite
-from plimsoll.brokerwire import Announcement
-from plimsoll.names import GpuUuid
-from plimsoll.times import rfc3339
+from plimsoll.broker.wire import Announcement
+from plimsoll.ids import GpuUuid
+from plimsoll.part.times import rfc3339
 
 NOBODY: Final = ProcessKey(0, 0)
 """Stands for the process of an announcement that is about a container as a whole."""

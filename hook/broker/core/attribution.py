@@ -10,8 +10,8 @@ from typing import Final
 
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.overheads import Sample
-from plimsoll.brokerwire import ContainerLines, MeasuredProcess
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, MeasuredProcess
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 UNKNOWN_CONTAINER: Final = ContainerName("")
 """Of a pod with several containers: the kernel tells a process's pod, not its container."""

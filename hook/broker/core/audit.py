@@ -18,8 +18,8 @@ from hook.broker.core.announcer import NOBODY, Told
 from hook.broker.core.attribution import Audited, Held, Place, Seen, Standing, attributed
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.overheads import BLOCK_BYTES, Overhead
-from plimsoll.brokerwire import Measured
-from plimsoll.names import GpuUuid
+from plimsoll.broker.wire import Measured
+from plimsoll.ids import GpuUuid
 
 _UNHOOKED: Final = "a process of this container never came under its hook"
 _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never came under its hook"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hook.broker.core.facts import ContainerKey
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ measurement, but a request is refused for good only by what has lasted.
 
 from typing import Final
 
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 LASTING_S: Final = 15.0
 """How long a GPU must have had less for the rest to count as gone: three measurements of a node at rest."""

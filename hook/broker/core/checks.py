@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.errors import InputError
-from plimsoll.layout import MAX_GPUS, UUID_BYTES
+from plimsoll.broker.pages import MAX_GPUS, UUID_BYTES
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.part.errors import InputError
 
 RECORD_NAME: Final = "record.json"
 """Stands beside the containers' directories, so no container may have its name."""

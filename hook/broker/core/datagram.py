@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from plimsoll.errors import InputError
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     KIND_CONTEXT,
     KIND_DENIED,
     KIND_FREED,
@@ -24,7 +23,8 @@ from plimsoll.layout import (
     VERSION,
     Message,
 )
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import InputError
 
 SIZE: Final = ctypes.sizeof(Message)
 _REMEDY: Final = "use the libplimsoll.so that came with this broker"

@@ -6,7 +6,7 @@ from hook.broker.core.facts import ContainerKey, SlotUse
 from hook.broker.core.lives import Lives
 from hook.broker.core.shares.events import GateState, ShareUse
 from hook.broker.core.turns import Record
-from plimsoll.brokerwire import ContainerUse, Description, ProcessUse, ShareUsed
+from plimsoll.broker.wire import ContainerUse, Description, ProcessUse, ShareUsed
 
 ShareOf = Callable[[ContainerKey], ShareUse | None]
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.names import ContainerName, PodUid
+from plimsoll.ids import ContainerName, PodUid
 
 HALF: Final = 1 << 32
-"""An owner word is two halves of 32 bits; see `plimsoll.layout.Slot`."""
+"""An owner word is two halves of 32 bits; see `plimsoll.broker.pages.Slot`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

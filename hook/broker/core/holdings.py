@@ -11,7 +11,7 @@ from typing import Final
 from hook.broker.core.bank import Claim
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.waiting import Ticket
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0
 """A process that was told to go on reserves within milliseconds. What it has not reserved after this time, as it was

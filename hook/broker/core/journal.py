@@ -20,8 +20,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.brokerwire import Acknowledge, Announcement
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.wire import Acknowledge, Announcement
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 TRIM_LINES: Final = 512
 """So many lines of the file may be dead before it is rewritten, so that an acknowledgement costs one line."""

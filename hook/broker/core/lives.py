@@ -13,7 +13,7 @@ from hook.broker.core.datagram import Datagram, Kind
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.journal import Announced, Journal
 from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Unheld, Watch
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 DENIED_PAUSE_S: Final = 1.0
 """A program that retries a refused allocation in a loop is announced once in this time, per GPU; every denial

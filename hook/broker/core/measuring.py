@@ -9,8 +9,8 @@ from hook.broker.core.audit import Audit
 from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.lives import Lives
 from hook.broker.core.turns import Instruction, ReadWords, SaveContexts, WordsRead
-from plimsoll.brokerwire import ContainerLines, Measured
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Measured
+from plimsoll.ids import GpuUuid, PodUid
 
 
 class Measuring:

@@ -43,7 +43,7 @@ from hook.broker.core.turns import (
 )
 from hook.broker.core.unmet import UnmetRequests
 from hook.broker.core.waits import Overcommit, Waits
-from plimsoll.brokerwire import (
+from plimsoll.broker.wire import (
     Acknowledge,
     Announcement,
     ContainerLines,
@@ -52,8 +52,8 @@ from plimsoll.brokerwire import (
     Register,
     Unregister,
 )
-from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.part.errors import InputError
 
 
 class Node:

@@ -1,6 +1,6 @@
 """The bytes of `limits` and `counts`: what the broker writes into the one and reads from the other.
 
-`plimsoll.layout` defines the structures; here they are filled in and taken apart, without a file in sight.
+`plimsoll.broker.pages` defines the structures; here they are filled in and taken apart, without a file in sight.
 """
 
 import ctypes
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.facts import SlotUse
-from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     COUNTS_MAGIC,
     FLAG_BEST_EFFORT,
     FLAG_WHOLE_GPUS,
@@ -24,7 +23,8 @@ from plimsoll.layout import (
     Slot,
     SlotWork,
 )
-from plimsoll.names import GpuUuid
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import GpuUuid
 
 LIMITS_BYTES: Final = ctypes.sizeof(Limits)
 COUNTS_BYTES: Final = ctypes.sizeof(Counts)

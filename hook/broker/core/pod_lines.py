@@ -1,6 +1,6 @@
 """What a bound pod's own annotations say of its lines: the twin of what `plimsoll run` registers."""
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
+from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.contract import (
     ContainerDemand,
     Decision,
@@ -8,10 +8,10 @@ from plimsoll.contract import (
     decision_of,
     parse_pod,
 )
-from plimsoll.errors import InputError
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.kube.models import Pod
-from plimsoll.names import ContainerName, GpuUuid, PodUid
-from plimsoll.resized import Resized, resized_of
+from plimsoll.part.errors import InputError
+from plimsoll.resizes import Resized, resized_of
 
 
 def registration(pod: Pod) -> Register | None:

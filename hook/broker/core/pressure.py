@@ -31,7 +31,7 @@ from hook.broker.core.facts import ContainerKey
 from hook.broker.core.holdings import PROMISE_S, Holding, Holdings
 from hook.broker.core.queue import GOING_MOST, Wait, WaitQueue
 from hook.broker.core.waiting import Ticket, WaitPolicy
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 HOPELESS_S: Final = 0.1
 """How long a request must have been impossible beside what its container holds. A reservation in vain shows in its

@@ -11,7 +11,7 @@ from hook.broker.core.bank import Bank
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.holdings import Holdings
 from hook.broker.core.waiting import Ticket, Waiting, WaitPolicy
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
 """How many go on at one look; the rest at the next, so that a thousand waiting threads do not stop the broker."""

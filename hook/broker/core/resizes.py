@@ -8,8 +8,8 @@ the record, is told of the new one again, and announces it then. Twice is possib
 from hook.broker.core.announcer import NOBODY, Announcer, Told
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.turns import Instruction, Surveyed
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.quantity import format_bytes
 
 

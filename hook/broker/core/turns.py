@@ -1,6 +1,6 @@
 """What goes into the core (events) and what comes out (instructions).
 
-`plimsoll.brokerwire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`,
+`plimsoll.broker.wire`'s requests are events too, and so is what the share scheduler has to tell (`Unmet`, `Unheld`,
 `ShareViolated`). Instructions are carried out in their order, those for files before those for the loop; every one
 may be repeated without harm, as a broker killed in the middle of a turn decides the same again after its restart.
 """
@@ -15,8 +15,8 @@ from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.pages import Numbers
 from hook.broker.core.shares.events import ShareViolated, Unmet
-from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
+from plimsoll.ids import GpuUuid, PodUid
 
 
 @dataclass(frozen=True, slots=True)

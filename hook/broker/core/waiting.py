@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NewType, Protocol
 
 from hook.broker.core.facts import ContainerKey
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 Ticket = NewType("Ticket", int)
 """One wait of one thread; the caller's own number, never used twice."""

@@ -17,8 +17,8 @@ from hook.broker.core.overheads import BLOCK_BYTES
 from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
 from hook.broker.core.turns import Heard, HeldRead, Instruction, ReadHeld, Reply
 from hook.broker.core.waiting import Ticket
-from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.names import GpuUuid
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import GpuUuid
 
 WAIT_BUCKETS_S: Final = (0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0)
 """From "did it notice" over "a job ended" to "a night"."""

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from placer.core.policies.headroom import HEADROOM, LITERAL
 from placer.core.room import Room
 from plimsoll.contract import ContainerDemand
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 
 class Policy(Protocol):

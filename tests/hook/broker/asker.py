@@ -10,8 +10,8 @@ import msgspec
 import structlog
 
 from hook.broker.utilisation import Utilisation
-from plimsoll.driverthread import DriverThread
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.thread import DriverThread
 
 
 async def main() -> None:

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from hook.broker.core.journal import JournalLine, Snapshot
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokersubscription import announcements
-from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Line, Register
-from plimsoll.layout import Counts, Limits
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.pages import Counts, Limits
+from plimsoll.broker.subscription import announcements
+from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 GIB: Final = 1 << 30
 GPUS: Final = (GpuUuid("GPU-aaaa"), GpuUuid("GPU-bbbb"))

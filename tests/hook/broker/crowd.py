@@ -12,7 +12,7 @@ from hook.broker.core.capacities import LASTING_S
 from hook.broker.core.facts import ContainerKey
 from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
 from hook.broker.core.waiting import Ticket, WaitPolicy
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 
 def key(number: int) -> ContainerKey:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
 from tests.hook.broker.sharing import PROGRAMS, Card, Looked, Restless, card, compiled
 
 KERNEL_US: Final = "2000"

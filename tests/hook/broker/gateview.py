@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Final
 
-from plimsoll.layout import GATE_NAME, GATE_STATES, Gate
+from plimsoll.broker.pages import GATE_NAME, GATE_STATES, Gate
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 _FUTEX_WAIT: Final = 0

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     COUNTS_DIR_VARIABLE,
     GATE_NAME,
     GATE_STATES,
@@ -23,7 +22,8 @@ from plimsoll.layout import (
     LIMITS_DIR_VARIABLE,
     Gate,
 )
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import DEADLINE_S, MAIN, Broker
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.program import EMULATOR, LIBRARY, MIB, Node

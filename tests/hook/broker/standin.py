@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     COUNTS_NAME,
     GATE_SHUT,
     GATE_STATES,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hook.broker.core.admission import check_shares, promised_pct
 from hook.broker.core.checks import check
 from hook.broker.core.turns import Record
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.errors import InputError
-from plimsoll.names import ContainerName, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import ContainerName, PodUid
+from plimsoll.part.errors import InputError
 from tests.hook.broker.conftest import GPUS
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from hook.broker.app import run
 from hook.broker.settings import PREFIX, Settings
-from plimsoll.errors import InputError
-from plimsoll.settings import load
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import load
 from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration, until
 
 

@@ -10,8 +10,8 @@ from hook.broker.core.attribution import UNKNOWN_CONTAINER, Audited, Hooked
 from hook.broker.core.audit import Audit, Verdict
 from hook.broker.core.facts import ContainerKey, ProcessKey
 from hook.broker.core.overheads import RUN, Overhead, Sample
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB, MIB
 
 GPU = GpuUuid("GPU-a")

@@ -16,10 +16,10 @@ from hook.broker.core.facts import (
 )
 from hook.broker.core.journal import Journal
 from hook.broker.core.pages import PageNumbers, claimed_slots, counts_head, new_limits
-from plimsoll.brokerwire import Announcement, ContainerLines, Line, Register
-from plimsoll.errors import InputError
-from plimsoll.layout import MAX_SLOTS, Counts, Limits, Slot
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
+from plimsoll.broker.wire import Announcement, ContainerLines, Line, Register
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.part.errors import InputError
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
 GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from hook.broker.bounded_log import BURST
-from plimsoll.brokerwire import Answer, Description, Done, Refused
-from plimsoll.layout import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
+from plimsoll.broker.pages import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
+from plimsoll.broker.wire import Answer, Description, Done, Refused
 from tests.hook.broker.conftest import DEADLINE_S, GPUS, POD, Broker, registration, until
 
 

@@ -8,8 +8,8 @@ from hook.broker.core.journal import Journal
 from hook.broker.core.lives import Lives
 from hook.broker.core.shares.events import GateState, ShareUse, Terms
 from hook.broker.core.turns import Record
-from plimsoll.brokerwire import ContainerLines, Line, Register, ShareUsed
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 KEY = ContainerKey(PodUid("u"), ContainerName("main"))
 GPU = GpuUuid("GPU-a")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.brokerclient import RefusedError
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import COUNTS_MAGIC, FLAG_WHOLE_GPUS, LIMITS_MAGIC, VERSION, Counts, Limits
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.client import RefusedError
+from plimsoll.broker.pages import COUNTS_MAGIC, FLAG_WHOLE_GPUS, LIMITS_MAGIC, VERSION, Counts, Limits
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration, until
 
 

@@ -21,7 +21,7 @@ from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.file_work import Disk
 from hook.broker.journal_file import JournalFile
 from hook.broker.shared_files import SharedFiles
-from plimsoll.brokerwire import ContainerLines, Measured, MeasuredGpu
+from plimsoll.broker.wire import ContainerLines, Measured, MeasuredGpu
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
 
 

@@ -9,10 +9,10 @@ import pytest
 from hook.broker.core.absences import Absences
 from hook.broker.core.facts import ContainerKey, Process, ProcessKey
 from hook.broker.core.turns import VacateSlots
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid
-from plimsoll.processes import read_stat
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
+from plimsoll.ids import GpuUuid
+from plimsoll.part.processes import read_stat
 from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, until
 from tests.hook.lib.conftest import compile_asker
 from tests.hook.lib.program import MIB, SUCCESS, Node, Program

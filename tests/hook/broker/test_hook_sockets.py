@@ -13,8 +13,8 @@ import pytest
 from hook.broker import hook_sockets
 from hook.broker.core.facts import ContainerKey
 from hook.broker.hook_sockets import HookSockets, bind_hook_socket
-from plimsoll.layout import SOCKET_NAME
-from plimsoll.names import ContainerName
+from plimsoll.broker.pages import SOCKET_NAME
+from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import DEADLINE_S, POD
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, Process
 
 BUILD = Path(__file__).resolve().parents[3] / "build"

@@ -17,8 +17,8 @@ import pytest
 from bench.share_figures import Track
 from bench.share_place import Place, compiled, place, track_of
 from bench.share_tenants import LINE_MIB, Json, Process, Work
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import DEADLINE_S, MAIN
 from tests.hook.lib.program import MIB
 

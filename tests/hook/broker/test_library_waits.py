@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import PodUid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import GIB, MAIN, Broker, Process, until
 from tests.hook.broker.test_library import DRIVER, GPU, LIBRARY, MIB
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from hook.broker.core.overheads import RUN
-from plimsoll.brokerwire import Measured, MeasuredGpu, MeasuredProcess
-from plimsoll.processes import read_stat
+from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.part.processes import read_stat
 from plimsoll.quantity import MIB
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, registration
 

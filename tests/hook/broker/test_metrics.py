@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from hook.broker.core.overheads import RUN
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import PodUid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration, until
 from tests.hook.broker.test_library import BUILD, DRIVER, GPU, LIBRARY, emulated_node
 from tests.hook.broker.test_measured import measured

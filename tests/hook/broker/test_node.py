@@ -34,8 +34,8 @@ from hook.broker.core.turns import (
     Surveyed,
     Watch,
 )
-from plimsoll.brokerwire import Acknowledge, Announcement, ContainerLines, Line, Register, Unregister
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register, Unregister
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
 GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hook.broker.core.pod_lines import registration
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
 

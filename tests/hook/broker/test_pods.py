@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from hook.broker.pods import Follower
-from plimsoll.brokerwire import ContainerUse, Description, Register, Unregister
-from plimsoll.errors import InputError
+from plimsoll.broker.wire import ContainerUse, Description, Register, Unregister
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+from plimsoll.part.errors import InputError
 from tests.hook.broker.conftest import until
 
 

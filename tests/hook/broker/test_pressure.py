@@ -12,7 +12,7 @@ from hook.broker.core.holdings import PROMISE_S
 from hook.broker.core.pressure import Grant, Paused, Pressure, Refuse
 from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
 from hook.broker.core.waiting import Ticket, Waiting
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 from tests.hook.broker.crowd import Crowd, key
 
 NAMES: Final[tuple[WaitPolicyName, ...]] = get_args(WaitPolicyName)

@@ -2,7 +2,7 @@
 
 import stat
 
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration
 
 

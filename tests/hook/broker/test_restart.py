@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from plimsoll.brokerclient import RefusedError
-from plimsoll.brokersubscription import announcements
-from plimsoll.brokerwire import Announcement
-from plimsoll.names import PodUid
+from plimsoll.broker.client import RefusedError
+from plimsoll.broker.subscription import announcements
+from plimsoll.broker.wire import Announcement
+from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration
 
 

@@ -16,9 +16,9 @@ from hook.broker.gates import Pace, open_gate
 from hook.broker.shares import Shares
 from hook.broker.utilisation import Used
 from hook.broker.work_pages import open_counts
-from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import Counts
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.pages import Counts
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import GPUS, MAIN, until
 
 KEY = ContainerKey(PodUid("one"), MAIN)

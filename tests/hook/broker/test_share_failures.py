@@ -16,9 +16,9 @@ from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.gates import Pace, open_gate
 from hook.broker.shares import Shares
 from hook.broker.work_pages import open_counts
-from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
-from plimsoll.names import PodUid
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
 from tests.hook.broker.gateview import GateView
 

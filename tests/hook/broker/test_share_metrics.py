@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from hook.broker.core.shares.events import GateState, ShareUse, Terms
 from hook.broker.share_metrics import ShareRow, share_families
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 NAMES = ("default", "train", "6c4b1c0e", "main")
 LABELS = {"namespace": "default", "pod": "train", "uid": "6c4b1c0e", "container": "main"}

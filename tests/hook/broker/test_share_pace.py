@@ -15,9 +15,9 @@ from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.gates import Pace, open_gate
 from hook.broker.shares import IDLE_TICK_S, Shares
 from hook.broker.work_pages import open_counts
-from plimsoll.brokerwire import ContainerLines, Line
-from plimsoll.layout import Counts
-from plimsoll.names import PodUid
+from plimsoll.broker.pages import Counts
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, until
 
 KEY: Final = ContainerKey(PodUid("one"), MAIN)

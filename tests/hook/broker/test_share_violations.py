@@ -8,7 +8,7 @@ from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated
 from hook.broker.core.turns import Append, Died, Heard, Surveyed
-from plimsoll.brokerwire import Announcement, Unregister
+from plimsoll.broker.wire import Announcement, Unregister
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)

@@ -6,16 +6,16 @@ import time
 import pytest
 
 from hook.broker.gates import LOST_NS
-from plimsoll.brokerclient import RefusedError
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import (
+from plimsoll.broker.client import RefusedError
+from plimsoll.broker.pages import (
     GATE_MAGIC,
     GATE_METERED,
     GATE_OPEN,
     GATE_SHUT,
     VERSION,
 )
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid, PodUid
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, Process, until
 from tests.hook.broker.gateview import GateView
 

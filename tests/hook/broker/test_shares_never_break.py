@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN
 from tests.hook.broker.sharing import STRETCH_S, Card, Looked, Restless, card, compiled
 
 SORTS = (

@@ -5,8 +5,8 @@ from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import Unmet
 from hook.broker.core.turns import Append, Surveyed
-from plimsoll.brokerwire import Announcement, Unregister
-from plimsoll.names import ContainerName
+from plimsoll.broker.wire import Announcement, Unregister
+from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.brokerwire import Announcement, ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.names import PodUid
+from plimsoll.broker.wire import Announcement, ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.ids import PodUid
 from plimsoll.quantity import MIB
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, Broker, Process, until
 

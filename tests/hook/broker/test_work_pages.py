@@ -10,7 +10,7 @@ import pytest
 from hook.broker.core.pages import COUNTS_BYTES, WORD, owner_offset, work_offset
 from hook.broker.core.shares.events import Words
 from hook.broker.work_pages import WorkPages, open_counts
-from plimsoll.layout import MAX_SLOTS, Work
+from plimsoll.broker.pages import MAX_SLOTS, Work
 
 GPUS = 2
 SETTLED, LAUNCHED, STANDING = 0, 1, 8

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     COUNTS_DIR_VARIABLE,
     COUNTS_MAGIC,
     COUNTS_NAME,

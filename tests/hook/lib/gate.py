@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, monotonic_ns, sleep
 from typing import Final
 
-from plimsoll.layout import GATE_MAGIC, GATE_NAME, GATE_STATES, GATE_STEP, VERSION, Gate
+from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_STATES, GATE_STEP, VERSION, Gate
 from tests.hook.lib.container import ANSWER_S, Container
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}[platform.machine()]

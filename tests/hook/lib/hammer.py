@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from plimsoll.brokerwire import ContainerLines, Line, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, Limits
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, Limits
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker, until
 from tests.hook.lib.program import LIBRARY, MIB, Node
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from plimsoll.layout import Work
+from plimsoll.broker.pages import Work
 from tests.hook.lib.container import Container
 from tests.hook.lib.program import ANSWER_S, Node
 from tests.hook.lib.script import Script

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plimsoll.layout import Work
+from plimsoll.broker.pages import Work
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launches import CASES, slow_node

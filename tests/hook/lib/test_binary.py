@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import Counts, GpuLimit, Limits, Message, Slot, c_name
+from plimsoll.broker.pages import Counts, GpuLimit, Limits, Message, Slot, c_name
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.program import LIBRARY, ROOT
@@ -60,7 +60,7 @@ def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
             expected.append(f"{field[0]} {descriptor.offset} {descriptor.size}")
     source = tmp_path / "offsets.c"
     body = "\n".join(prints)
-    source.write_text(f'#include <stdio.h>\n#include "layout.h"\nint main(void) {{\n{body}\nreturn 0;\n}}\n')
+    source.write_text(f'#include <stdio.h>\n#include "pages.h"\nint main(void) {{\n{body}\nreturn 0;\n}}\n')
     compile_c([source], tmp_path / "offsets", [f"-I{ROOT / 'build/hook'}"])
     done = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected

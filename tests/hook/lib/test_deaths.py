@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from plimsoll.brokerwire import ContainerLines, Register
-from plimsoll.brokerwire import Line as BrokerLine
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, Slot
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, Slot
+from plimsoll.broker.wire import ContainerLines, Register
+from plimsoll.broker.wire import Line as BrokerLine
+from plimsoll.ids import GpuUuid
 from tests.hook.broker.conftest import MAIN, POD, Broker
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container, Line

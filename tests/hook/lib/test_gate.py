@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 
-from plimsoll.layout import FLAG_WHOLE_GPUS, GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import FLAG_WHOLE_GPUS, GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.gate import GateWriter, beating, gate_path, until

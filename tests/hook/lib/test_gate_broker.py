@@ -6,7 +6,7 @@ from time import sleep
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching

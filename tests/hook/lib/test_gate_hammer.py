@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib import sanitized
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.gate import GateWriter, until

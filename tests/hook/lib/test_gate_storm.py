@@ -6,7 +6,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import ANSWER_S
 from tests.hook.lib.gate import until
 from tests.hook.lib.stage import Stage, staged

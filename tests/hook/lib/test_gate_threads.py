@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
 from tests.hook.lib.conftest import compile_c
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until

@@ -6,7 +6,7 @@ from time import sleep
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_SHUT, Counts, SlotWork, Work
+from plimsoll.broker.pages import GATE_METERED, GATE_SHUT, Counts, SlotWork, Work
 from tests.hook.lib.gate import until
 from tests.hook.lib.launches import hooks_of, newer_driver
 from tests.hook.lib.program import SUCCESS

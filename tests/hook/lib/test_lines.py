@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import FLAG_WHOLE_GPUS, LIMITS_NAME, Limits
+from plimsoll.broker.pages import FLAG_WHOLE_GPUS, LIMITS_NAME, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node, Program
 

@@ -3,7 +3,7 @@
 import ctypes
 from pathlib import Path
 
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     KIND_CONTEXT,
     KIND_DENIED,
     KIND_HELLO,

@@ -5,7 +5,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.conftest import CONTEXT_MIB
 from tests.hook.lib.container import ANSWER_S, Container, Line
 from tests.hook.lib.gate import GateWriter, until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.layout import FLAG_WHOLE_GPUS, LIMITS_NAME
+from plimsoll.broker.pages import FLAG_WHOLE_GPUS, LIMITS_NAME
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, SUCCESS, Node, Program
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import MAX_SLOTS
+from plimsoll.broker.pages import MAX_SLOTS
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hook.lib.variants import variants_in
-from plimsoll.layout import FLAG_WHOLE_GPUS, KIND_UNKNOWN
+from plimsoll.broker.pages import FLAG_WHOLE_GPUS, KIND_UNKNOWN
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.launches import another_driver
 from tests.hook.lib.lookups import HEADERS, answers, compile_lookups, run

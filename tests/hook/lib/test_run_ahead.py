@@ -4,7 +4,7 @@ from time import monotonic_ns, sleep
 
 import pytest
 
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import AHEAD_US, ALONE_US, GateWriter, until
 from tests.hook.lib.launcher import Launcher

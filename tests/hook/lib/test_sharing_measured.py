@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.overheads import RUN
-from plimsoll.brokerwire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
-from plimsoll.layout import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
-from plimsoll.names import GpuUuid, PodUid
-from plimsoll.processes import read_stat
+from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.part.processes import read_stat
 from tests.hook.broker.conftest import MAIN, POD, Broker
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import LIMITS_DIR_VARIABLE, Limits
+from plimsoll.broker.pages import LIMITS_DIR_VARIABLE, Limits
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import LIBRARY, MIB, NOT_READY, SUCCESS, Node
 

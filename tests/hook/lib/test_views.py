@@ -5,7 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from plimsoll.layout import LIMITS_NAME
+from plimsoll.broker.pages import LIMITS_NAME
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, SUCCESS, Node, Program
 

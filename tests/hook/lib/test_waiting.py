@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import (
+from plimsoll.broker.pages import (
     KIND_FREED,
     KIND_GRANTED,
     KIND_REFUSED,

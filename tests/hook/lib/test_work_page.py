@@ -10,7 +10,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from plimsoll.layout import COUNTS_NAME, GATE_METERED, GATE_OPEN, GATE_SHUT, Counts, SlotWork, Work
+from plimsoll.broker.pages import COUNTS_NAME, GATE_METERED, GATE_OPEN, GATE_SHUT, Counts, SlotWork, Work
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching

@@ -10,7 +10,7 @@ from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
 from monitor.core.tasks import Look, Seen, Tasks
 from plimsoll.events import Phase
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 MIB = 1024 * 1024
 RULES = Rules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)

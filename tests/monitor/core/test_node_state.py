@@ -7,8 +7,8 @@ import pytest
 from monitor.core.capacity import capacity, missing
 from monitor.core.lifecycle import NOBODY, Owner, Process, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, worth_telling
-from plimsoll.gpureadings import GpuReading
-from plimsoll.names import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.nvml.readings import GpuReading
 
 GIB = 1024**3
 THRESHOLDS = Thresholds(idle_pct=10, memory_bytes=GIB // 4, heartbeat_s=60)

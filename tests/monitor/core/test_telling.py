@@ -5,9 +5,9 @@ import pytest
 
 from monitor.core.lifecycle import Owner, Process, TaskKey, begin
 from monitor.core.telling import Entry, Moment, limit_entry, unwatched_entry
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 
 MOMENT = Moment(NodeName("node-1.test"), "boot", 3, 7, "2026-01-01T00:00:00Z", ())
 POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from monitor.core.lifecycle import Process, Rules, TaskKey
 from monitor.core.tasks import Look, Seen, Tasks
 from monitor.core.turn import START, Heard, Mark, Outcome, is_new, turn
-from plimsoll.brokerwire import Announcement
+from plimsoll.broker.wire import Announcement
 from plimsoll.events import Phase
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 GPU = GpuUuid("GPU-a")

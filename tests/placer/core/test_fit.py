@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.fit import Load, amounts_of, misfits, needs_of
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Node, NodeStatus, Pod
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
 Object = dict[str, Any]

@@ -13,11 +13,11 @@ from placer.core.resize import change_of
 from placer.core.resize_room import check_room
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
-from plimsoll.errors import InputError
 from plimsoll.events import NodeState, Report, decode_report, encode
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task
 
 CARD = 24 * GIB

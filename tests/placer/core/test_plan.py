@@ -13,8 +13,8 @@ from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
-from plimsoll.errors import InputError
-from plimsoll.names import NodeName, PodUid
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task, whole
 

@@ -14,10 +14,10 @@ from placer.core.resize import Change, change_of
 from placer.core.resize_room import check_room
 from placer.core.view import node_view
 from plimsoll.contract import ContainerDemand
-from plimsoll.errors import InputError
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole
 
 N1 = NodeName("n1")

@@ -3,7 +3,7 @@
 from placer.core.plan import Request
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Task
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
 
 

@@ -5,11 +5,11 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import PodUid
 from plimsoll.kube.client import Transport
-from plimsoll.names import PodUid
+from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize, Resizing
 from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

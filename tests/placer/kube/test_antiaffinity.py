@@ -8,8 +8,8 @@ import pytest
 from placer.core.fit import needs_of
 from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
-from plimsoll.names import NodeName, PodUid
 
 Object = dict[str, Any]
 KEPT_OUT = ("node(s) didn't satisfy existing pods anti-affinity rules",)

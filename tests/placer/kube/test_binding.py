@@ -2,7 +2,7 @@
 
 import asyncio
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
 from tests.placer.kube.world import GPU_KEY, MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

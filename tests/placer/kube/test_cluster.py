@@ -9,11 +9,11 @@ import pytest
 from placer.core.fit import Needs, needs_of
 from placer.core.ledger import Booking, Grant, Ledger
 from placer.kube.cluster import UNKNOWN_NODE, Cluster
-from plimsoll.errors import InputError
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
-from plimsoll.names import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from plimsoll.resized import Resized
+from plimsoll.resizes import Resized
 
 N1 = NodeName("n1")
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
 from tests.placer.kube.world import MEMORY, SHARE, World, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane, until_ready

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.kube.queue import LONGEST_BACKOFF_S, PARKED_AT_MOST_S, Queue
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
 
 A, B, C = PodUid("a"), PodUid("b"), PodUid("c")
 

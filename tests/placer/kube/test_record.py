@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from placer.kube.record import NOTE_CHARS, News, Recorder, truncated
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.lossy import LossyBinds

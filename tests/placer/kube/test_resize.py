@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from placer.core.resize import NotNowError
-from plimsoll.brokerwire import Line
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.errors import InputError
-from plimsoll.names import GpuUuid
+from plimsoll.broker.wire import Line
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
 from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from placer.core.resize import NotNowError
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.errors import InputError
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
 from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written

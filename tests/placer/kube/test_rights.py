@@ -1,7 +1,7 @@
 """The rights that the front end documents are enough."""
 
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.rpc import Resize
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.placer_api.rpc import Resize
 from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

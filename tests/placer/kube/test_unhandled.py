@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from placer.kube.unhandled import PLACELESS_VOLUMES, refuse_unhandled
-from plimsoll.errors import InputError
 from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
 
 REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
 PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}

@@ -14,11 +14,11 @@ from placer.kube.frontend import KubeFrontEnd, KubeOptions
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, NodeState, Placement
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
 from plimsoll.kube.models import Pod, decode_pod
-from plimsoll.names import GpuUuid, NodeName
 from plimsoll.quantity import GIB
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod

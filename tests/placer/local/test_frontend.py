@@ -13,10 +13,10 @@ import pytest
 
 from placer.local.frontend import LocalFrontEnd, Placed, Refused
 from placer.local.survivors import processes_of
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.broker.client import BrokerClient
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, PodSpec
-from plimsoll.names import NodeName, PodUid
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUSY, World, broker, gpu_of, idle_report, pod, world

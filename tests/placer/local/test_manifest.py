@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 POD = """
 apiVersion: v1

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from placer.local.process import Enforcement, command_of
-from plimsoll.brokerwire import Directories
+from plimsoll.broker.wire import Directories
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.kube.models import Container, EnvVar
-from plimsoll.names import ContainerName, GpuUuid, PodUid
 
 ENFORCEMENT = Enforcement(
     Path("/lib/libplimsoll.so"),

@@ -7,13 +7,13 @@ import pytest
 
 from placer.core.resize import NotNowError
 from placer.local.frontend import LocalFrontEnd, Placed
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.embedded import EmbeddedServer
-from plimsoll.errors import InputError
+from plimsoll.broker.client import BrokerClient
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
-from plimsoll.names import PodUid
+from plimsoll.part.errors import InputError
+from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from plimsoll.rpc import Resize
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUSY, World, gpu_of, idle_report, pod, world
 

@@ -11,9 +11,9 @@ import pytest
 
 from placer.local.run import RunOptions, memory_asked
 from placer.local.survivors import processes_of
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.errors import InputError
-from plimsoll.names import PodUid
+from plimsoll.broker.client import BrokerClient
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of

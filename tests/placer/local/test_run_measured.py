@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.layout import GpuLimit, Limits
+from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.quantity import GIB, MIB
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.test_run import Machine

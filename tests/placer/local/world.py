@@ -19,13 +19,13 @@ from placer.local.runner import LocalSettings
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
-from plimsoll.api import PodRow
-from plimsoll.brokerclient import BrokerClient
-from plimsoll.brokerwire import CONTROL_NAME
-from plimsoll.embedded import EmbeddedServer
+from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.wire import CONTROL_NAME
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
+from plimsoll.ids import NodeName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from plimsoll.names import NodeName
+from plimsoll.placer_api.http import PodRow
 from tests.placer.arrivals import PATIENCE_S
 from tests.placer.core.worlds import gpu
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hook.broker.core.facts import ContainerKey
-from plimsoll.layout import GATE_METERED, GATE_OPEN, GATE_SHUT
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
+from plimsoll.ids import GpuUuid
 
 Words = tuple[int, ...]
 """The words of `layout.Work` of one process: those of its container's first GPU, then of the second, and so on."""

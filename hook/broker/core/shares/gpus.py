@@ -11,7 +11,7 @@ from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.rates import dues
 from hook.broker.core.shares.settings import HOLD_NS, MOMENT, MS, WINDOW_NS
 from hook.broker.core.shares.work import Meter
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
 
 if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client

@@ -34,8 +34,8 @@ from hook.broker.core.shares.gpus import Gpu
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.spans import Tally, unmet
 from hook.broker.core.shares.work import Meter, ended
-from plimsoll.layout import GATE_STEP
-from plimsoll.names import GpuUuid
+from plimsoll.broker.pages import GATE_STEP
+from plimsoll.ids import GpuUuid
 
 _WORDS: Final = 1 << 32
 """A gate's word counts modulo this."""

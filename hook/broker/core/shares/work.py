@@ -10,7 +10,7 @@ from typing import Final
 
 from hook.broker.core.shares.events import Words
 from hook.broker.core.shares.settings import DEBT_NS
-from plimsoll.layout import SILENT_NS
+from plimsoll.broker.pages import SILENT_NS
 
 WORDS: Final = 10
 """A page has so many for each GPU, in the order of `layout.Work`."""

@@ -27,7 +27,7 @@ from hook.broker.core.shares.events import (
 )
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from tests.hook.broker.shares.hardware import Device, Item, Name, Process
 from tests.hook.broker.shares.library import Library, Stand
 

@@ -19,8 +19,8 @@ from hook.broker.core.shares.events import (
 )
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
-from plimsoll.layout import GATE_STATES
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.broker.pages import GATE_STATES
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(16))
 TICK_NS = 5 * MS

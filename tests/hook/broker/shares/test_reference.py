@@ -12,7 +12,7 @@ from hook.broker.core.facts import ContainerKey
 from hook.broker.core.shares.events import Appeared, GateState, Joined, Terms, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from tests.hook.broker.shares.reference import (
     CREDIT,
     QUANTUM,

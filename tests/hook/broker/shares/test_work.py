@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hook.broker.core.shares.settings import DEBT_NS, MS, S
 from hook.broker.core.shares.work import Meter, ended
-from plimsoll.layout import SILENT_NS
+from plimsoll.broker.pages import SILENT_NS
 
 TICK_NS, SLICE_NS, NOW_NS = 5 * MS, 2 * MS, 1000 * S
 

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from plimsoll.contract import LINES, SHARES, ContainerDemand
-from plimsoll.errors import InputError
+from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
-from plimsoll.names import ContainerName, GpuUuid
+from plimsoll.part.errors import InputError
 
 _Value = TypeVar("_Value")
 _LineBytes = Annotated[int, Meta(gt=0, lt=1 << 62)]

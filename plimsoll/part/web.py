@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 SHUTDOWN_S: Final = 2.0
 """How long a request under way may keep a part from ending."""

@@ -18,12 +18,12 @@ from typing import Final, Self
 
 import msgspec
 
-from plimsoll.brokerwire import CONTROL_NAME
-from plimsoll.embedded import EmbeddedServer, ServerKind, nats_server, running, valkey_server
-from plimsoll.errors import PlimsollError
-from plimsoll.names import NodeName
+from plimsoll.broker.wire import CONTROL_NAME
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll.ids import NodeName
+from plimsoll.part.errors import PlimsollError
 
-BUILD: Final = Path(__file__).resolve().parents[2] / "build"
+BUILD: Final = Path(__file__).resolve().parents[3] / "build"
 EMULATOR: Final = BUILD / "emulator"
 HOOK_LIBRARY: Final = BUILD / "hook" / "libplimsoll.so"
 PROGRAMS: Final = BUILD / "bin"

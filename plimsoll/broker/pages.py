@@ -1,7 +1,7 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
 Per container the broker lays out two directories: one mounted read-only with `limits`, `gate` and the socket
-`hook.sock`, one writable with `counts`. `python -m plimsoll.layout > layout.h` writes the C header from the
+`hook.sock`, one writable with `counts`. `python -m plimsoll.broker.pages > pages.h` writes the C header from the
 structures below, with a static assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
@@ -324,9 +324,9 @@ def _constants() -> dict[str, str]:
 def header() -> str:
     """The C header with every constant, structure, size and offset of this module."""
     lines = [
-        "/* Written by `python -m plimsoll.layout`: do not edit. Meanings stand in plimsoll/layout.py. */",
-        "#ifndef PLIMSOLL_LAYOUT_H",
-        "#define PLIMSOLL_LAYOUT_H",
+        "/* Written by `python -m plimsoll.broker.pages`: do not edit. Its docstrings give the meanings. */",
+        "#ifndef PLIMSOLL_PAGES_H",
+        "#define PLIMSOLL_PAGES_H",
         "#include <stddef.h>",
         "#include <stdint.h>",
         "",

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from plimsoll.brokerwire import Line
-from plimsoll.names import ContainerName, NodeName, PodUid
+from plimsoll.broker.wire import Line
+from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.quantity import format_bytes
 
 DEFAULT_NAMESPACE: Final = "default"

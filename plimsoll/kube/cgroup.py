@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from plimsoll.names import PodUid
-from plimsoll.processes import GONE, PROC
+from plimsoll.ids import PodUid
+from plimsoll.part.processes import GONE, PROC
 
 _POD: Final = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"

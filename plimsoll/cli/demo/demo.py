@@ -16,14 +16,14 @@ import nats
 from rich.console import Console
 from rich.live import Live
 
-from plimsoll.api import PodRow, State
-from plimsoll.cli.local_cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.placer_client import PlacerClient
-from plimsoll.cli.table import render
-from plimsoll.names import NodeName, PodUid
+from plimsoll.cli.demo.cluster import HOOK_LIBRARY, EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll.cli.demo.table import render
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.placer_api.client import PlacerClient
+from plimsoll.placer_api.http import PodRow, State
 from plimsoll.subjects import STREAM
 
-MANIFESTS: Final = Path(__file__).parent / "demo-pods.yaml"
+MANIFESTS: Final = Path(__file__).parent / "pods.yaml"
 GREEDY: Final = "greedy"
 """The pod of the manifests that asks past its line on purpose."""
 

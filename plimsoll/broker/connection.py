@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from plimsoll.brokerwire import CONTROL_NAME, Answer, Request
+from plimsoll.broker.wire import CONTROL_NAME, Answer, Request
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0

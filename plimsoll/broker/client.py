@@ -4,7 +4,7 @@ What always holds:
 
 * Every request is safe to repeat (registering, unregistering, acknowledging and measuring twice change nothing), so a
   request whose connection broke is sent again until its deadline; the caller never has to wonder.
-* Announcements go over connections of their own (`plimsoll.brokersubscription`), so that an answer is never searched
+* Announcements go over connections of their own (`plimsoll.broker.subscription`), so that an answer is never searched
   for among them, and a slow reader of announcements holds up no request.
 * Cancelling any method is safe. A request cancelled halfway closes its connection, as its answer would
   otherwise be taken for the next one's; whether the broker fulfilled it is then unknown, and asking again is
@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from plimsoll.brokerconnection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connection, DamagedError, LostError
-from plimsoll.brokerwire import (
+from plimsoll.broker.connection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connection, DamagedError, LostError
+from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
     Answer,
@@ -33,9 +33,9 @@ from plimsoll.brokerwire import (
     Request,
     Unregister,
 )
-from plimsoll.errors import PlimsollError
-from plimsoll.names import PodUid
-from plimsoll.pauses import Pauses
+from plimsoll.ids import PodUid
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.errors import PlimsollError
 
 TIMEOUT_S: Final = 10.0
 """How long a request may take, a restart of the broker included, unless the client was told otherwise."""

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from plimsoll.events import Task
-from plimsoll.names import GpuUuid, NodeName, PodUid
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 STATE_PATH: Final = "/v1/state"
 PODS_PATH: Final = "/v1/pods"

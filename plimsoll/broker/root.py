@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from plimsoll.brokerwire import CONTROL_NAME, SYSTEM_ROOT
+from plimsoll.broker.wire import CONTROL_NAME, SYSTEM_ROOT
 
 
 def default_root() -> Path:

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import pynvml
 import structlog
 
-from plimsoll.gpureadings import GpuReading, GpuSample, NvmlAwayError, ProcessUsage
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError, ProcessUsage
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _DRIVER_GONE: Final = frozenset(
 _LISTS: Final = 3
 """How often the list of processes is asked for that grows between the two calls that read it."""
 
-log = structlog.get_logger("plimsoll.nvml")
+log = structlog.get_logger("plimsoll.nvml.library")
 
 
 @dataclass(frozen=True, slots=True)

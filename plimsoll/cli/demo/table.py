@@ -4,9 +4,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.api import GpuRow, PodRow, State
 from plimsoll.events import Phase
-from plimsoll.names import PodUid
+from plimsoll.ids import PodUid
+from plimsoll.placer_api.http import GpuRow, PodRow, State
 from plimsoll.quantity import format_bytes
 
 BAR_CELLS = 16

@@ -1,7 +1,7 @@
 """What goes over the broker's control socket, `<root>/broker.sock`: one JSON object a line, both ways.
 
 Only the node's own parts reach that socket (monitor, `plimsoll run`, an operator): it is never mounted into a
-container. The library talks over `hook.sock` instead, in `plimsoll.layout`'s datagrams.
+container. The library talks over `hook.sock` instead, in `plimsoll.broker.pages`'s datagrams.
 
 Every request gets exactly one answer: `Done`, `Registered`, `Description` or `Refused`. After `Subscribe` the
 broker sends every `Announcement` from its journal past the last acknowledged one, then each new one.
@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.names import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 SYSTEM_ROOT: Final = "/var/lib/plimsoll"
 """The root directory of a machine's own broker, unless its settings say otherwise."""

@@ -16,22 +16,22 @@ from typing import Final
 
 import structlog
 
-from plimsoll.brokerconnection import (
+from plimsoll.broker.connection import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     Connection,
     DamagedError,
     LostError,
 )
-from plimsoll.brokerwire import Announcement, Done, Refused, Subscribe
-from plimsoll.pauses import Pauses
+from plimsoll.broker.wire import Announcement, Done, Refused, Subscribe
+from plimsoll.part.backoff import Pauses
 
 LINE_BYTES: Final = 1024 * 1024
 """The longest announcement that is not taken for damage; real ones have a few hundred bytes."""
 
 _SHOWN_CHARS: Final = 200
 
-log = structlog.get_logger("plimsoll.brokersubscription")
+log = structlog.get_logger("plimsoll.broker.subscription")
 
 
 async def announcements(root: Path) -> AsyncGenerator[Announcement]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll.errors import PlimsollError
-from plimsoll.names import GpuUuid
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import PlimsollError
 
 
 class NvmlAwayError(PlimsollError):

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from plimsoll.errors import PlimsollError
+from plimsoll.part.errors import PlimsollError
 
 # Generous: a server with a large store on a loaded machine replays it before it says that it is ready.
 READY_TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 PREFIX: Final = "PLIMSOLL_"
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from plimsoll.gpureadings import NvmlAwayError
+from plimsoll.nvml.readings import NvmlAwayError
 
 if TYPE_CHECKING:
-    from plimsoll.nvml import Nvml
+    from plimsoll.nvml.library import Nvml
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class DriverThread:
     def _session(self) -> "Nvml":
         if self._nvml is None:
             # Not at the top: `pynvml` takes a tenth of a second to import, and many a broker never asks.
-            self._nvml = importlib.import_module("plimsoll.nvml").Nvml()
+            self._nvml = importlib.import_module("plimsoll.nvml.library").Nvml()
         return self._nvml
 
     def _end(self) -> None:

@@ -7,8 +7,8 @@ from typing import Final, Self
 import aiohttp
 import msgspec
 
-from plimsoll.api import PODS_PATH, STATE_PATH, PodRow, Problem, State
-from plimsoll.errors import PlimsollError
+from plimsoll.part.errors import PlimsollError
+from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, PodRow, Problem, State
 
 TIMEOUT_S: Final = 10.0
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Protocol, TypeVar
 import structlog
 from msgspec import Meta
 
-from plimsoll.errors import InputError
+from plimsoll.part.errors import InputError
 
 BAD_INPUT: Final = 2
 

@@ -1,0 +1,1 @@
+"""The placer seen from outside: its HTTP rows, its requests over NATS, and its keys in Redis."""
