@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.facts import ContainerKey
-from hook.broker.shared_files import SharedFiles
+from hook.broker.core.ids import ContainerKey
+from hook.broker.files.shared import SharedFiles
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register

@@ -14,26 +14,26 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hook.broker.contexts_file import ContextsFile
-from hook.broker.control import bind_control_socket, serve_control
-from hook.broker.core.checks import RECORD_NAME, check
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.audit.overheads import BLOCK_BYTES
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.policies import wait_policy
+from hook.broker.core.memory.pressure import Pressure
+from hook.broker.core.memory.waits import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.core.overheads import BLOCK_BYTES
-from hook.broker.core.pressure import Pressure
+from hook.broker.core.registration.checks import RECORD_NAME, check
 from hook.broker.core.turns import Record
-from hook.broker.core.wait_policies import wait_policy
-from hook.broker.core.waits import Overcommit
 from hook.broker.engine import Engine, NotCarriedOutError
-from hook.broker.file_work import Disk
-from hook.broker.gates import check_machine
-from hook.broker.journal_file import JournalFile
+from hook.broker.files.contexts import ContextsFile
+from hook.broker.files.journal import JournalFile
+from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
+from hook.broker.files.work import Disk
 from hook.broker.measurements import Measurements
 from hook.broker.processes import in_first_pid_namespace
 from hook.broker.settings import Settings
-from hook.broker.shared_files import DIRECTORY_MODE, SharedFiles
-from hook.broker.utilisation import Utilisation
+from hook.broker.shares.gates import check_machine
+from hook.broker.shares.utilisation import Utilisation
+from hook.broker.sockets.control import bind_control_socket, serve_control
 from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
 from plimsoll.nvml.thread import DriverThread

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 
 BURST: Final = 32
 """Lines of one sort that are written at once. Programs that begin, fail and end in the usual way cause fewer."""

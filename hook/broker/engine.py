@@ -18,7 +18,7 @@ import structlog
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import Kind
-from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
@@ -38,11 +38,11 @@ from hook.broker.core.turns import (
     Rewrite,
     Unheld,
 )
-from hook.broker.file_work import Disk, FileWork, Outcome
-from hook.broker.gates import Pace
-from hook.broker.hook_sockets import HookSockets, bind_hook_socket
-from hook.broker.shared_files import SharedFiles
-from hook.broker.shares import Shares
+from hook.broker.files.shared import SharedFiles
+from hook.broker.files.work import Disk, FileWork, Outcome
+from hook.broker.shares.gates import Pace
+from hook.broker.shares.ticks import Shares
+from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.wire import Announcement, Description
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch

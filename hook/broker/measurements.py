@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from hook.broker.core.overheads import RUN
+from hook.broker.core.audit.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.ids import GpuUuid

@@ -14,11 +14,11 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hook.broker.core.facts import ContainerKey
-from hook.broker.core.waits import WAIT_BUCKETS_S, Waited
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.memory.waits import WAIT_BUCKETS_S, Waited
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
-from hook.broker.share_metrics import CONTAINER, ShareRow, share_families
+from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families
 from plimsoll.broker.wire import ContainerUse, Description
 from plimsoll.part.web import serving_tcp
 

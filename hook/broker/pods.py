@@ -12,7 +12,7 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from hook.broker.core.pod_lines import registration
+from hook.broker.core.registration.pod_lines import registration
 from hook.broker.engine import Engine, NotCarriedOutError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
 from plimsoll.ids import NodeName, PodUid

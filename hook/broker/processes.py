@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.facts import HALF, Process, ProcessKey, owner_word
+from hook.broker.core.ids import HALF, Process, ProcessKey, owner_word
 from plimsoll.part.processes import GONE, PROC, read_stat
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from hook.broker.core.memory.policies import WaitPolicyName
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.core.wait_policies import WaitPolicyName
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError

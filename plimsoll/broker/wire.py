@@ -23,7 +23,7 @@ RUN_NAMESPACE: Final = "plimsoll-run"
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """What one container may use of one GPU; the JSON twin of `layout.GpuLimit`."""
+    """What one container may use of one GPU; the JSON twin of `pages.GpuLimit`."""
 
     gpu: GpuUuid
     line_bytes: int

@@ -10,9 +10,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from hook.broker.core.facts import ContainerKey
-from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
-from hook.broker.core.waiting import Ticket
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.memory.pressure import (
+    Grant,
+    Look,
+    Paused,
+    Pressure,
+    Refuse,
+    SetGranted,
+    SetWanted,
+    Step,
+)
+from hook.broker.core.memory.waiting import Ticket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 

@@ -15,7 +15,7 @@ import yaml
 import hook.broker.settings
 import monitor.settings
 import placer.settings
-from hook.broker.share_metrics import share_families
+from hook.broker.shares.metrics import share_families
 from placer.local.__main__ import options_of
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from nats.js import JetStreamContext
 
-from hook.broker.core.pages import uses_offset
+from hook.broker.core.codec import uses_offset
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.turns import Append, Instruction, Report, Rewrite
 from plimsoll.broker.wire import Announcement

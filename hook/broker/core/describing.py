@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hook.broker.core.facts import ContainerKey, SlotUse
-from hook.broker.core.lives import Lives
+from hook.broker.core.ids import ContainerKey, SlotUse
+from hook.broker.core.processes.lives import Lives
 from hook.broker.core.shares.events import GateState, ShareUse
 from hook.broker.core.turns import Record
 from plimsoll.broker.wire import ContainerUse, Description, ProcessUse, ShareUsed

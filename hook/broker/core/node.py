@@ -7,20 +7,22 @@ their order never change while it is registered, as its processes count by their
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from hook.broker.core.admission import check_shares
 from hook.broker.core.announcer import NOBODY
-from hook.broker.core.checks import check, check_change
+from hook.broker.core.audit.measuring import Measuring
+from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
-from hook.broker.core.facts import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
-from hook.broker.core.lives import Lives
-from hook.broker.core.measuring import Measuring
-from hook.broker.core.pages import Numbers, PageNumbers
-from hook.broker.core.pressure import Step
-from hook.broker.core.resizes import Resizes
-from hook.broker.core.share_violations import ShareViolations
+from hook.broker.core.memory.pressure import Step
+from hook.broker.core.memory.waits import Overcommit, Waits
+from hook.broker.core.processes.lives import Lives
+from hook.broker.core.registration.admission import check_shares
+from hook.broker.core.registration.checks import check, check_change
+from hook.broker.core.registration.resizes import Resizes
 from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.unmet import UnmetRequests
+from hook.broker.core.shares.violations import ShareViolations
 from hook.broker.core.turns import (
     Append,
     ClearSlots,
@@ -41,8 +43,6 @@ from hook.broker.core.turns import (
     Unheld,
     WordsRead,
 )
-from hook.broker.core.unmet import UnmetRequests
-from hook.broker.core.waits import Overcommit, Waits
 from plimsoll.broker.wire import (
     Acknowledge,
     Announcement,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from hook.broker.core.codec import Numbers
 from hook.broker.core.datagram import Datagram
-from hook.broker.core.facts import ContainerKey, Process, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey, SlotUse
 from hook.broker.core.journal import JournalLine
-from hook.broker.core.pages import Numbers
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Measured, Register, Unregister
 from plimsoll.ids import GpuUuid, PodUid

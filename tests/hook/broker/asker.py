@@ -9,7 +9,7 @@ import sys
 import msgspec
 import structlog
 
-from hook.broker.utilisation import Utilisation
+from hook.broker.shares.utilisation import Utilisation
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.thread import DriverThread
 

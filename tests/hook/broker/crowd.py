@@ -8,10 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from hook.broker.core.capacities import LASTING_S
-from hook.broker.core.facts import ContainerKey
-from hook.broker.core.pressure import Grant, Look, Paused, Pressure, Refuse, SetGranted, SetWanted, Step
-from hook.broker.core.waiting import Ticket, WaitPolicy
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.memory.capacities import LASTING_S
+from hook.broker.core.memory.pressure import (
+    Grant,
+    Look,
+    Paused,
+    Pressure,
+    Refuse,
+    SetGranted,
+    SetWanted,
+    Step,
+)
+from hook.broker.core.memory.waiting import Ticket, WaitPolicy
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hook.broker.core.admission import check_shares, promised_pct
-from hook.broker.core.checks import check
+from hook.broker.core.registration.admission import check_shares, promised_pct
+from hook.broker.core.registration.checks import check
 from hook.broker.core.turns import Record
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, PodUid

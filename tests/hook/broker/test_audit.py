@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from hook.broker.core.attribution import UNKNOWN_CONTAINER, Audited, Hooked
-from hook.broker.core.audit import Audit, Verdict
-from hook.broker.core.facts import ContainerKey, ProcessKey
-from hook.broker.core.overheads import RUN, Overhead, Sample
+from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
+from hook.broker.core.audit.audit import Audit, Verdict
+from hook.broker.core.audit.overheads import RUN, Overhead, Sample
+from hook.broker.core.ids import ContainerKey, ProcessKey
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB, MIB

@@ -7,15 +7,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from hook.broker.core.checks import check
-from hook.broker.core.facts import (
+from hook.broker.core.codec import PageNumbers, claimed_slots, counts_head, new_limits
+from hook.broker.core.ids import (
     HALF,
     SlotUse,
     full_start_ticks,
     owner_word,
 )
 from hook.broker.core.journal import Journal
-from hook.broker.core.pages import PageNumbers, claimed_slots, counts_head, new_limits
+from hook.broker.core.registration.checks import check
 from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
 from plimsoll.broker.wire import Announcement, ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid, PodUid

@@ -3,9 +3,9 @@
 import pytest
 
 from hook.broker.core.describing import describe
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
-from hook.broker.core.lives import Lives
+from hook.broker.core.processes.lives import Lives
 from hook.broker.core.shares.events import GateState, ShareUse, Terms
 from hook.broker.core.turns import Record
 from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed

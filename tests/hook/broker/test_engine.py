@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.contexts_file import ContextsFile
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.codec import Numbers
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.policies import wait_policy
+from hook.broker.core.memory.pressure import Pressure
+from hook.broker.core.memory.waits import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.core.pages import Numbers
-from hook.broker.core.pressure import Pressure
 from hook.broker.core.turns import Event, HeldRead, Instruction
-from hook.broker.core.wait_policies import wait_policy
-from hook.broker.core.waits import Overcommit
 from hook.broker.engine import Engine, NotCarriedOutError
-from hook.broker.file_work import Disk
-from hook.broker.journal_file import JournalFile
-from hook.broker.shared_files import SharedFiles
+from hook.broker.files.contexts import ContextsFile
+from hook.broker.files.journal import JournalFile
+from hook.broker.files.shared import SharedFiles
+from hook.broker.files.work import Disk
 from plimsoll.broker.wire import ContainerLines, Measured, MeasuredGpu
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
 

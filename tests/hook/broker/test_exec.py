@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.core.absences import Absences
-from hook.broker.core.facts import ContainerKey, Process, ProcessKey
+from hook.broker.core.audit.absences import Absences
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey
 from hook.broker.core.turns import VacateSlots
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.gates import Gate, Pace, open_gate
+from hook.broker.shares.gates import Gate, Pace, open_gate
 from plimsoll.broker.pages import GATE_MAGIC, GATE_METERED, GATE_OPEN, GATE_SHUT, GATE_STEP, VERSION
 from plimsoll.broker.pages import Gate as GatePage
 from tests.hook.broker.conftest import DEADLINE_S

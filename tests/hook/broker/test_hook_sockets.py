@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hook.broker import hook_sockets
-from hook.broker.core.facts import ContainerKey
-from hook.broker.hook_sockets import HookSockets, bind_hook_socket
+from hook.broker.core.ids import ContainerKey
+from hook.broker.sockets import hook as hook_sockets
+from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import DEADLINE_S, POD

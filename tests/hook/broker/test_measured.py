@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hook.broker.core.overheads import RUN
+from hook.broker.core.audit.overheads import RUN
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.part.processes import read_stat
 from plimsoll.quantity import MIB

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hook.broker.core.datagram import Datagram, Kind
-from hook.broker.core.facts import (
+from hook.broker.core.ids import (
     ContainerKey,
     Process,
     ProcessKey,

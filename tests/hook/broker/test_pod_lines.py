@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hook.broker.core.pod_lines import registration
+from hook.broker.core.registration.pod_lines import registration
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB

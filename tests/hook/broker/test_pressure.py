@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hook.broker.core.capacities import LASTING_S
-from hook.broker.core.holdings import PROMISE_S
-from hook.broker.core.pressure import Grant, Paused, Pressure, Refuse
-from hook.broker.core.wait_policies import WaitPolicyName, wait_policy
-from hook.broker.core.waiting import Ticket, Waiting
+from hook.broker.core.memory.capacities import LASTING_S
+from hook.broker.core.memory.holdings import PROMISE_S
+from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
+from hook.broker.core.memory.pressure import Grant, Paused, Pressure, Refuse
+from hook.broker.core.memory.waiting import Ticket, Waiting
 from plimsoll.ids import GpuUuid
 from tests.hook.broker.crowd import Crowd, key
 

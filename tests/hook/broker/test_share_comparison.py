@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker import shares
-from hook.broker.core.facts import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import S, ShareSettings
 from hook.broker.core.turns import Unheld
-from hook.broker.gates import Pace, open_gate
-from hook.broker.shares import Shares
-from hook.broker.utilisation import Used
-from hook.broker.work_pages import open_counts
+from hook.broker.shares import ticks as shares
+from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.ticks import Shares
+from hook.broker.shares.utilisation import Used
+from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid, PodUid
@@ -69,7 +69,7 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant may write any number of them: the node looks once, and not again for a while."""
-    monkeypatch.setattr("hook.broker.sharers.UNKNOWN_S", 0.05)
+    monkeypatch.setattr("hook.broker.shares.sharers.UNKNOWN_S", 0.05)
     monkeypatch.setattr(shares, "SCAN_S", 0.02)
     surveyed: list[ContainerKey] = []
     held = Shares(lambda: Scheduler(ShareSettings()), 0.005, lambda _: {}, surveyed.append, lambda _: None)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hook.broker import shares
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import Joined, ShareEvent, ShareInstruction, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.gates import Pace, open_gate
-from hook.broker.shares import Shares
-from hook.broker.work_pages import open_counts
+from hook.broker.shares import ticks as shares
+from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.ticks import Shares
+from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import PodUid

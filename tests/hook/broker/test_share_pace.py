@@ -8,13 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import ShareEvent, ShareInstruction, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.gates import Pace, open_gate
-from hook.broker.shares import IDLE_TICK_S, Shares
-from hook.broker.work_pages import open_counts
+from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.ticks import IDLE_TICK_S, Shares
+from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import PodUid

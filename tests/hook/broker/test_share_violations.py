@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hook.broker.core.datagram import Datagram, Kind
-from hook.broker.core.facts import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated

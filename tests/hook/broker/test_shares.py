@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from hook.broker.gates import LOST_NS
+from hook.broker.shares.gates import LOST_NS
 from plimsoll.broker.client import RefusedError
 from plimsoll.broker.pages import (
     GATE_MAGIC,

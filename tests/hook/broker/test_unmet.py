@@ -1,6 +1,6 @@
 """A request for compute time that could not be met, from the scheduler's word to the journal."""
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import Unmet

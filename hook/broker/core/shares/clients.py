@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.events import GateState, Terms, Words
 from hook.broker.core.shares.gpus import Gpu

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from plimsoll.ids import GpuUuid
 
 Words = tuple[int, ...]
-"""The words of `layout.Work` of one process: those of its container's first GPU, then of the second, and so on."""
+"""The words of `pages.Work` of one process: those of its container's first GPU, then of the second, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ ShareEvent = Joined | Left | Appeared | Gone | Ticked | Utilised
 
 
 class GateState(Enum):
-    """As in `layout.Gate.word`."""
+    """As in `pages.Gate.word`."""
 
     OPEN = GATE_OPEN
     METERED = GATE_METERED
@@ -122,7 +122,7 @@ class GateState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetGate:
-    """Write a container's gate, and wake the threads that wait on its word if that changed; see `layout.Gate`."""
+    """Write a container's gate, and wake the threads that wait on its word if that changed; see `pages.Gate`."""
 
     container: ContainerKey
     word: int

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Final, assert_never
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.clients import Client, Process
 from hook.broker.core.shares.correction import WHOLE, correct, is_violation

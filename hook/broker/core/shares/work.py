@@ -13,7 +13,7 @@ from hook.broker.core.shares.settings import DEBT_NS
 from plimsoll.broker.pages import SILENT_NS
 
 WORDS: Final = 10
-"""A page has so many for each GPU, in the order of `layout.Work`."""
+"""A page has so many for each GPU, in the order of `pages.Work`."""
 
 _LATE_NS: Final = int(DEBT_NS)
 """Gained at later ticks at most: larger debts are not kept either."""
@@ -24,7 +24,7 @@ class Meter:
     """One process on one GPU.
 
     Attributes:
-        unfinished_ns, sure_ns, sliced_ns: as far as its words were taken in; see `layout.Work`.
+        unfinished_ns, sure_ns, sliced_ns: as far as its words were taken in; see `pages.Work`.
         ended_ns: the sum of its words about ended bursts.
         unfinished, sure, sliced: gained in this tick, as parts of it.
         is_busy: it has unfinished work.

@@ -78,7 +78,7 @@ class Burst:
 
 @dataclass(slots=True)
 class Words:
-    """What a process writes on its page for one GPU, as in `layout.Work`.
+    """What a process writes on its page for one GPU, as in `pages.Work`.
 
     Attributes:
         sums: of ended bursts: unfinished, sure, sliced.

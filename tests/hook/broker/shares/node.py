@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.events import (
     Appeared,
@@ -38,7 +38,7 @@ def key(name: str) -> ContainerKey:
 
 @dataclass(eq=False)
 class Played:
-    """One process: its words on each of its container's GPUs, as in `layout.Work`."""
+    """One process: its words on each of its container's GPUs, as in `pages.Work`."""
 
     number: int
     words: list[list[int]]

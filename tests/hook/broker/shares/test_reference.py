@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hook.broker.core.facts import ContainerKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import Appeared, GateState, Joined, Terms, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings

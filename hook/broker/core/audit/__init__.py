@@ -1,0 +1,1 @@
+"""Whether processes hold what their counts say, judged by what NVML measured."""

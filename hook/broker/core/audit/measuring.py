@@ -1,0 +1,122 @@
+"""A measurement's way through the core: words are read, the audit judges, and what it found is announced."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from hook.broker.core.audit.absences import Absences
+from hook.broker.core.audit.attribution import Audited, Hooked
+from hook.broker.core.audit.audit import Audit
+from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.processes.lives import Lives
+from hook.broker.core.turns import Instruction, ReadWords, SaveContexts, WordsRead
+from plimsoll.broker.wire import ContainerLines, Measured
+from plimsoll.ids import GpuUuid, PodUid
+
+
+class Measuring:
+    """What measurements have come to, and how often they found something wrong."""
+
+    def __init__(self, lives: Lives, contexts: Mapping[GpuUuid, int]) -> None:
+        """Begin.
+
+        Args:
+            lives: the hooked processes, and who announces.
+            contexts: what a context was known to cost, in bytes per GPU.
+        """
+        self._lives = lives
+        self._audit = Audit(contexts)
+        self._absences = Absences()
+        self._found: Counter[tuple[ContainerKey, str]] = Counter()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any hooked process lives, which a measurement could tell something about."""
+        return bool(self._lives.containers)
+
+    def context_bytes(self, gpu: GpuUuid) -> int:
+        """What a context costs there; 0 while that is not known."""
+        return self._audit.contexts.get(gpu, 0)
+
+    def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
+        """What NVML showed of a container past its words."""
+        return self._audit.excess_bytes(container, gpu)
+
+    @property
+    def capacity(self) -> Mapping[GpuUuid, int]:
+        """Usable bytes less what processes hold that are nobody's here; only of GPUs that were measured."""
+        return self._audit.capacity
+
+    def found_count(self, container: ContainerKey, what: str) -> int:
+        """How often `violated` or `unenforced` was announced of a container since this broker's start."""
+        return self._found[container, what]
+
+    def ask(self, measured: Measured, containers: Iterable[ContainerKey]) -> ReadWords:
+        """What must be read before a measurement can be judged."""
+        return ReadWords(measured, tuple(key for key in containers if self._lives.of(key)))
+
+    def take(
+        self, event: WordsRead, containers: Mapping[ContainerKey, ContainerLines], now_s: float
+    ) -> tuple[list[Instruction], frozenset[ContainerKey]]:
+        """Judge a measurement; also returns whose `limits` no longer show the numbers as they are.
+
+        Args:
+            event: the measurement and the words.
+            containers: everything registered.
+            now_s: for the announcements' times.
+        """
+        audited = [
+            Audited(key, lines, self._hooked(key, lines, event.slots.get(key, ())))
+            for key, lines in containers.items()
+        ]
+        verdict = self._audit.take(event.measured, audited)
+        instructions: list[Instruction] = []
+        if verdict.has_learned:
+            instructions.append(SaveContexts(dict(self._audit.contexts)))
+        for finding in verdict.findings:
+            self._found[finding.container, finding.what] += 1
+            instructions += self._lives.announcer.announce(
+                finding.container, finding.process, finding.what, now_s, finding.told
+            )
+        instructions += self._absences.take(event.measured, self._holders(event))
+        return instructions, verdict.stale
+
+    def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
+        """A process is gone; returns whose numbers changed by that."""
+        return self._audit.forget(process)
+
+    def forget_pod(self, pod: PodUid) -> None:
+        """A pod is gone: nobody asks for its counts any more."""
+        self._found = Counter({key: count for key, count in self._found.items() if key[0].pod != pod})
+
+    def _holders(self, event: WordsRead) -> dict[tuple[ContainerKey, ProcessKey], int]:
+        holding = {
+            (c, slot.owner) for c, slots in event.slots.items() for slot in slots if any(slot.used_bytes)
+        }
+        return {
+            (container, key): owner
+            for container in event.slots
+            for key, owner in self._lives.of(container).items()
+            if (container, owner) in holding
+        }
+
+    def _hooked(
+        self, container: ContainerKey, lines: ContainerLines, slots: tuple[SlotUse, ...]
+    ) -> dict[ProcessKey, Hooked]:
+        by_owner: dict[int, list[SlotUse]] = {}
+        for slot in slots:
+            by_owner.setdefault(slot.owner, []).append(slot)
+        return {
+            key: _hooked(
+                lines, by_owner.get(owner, []) if owner else None, self._lives.contexts(container, key)
+            )
+            for key, owner in self._lives.of(container).items()
+        }
+
+
+def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: frozenset[GpuUuid]) -> Hooked:
+    """A process by its own slots; None where they are not known."""
+    if own is None:
+        return Hooked(None, contexts)
+    words = tuple(sum(slot.used_bytes[place] for slot in own) for place in range(len(lines.lines)))
+    slots = tuple(slot.slot for slot in own)
+    return Hooked(words, contexts, slots, max((slot.changed_ns for slot in own), default=0))

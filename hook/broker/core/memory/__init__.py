@@ -1,0 +1,1 @@
+"""Which container may hold how much memory of an overcommitted GPU, and which allocations wait."""

@@ -1,0 +1,16 @@
+"""First in, first out: the oldest container."""
+
+from collections.abc import Sequence
+
+from hook.broker.core.memory.waiting import Waiting
+
+
+class Fifo:
+    """The oldest created container among those paused (ConVGPU III.D); within it, who waits longest.
+
+    Nobody starves: younger containers that hold nothing yet do not pass.
+    """
+
+    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+        """See `WaitPolicy`."""
+        return min(waiting, key=lambda one: (one.enrolled, one.asked))

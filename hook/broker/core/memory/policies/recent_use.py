@@ -1,0 +1,13 @@
+"""Recent use: whoever was paused last."""
+
+from collections.abc import Sequence
+
+from hook.broker.core.memory.waiting import Waiting
+
+
+class RecentUse:
+    """The most recently suspended (ConVGPU III.D). While new ones keep coming, old ones starve."""
+
+    def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
+        """See `WaitPolicy`."""
+        return max(waiting, key=lambda one: one.asked)

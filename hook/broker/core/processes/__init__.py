@@ -1,0 +1,1 @@
+"""The processes that use the library: which containers they belong to, and when they are gone."""

@@ -1,0 +1,217 @@
+"""The lives of hooked processes: met, seen to make contexts, denied, gone; each step announced exactly once.
+
+What always holds: a process's `hello` comes first and its `exited` once, after which it is never met again;
+here slots are cleared only for processes that are dead.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from hook.broker.core.announcer import Announcer, Told
+from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.journal import Announced, Journal
+from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Unheld, Watch
+from plimsoll.ids import GpuUuid
+
+DENIED_PAUSE_S: Final = 1.0
+"""A program that retries a refused allocation in a loop is announced once in this time, per GPU; every denial
+is counted in its slot."""
+
+UNKNOWN_NAMES: Final = 64
+"""Unknown functions announced per process; a driver has a few hundred functions, a hostile program any number."""
+
+REMEMBERED_DEATHS: Final = 4096
+"""How many deaths are remembered, so that a datagram still under way does not bring a process back to life."""
+
+
+_UNHELD: Final = "the broker was away: until now nobody held this process to its share of compute time"
+
+
+@dataclass(slots=True)
+class Life:
+    """A process that was announced and has not exited.
+
+    Attributes:
+        owner: its word in `counts`; 0 after a restart until a survey finds it.
+        watched: its death will be reported.
+    """
+
+    owner: int
+    watched: bool = False
+    contexts: set[GpuUuid] = field(default_factory=set)
+    denied_at_s: dict[GpuUuid | None, float] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+
+class Lives:
+    """Every process that runs under a hook on this node, by container.
+
+    Attributes:
+        announcer: writes the journal, for everybody who has something to announce.
+    """
+
+    def __init__(self, journal: Journal, boot_id: str) -> None:
+        self._journal = journal
+        self._boot_id = boot_id
+        self._lives: dict[ContainerKey, dict[ProcessKey, Life]] = {}
+        self._buried: deque[tuple[ContainerKey, ProcessKey]] = deque(maxlen=REMEMBERED_DEATHS)
+        self.announcer = Announcer(journal, self.rewrite)
+        for known in journal.processes.values():
+            container = ContainerKey(known.pod, known.container)
+            life = Life(owner=0, contexts=set(known.contexts))
+            self._lives.setdefault(container, {})[ProcessKey(known.pid, known.start_ticks)] = life
+
+    @property
+    def containers(self) -> frozenset[ContainerKey]:
+        """Where any process lives."""
+        return frozenset(self._lives)
+
+    def of(self, container: ContainerKey) -> dict[ProcessKey, int]:
+        """The owner words of a container's processes."""
+        return {key: life.owner for key, life in self._lives.get(container, {}).items()}
+
+    def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
+        """The GPUs on which a container's process said to have made a context."""
+        life = self._lives.get(container, {}).get(process)
+        return frozenset(life.contexts) if life else frozenset()
+
+    def heard(self, event: Heard, now_s: float) -> list[Instruction]:
+        """A process said something; whatever came before it and was missed is announced first."""
+        container, process, datagram = event.container, event.process, event.datagram
+        if (container, process.key) in self._buried:
+            return self._heard_from_beyond(event, now_s)
+        instructions, life = self._meet(container, process, now_s)
+        if life is None:
+            return instructions
+        match datagram.kind:
+            case Kind.CONTEXT if datagram.gpu is not None:
+                instructions += self._context(container, process.key, datagram.gpu, now_s)
+            case Kind.DENIED if _has_passed(life.denied_at_s.get(datagram.gpu), now_s):
+                life.denied_at_s[datagram.gpu] = now_s
+                instructions += self._tell(container, process.key, datagram, now_s)
+            case Kind.UNKNOWN if datagram.text not in life.unknown and len(life.unknown) < UNKNOWN_NAMES:
+                life.unknown.add(datagram.text)
+                instructions += self._tell(container, process.key, datagram, now_s)
+        return instructions
+
+    def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
+        """A process is gone, from every container it was met in."""
+        places = [container for container, lives in self._lives.items() if key in lives]
+        return [step for container in places for step in self._bury(container, key, now_s)]
+
+    def all_died(self, now_s: float) -> list[Instruction]:
+        """The machine was booted: nobody known lives."""
+        gone = [(container, key) for container, lives in self._lives.items() for key in lives]
+        return [step for container, key in gone for step in self._bury(container, key, now_s)]
+
+    def surveyed(self, event: Surveyed, gpus: tuple[GpuUuid, ...], now_s: float) -> list[Instruction]:
+        """Catch up with what a container's slots show: the dead, the never announced, their contexts."""
+        instructions: list[Instruction] = []
+        for key in sorted(event.dead & self.of(event.container).keys()):
+            instructions += self._bury(event.container, key, now_s)
+        # A dead process that nobody reaped is still listed in /proc; it was buried all the same.
+        living = {
+            owner: process
+            for owner, process in event.living.items()
+            if (event.container, process.key) not in self._buried
+        }
+        for process in living.values():
+            instructions += self._meet(event.container, process, now_s)[0]
+        for slot in event.slots:
+            if slot.owner in living:
+                used = [gpu for gpu, used in zip(gpus, slot.used_bytes, strict=False) if used]
+                key = living[slot.owner].key
+                instructions += [s for gpu in used for s in self._context(event.container, key, gpu, now_s)]
+            else:
+                instructions.append(ClearSlots(event.container, slot.owner))
+        return instructions
+
+    def unheld(self, event: Unheld, now_s: float) -> list[Instruction]:
+        """A process ran without its share being held, until now; also one whose greeting is still under way."""
+        told = Told(text=_UNHELD)
+        return self.announcer.announce(event.container, event.process, "unenforced", now_s, told)
+
+    def announced(self) -> tuple[Announced, ...]:
+        """For the journal's snapshot."""
+        return tuple(
+            Announced(
+                pod=container.pod,
+                container=container.container,
+                pid=key.pid,
+                start_ticks=key.start_ticks,
+                contexts=tuple(sorted(life.contexts)),
+            )
+            for container, lives in self._lives.items()
+            for key, life in lives.items()
+        )
+
+    def rewrite(self) -> Rewrite:
+        """The journal file anew, as short as can be."""
+        return Rewrite(self._journal.rewritten(self._boot_id, self.announced()))
+
+    def _meet(
+        self, container: ContainerKey, process: Process, now_s: float
+    ) -> tuple[list[Instruction], Life | None]:
+        """Make sure that a process is known, announced and watched; None for an impostor."""
+        lives = self._lives.setdefault(container, {})
+        instructions: list[Instruction] = []
+        life = lives.get(process.key)
+        if life is None:
+            if any(other.owner == process.owner != 0 for other in lives.values()):
+                return [_impostor(container, process)], None
+            life = lives[process.key] = Life(owner=process.owner)
+            instructions += self.announcer.announce(container, process.key, "hello", now_s)
+        life.owner = life.owner or process.owner
+        if not life.watched:
+            life.watched = True
+            instructions.append(Watch(process.key))
+        return instructions, life
+
+    def _context(
+        self, container: ContainerKey, key: ProcessKey, gpu: GpuUuid, now_s: float
+    ) -> list[Instruction]:
+        life = self._lives.get(container, {}).get(key)
+        if life is None or gpu in life.contexts:
+            return []
+        life.contexts.add(gpu)
+        return self.announcer.announce(container, key, "context", now_s, Told(gpu=gpu))
+
+    def _bury(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
+        life = self._lives[container].pop(key)
+        if not self._lives[container]:
+            del self._lives[container]
+        self._buried.append((container, key))
+        instructions = self.announcer.announce(container, key, "exited", now_s)
+        if life.owner:
+            instructions.append(ClearSlots(container, life.owner))
+        return instructions
+
+    def _heard_from_beyond(self, event: Heard, now_s: float) -> list[Instruction]:
+        """Its last words arrived after it was seen to die: a denial is often what it died of."""
+        if event.datagram.kind is not Kind.DENIED:
+            return []
+        return self._tell(event.container, event.process.key, event.datagram, now_s)
+
+    def _tell(
+        self, container: ContainerKey, key: ProcessKey, datagram: Datagram, now_s: float
+    ) -> list[Instruction]:
+        told = Told(
+            gpu=datagram.gpu,
+            requested_bytes=datagram.requested_bytes,
+            used_bytes=datagram.used_bytes,
+            line_bytes=datagram.line_bytes,
+            text=datagram.text,
+        )
+        return self.announcer.announce_if_room(container, key, datagram.kind.value, now_s, told)
+
+
+def _has_passed(before_s: float | None, now_s: float) -> bool:
+    # A clock set back must not silence denials until it has caught up: either direction counts.
+    return before_s is None or abs(now_s - before_s) >= DENIED_PAUSE_S
+
+
+def _impostor(container: ContainerKey, process: Process) -> Report:
+    details = {"pid": process.key.pid, "owner": process.owner}
+    return Report("owner_belongs_to_another_process", details, container)

@@ -1,0 +1,1 @@
+"""Pods that are registered with the broker: checks, admission, lines, and changes of lines."""

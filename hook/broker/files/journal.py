@@ -1,0 +1,97 @@
+"""The journal on disk: JSON lines, only ever appended to, or replaced as a whole.
+
+What always holds: what `append` returned from survives the broker's death at any instant. A last line torn by
+such a death was never shown to anybody, and is cut off. (The file is not synced line by line: it must survive
+the broker, and a machine that lost power lost every process that the journal speaks of.)
+
+Everything here blocks; it belongs in the broker's one thread for files.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from hook.broker.core.journal import JournalLine
+from hook.broker.files.shared import write_whole
+
+NAME: Final = "journal"
+MODE: Final = 0o600
+
+_log: Final = structlog.get_logger()
+_LINES: Final = msgspec.json.Decoder(JournalLine)
+
+
+class JournalFile:
+    """One journal file, open for appending once it was read or replaced."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / NAME
+        self._file: int | None = None
+        self.is_behind = False
+        """An append failed: the file lacks lines until it is replaced."""
+
+    def read(self) -> list[JournalLine]:
+        """Every readable line; a damaged one is logged and skipped, a torn last one cut off."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        *whole, rest = content.split(b"\n")
+        if rest:
+            _log.warning("journal_torn", cut_bytes=len(rest), reason="the last broker died while writing")
+        return [line for number, raw in enumerate(whole, 1) if (line := _decoded(raw, number)) is not None]
+
+    def append(self, lines: Sequence[JournalLine]) -> None:
+        """Add lines in one write.
+
+        Raises:
+            OSError: not all of them were written; `is_behind` until the next `replace`.
+        """
+        self.is_behind = True
+        file = self._opened()
+        content = _encoded(lines)
+        written = os.write(file, content)
+        if written != len(content):
+            raise OSError(f"{self._path}: {written} of {len(content)} bytes written; free some space")
+        self.is_behind = False
+
+    def replace(self, lines: Iterable[JournalLine]) -> None:
+        """Put a new file in the place of the old one, at once.
+
+        Raises:
+            OSError: the old one still stands.
+        """
+        self.is_behind = True
+        write_whole(self._path, _encoded(lines), MODE)
+        self.close()
+        self.is_behind = False
+
+    def close(self) -> None:
+        """Close the file; the next `append` opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+        return self._file
+
+
+def _encoded(lines: Iterable[JournalLine]) -> bytes:
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def _decoded(raw: bytes, number: int) -> JournalLine | None:
+    try:
+        line: JournalLine = _LINES.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _log.error(
+            "journal_damaged", line=number, value=raw[:120], problem=str(error), remedy="check the disk"
+        )
+        return None
+    return line

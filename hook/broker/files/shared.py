@@ -1,0 +1,267 @@
+"""The directories, `limits` and `counts` of every container on the node's disk.
+
+What always holds: `limits` is only ever rewritten under its generation, so a reader never sees half a change;
+nothing a tenant does to its writable `counts` directory can lead the broker elsewhere or bring it down. So
+`counts` is opened without following links, and read and written by `pread` and `pwrite`: a mapping would end
+the broker by SIGBUS when a tenant truncates the file.
+
+Everything here blocks; it belongs in the broker's one thread for files.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final
+
+from hook.broker.core.codec import (
+    BODY_OFFSET,
+    COUNTS_BYTES,
+    COUNTS_HEAD,
+    GENERATION_OFFSET,
+    LIMITS_BYTES,
+    SLOTS_END,
+    USES_BYTES,
+    WORD,
+    WORK_BYTES,
+    Numbers,
+    claimed_slots,
+    counts_head,
+    granted_by,
+    limits_body,
+    new_limits,
+    owner_offset,
+    uses_offset,
+    vacating_offset,
+    work_offset,
+)
+from hook.broker.core.ids import ContainerKey, SlotUse
+from hook.broker.core.registration.checks import RECORD_NAME
+from plimsoll.broker.pages import COUNTS_NAME, LIMITS_NAME, MAX_GPUS, MAX_SLOTS
+from plimsoll.broker.wire import ContainerLines, Directories
+from plimsoll.ids import GpuUuid, PodUid
+
+DIRECTORY_MODE: Final = 0o755
+LIMITS_MODE: Final = 0o644
+COUNTS_MODE: Final = 0o666
+"""Any user inside the container may run a process of it."""
+
+_TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A tenant may put a link or a pipe in the place of `counts`."""
+
+
+class SharedFiles:
+    """What lies below one root directory, and how many denials its dead had counted."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._denied_by_the_dead: dict[ContainerKey, int] = {}
+
+    def directories(self, container: ContainerKey) -> Directories:
+        """Where a container's two directories lie."""
+        return Directories(
+            name=container.container,
+            limits_dir=str(self.limits_dir(container)),
+            counts_dir=str(self._counts_dir(container)),
+        )
+
+    def limits_dir(self, container: ContainerKey) -> Path:
+        """The directory that is mounted read-only, with `limits` and the socket."""
+        return self._root / "limits" / container.pod / container.container
+
+    def counts_path(self, container: ContainerKey) -> Path:
+        """Where a container's processes count."""
+        return self._counts_dir(container) / COUNTS_NAME
+
+    def record_path(self, pod: PodUid) -> Path:
+        """Where a pod's record lies."""
+        return self._root / "limits" / pod / RECORD_NAME
+
+    def lay_out(
+        self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
+    ) -> None:
+        """Make what is missing, mend what is damaged, and bring the lines up to date in place.
+
+        Raises:
+            OSError: the disk is full or read-only, for example.
+        """
+        limits_dir, counts_dir = self.limits_dir(container), self._counts_dir(container)
+        for directory in (limits_dir, counts_dir):
+            for level in (directory.parent.parent, directory.parent, directory):
+                _make_directory(level)
+        _lay_out_limits(limits_dir, lines, numbers)
+        _lay_out_counts(counts_dir, clear=clear_counts)
+
+    def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
+        """Bring the `limits` of a container that was laid out up to date, in place.
+
+        Raises:
+            OSError: its directory is gone, or the disk is full or read-only.
+        """
+        _lay_out_limits(self.limits_dir(container), lines, numbers)
+
+    def granted(self, container: ContainerKey) -> dict[GpuUuid, int]:
+        """What the page of a container says it was granted, by GPU; empty where there is no page of ours."""
+        try:
+            return granted_by(self.limits_dir(container).joinpath(LIMITS_NAME).read_bytes())
+        except OSError:
+            return {}
+
+    def slots(self, container: ContainerKey, gpu_count: int = MAX_GPUS) -> tuple[SlotUse, ...]:
+        """A container's claimed slots; none if the file is gone or no file of ours any more.
+
+        Raises:
+            OSError: the broker ran out of file descriptors.
+        """
+        try:
+            with _opened(self.counts_path(container), os.O_RDONLY | _TENANTS_FILE) as file:
+                return claimed_slots(os.pread(file, SLOTS_END, 0), gpu_count)
+        except OSError as error:
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise
+            return ()  # the tenant's own doing; the next laying out puts a new file there
+
+    def clear_slots(self, container: ContainerKey, owner: int) -> int:
+        """Zero every slot that this dead owner holds; returns how many bytes that gave back.
+
+        The counts go first: were the owner zeroed first, a new process could claim the slot and lose its own.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
+                slots = claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS)
+                held = [slot for slot in slots if slot.owner == owner]
+                for slot in held:
+                    os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
+                    # Here the owner first, as work that stands under another owner is nobody's.
+                    os.pwrite(file, bytes(WORD.size), work_offset(slot.slot))
+                    os.pwrite(file, bytes(WORK_BYTES), work_offset(slot.slot))
+                    os.pwrite(file, bytes(WORD.size), owner_offset(slot.slot))
+            denied_before = self._denied_by_the_dead.get(container, 0)
+            self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)
+            return sum(sum(slot.used_bytes) for slot in held)
+        return 0
+
+    def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
+        """Keep a program that this owner may become from taking its slots over, or let it."""
+        with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
+            for slot in claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS):
+                if slot.owner == owner:
+                    os.pwrite(file, WORD.pack(is_vacating), vacating_offset(slot.slot))
+
+    def denied_by_the_dead(self, container: ContainerKey) -> int:
+        """Denials counted by a container's processes that are dead, since this broker's start."""
+        return self._denied_by_the_dead.get(container, 0)
+
+    def remove(self, pod: PodUid, containers: tuple[ContainerKey, ...]) -> None:
+        """Remove a pod's directories; what is gone already is fine. The record goes first.
+
+        A broker killed in between finds no record, and so nothing it would bring back to life.
+        """
+        self.record_path(pod).unlink(missing_ok=True)
+        for part in ("limits", "counts"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._root / part / pod)
+        for container in containers:
+            self._denied_by_the_dead.pop(container, None)
+
+    def _counts_dir(self, container: ContainerKey) -> Path:
+        return self._root / "counts" / container.pod / container.container
+
+
+class _opened:  # noqa: N801 - reads like `open`
+    """A file descriptor for the length of a block."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._file = os.open(path, flags | os.O_CLOEXEC)
+
+    def __enter__(self) -> int:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = None) -> None:
+    """Put a file in its place at once: whoever opens it sees all of it or the one before.
+
+    Args:
+        path: where; its directory exists.
+        content: what it begins with.
+        mode: its permissions, whatever the umask.
+        size_bytes: filled up to this with zeros; None for no more than the content.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(file, mode)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        if size_bytes is not None:
+            # Not by truncation: a process that touches a hole on a full disk is ended by SIGBUS.
+            os.posix_fallocate(file, 0, size_bytes)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    draft.replace(path)
+
+
+def _make_directory(path: Path) -> None:
+    path.mkdir(exist_ok=True)
+    path.chmod(DIRECTORY_MODE)
+
+
+def _lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) -> None:
+    path, new = directory / LIMITS_NAME, new_limits(lines, numbers)
+    if not path.exists():
+        write_whole(path, new, LIMITS_MODE)
+        return
+    with _opened(path, os.O_RDWR) as file:
+        old = os.pread(file, LIMITS_BYTES + 1, 0)
+        if len(old) == LIMITS_BYTES and old[:GENERATION_OFFSET] == new[:GENERATION_OFFSET]:
+            _rewrite_limits(file, old, limits_body(lines, numbers))
+            return
+    write_whole(path, new, LIMITS_MODE)
+
+
+def _rewrite_limits(file: int, old: bytes, body: bytes) -> None:
+    """Change what follows the generation, which is odd meanwhile.
+
+    One `pwrite` each: the kernel takes and releases the file's lock in between, so no processor shows a
+    reader these stores in another order.
+    """
+    (generation,) = WORD.unpack_from(old, GENERATION_OFFSET)
+    is_torn = generation % 2 == 1  # a broker was killed in this very function
+    if old[BODY_OFFSET:] == body and not is_torn:
+        return
+    odd = generation | 1
+    os.pwrite(file, WORD.pack(odd), GENERATION_OFFSET)
+    os.pwrite(file, body, BODY_OFFSET)
+    os.pwrite(file, WORD.pack(odd + 1), GENERATION_OFFSET)
+
+
+def _lay_out_counts(directory: Path, *, clear: bool) -> None:
+    path = directory / COUNTS_NAME
+    try:
+        with _opened(path, os.O_RDWR | _TENANTS_FILE) as file:
+            about = os.fstat(file)
+            if stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and not clear:
+                _mend_counts(file, about.st_size)
+                return
+    except OSError:
+        pass  # missing, or a link, or a directory: whatever it is, a new file takes its place
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    write_whole(path, counts_head(), COUNTS_MODE, COUNTS_BYTES)
+
+
+def _mend_counts(file: int, size_bytes: int) -> None:
+    if size_bytes != COUNTS_BYTES:
+        os.ftruncate(file, COUNTS_BYTES)
+        os.posix_fallocate(file, 0, COUNTS_BYTES)
+    if os.pread(file, COUNTS_HEAD.size, 0) != counts_head()[: COUNTS_HEAD.size]:
+        # Any slot may be in use by now: all of them count as touched.
+        os.pwrite(file, counts_head(slots_touched=MAX_SLOTS), 0)

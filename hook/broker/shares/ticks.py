@@ -1,0 +1,316 @@
+"""Carries the share scheduler's instructions out, at once: no thread and no task lies between.
+
+What always holds: every event is handled on the loop, in the order in which it came; a gate shows the scheduler's
+latest word from the moment that it was decided; exactly one timer stands. While anybody is to be metered it is a
+tick; else it is a slow scan of the slots. A scheduler that fails is replaced by a new one; where new ones fail
+again and again, all gates open for a while. So no thread stands at a gate that nobody would open.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from itertools import count
+from math import ceil
+from typing import Final, assert_never
+
+import structlog
+
+from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.shares.events import (
+    Appeared,
+    Gone,
+    Joined,
+    Left,
+    SetGate,
+    ShareEvent,
+    ShareUse,
+    ShareViolated,
+    Terms,
+    Ticked,
+    Unmet,
+    Utilised,
+    Words,
+)
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.turns import Unheld
+from hook.broker.processes import TICKS_PER_S
+from hook.broker.shares.gates import Gate
+from hook.broker.shares.sharers import Sharer
+from hook.broker.shares.utilisation import Used
+from hook.broker.shares.work_pages import WorkPages
+from plimsoll.broker.wire import ContainerLines
+from plimsoll.ids import GpuUuid
+
+BEAT_S: Final = 1.0
+"""The library takes a broker for lost after 3 s without a beat."""
+
+BUSY_MOST: Final = 0.35
+"""The ticks take this part of a core at most: where one takes longer, as with hundreds of processes, they come
+further apart. `ShareSettings.tick_ms` tells what longer ticks cost."""
+
+IDLE_TICK_S: Final = 0.02
+"""Between two ticks while nobody has work or owes anything: then only what begins is to be seen, and it is charged
+from its beginning however late that is."""
+
+SMOOTHING: Final = 8
+"""Over about so many ticks what one takes is averaged."""
+
+SCAN_S: Final = 1.0
+"""Between two scans of a container's slots, for processes whose greeting or death no event reported."""
+
+FAILURES_MOST: Final = 5
+FAILURES_S: Final = 60.0
+"""More failures than this, in so long, are no accident that a new scheduler is spared."""
+
+COMPARE_S: Final = 1.0
+"""Between two questions to NVML; the driver remembers some seconds."""
+
+LEAST_SPAN_NS: Final = 500_000_000
+"""NVML's figure of a shorter time says nothing of the whole span."""
+
+VALUE_MOST: Final = 2000
+"""Characters of an event in the log: a tick names every process."""
+
+REST_S: Final = 60.0
+"""From there until it is tried again; meanwhile nobody is held."""
+
+_log: Final = structlog.get_logger()
+
+
+class Shares:
+    """The node's compute shares at work; to be used on the loop's thread only."""
+
+    def __init__(
+        self,
+        new_scheduler: Callable[[], Scheduler],
+        tick_s: float,
+        processes_of: Callable[[ContainerKey], Mapping[ProcessKey, int]],
+        survey: Callable[[ContainerKey], None],
+        announce: Callable[[Unmet | Unheld | ShareViolated], None],
+    ) -> None:
+        """Begin with no container.
+
+        Args:
+            new_scheduler: makes one that knows nothing.
+            tick_s: between two ticks.
+            processes_of: a container's processes that the node knows, with their owner words.
+            survey: has the node look for processes that it does not know.
+            announce: for operators.
+        """
+        self._new_scheduler = new_scheduler
+        self._scheduler = new_scheduler()
+        self._tick_s = tick_s
+        self._processes_of = processes_of
+        self._survey = survey
+        self._announce = announce
+        self._new_number = partial(next, count(1))
+        self._sharers: dict[ContainerKey, Sharer] = {}
+        self._ring: deque[Sharer] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_ticking = False
+        self._ticked_s = 0.0
+        self._tick_took_s = 0.0
+        self._failed_s: list[float] = []
+        self._resuming: asyncio.TimerHandle | None = None
+        self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+
+    def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate, counts: int | None) -> None:
+        """A container was laid out, perhaps again; takes over the gate, and the file from `open_counts`."""
+        sharer, terms = self._sharers.get(container), _terms(lines)
+        if sharer is None:
+            pages = WorkPages(len(terms.gpus), self._new_number)
+            sharer = self._sharers[container] = Sharer(container, terms, gate, pages)
+            self._ring.append(sharer)
+        else:
+            sharer.adopt(gate)
+            if sharer.terms.whole != terms.whole:
+                self._handle(Left(container, time.monotonic_ns()))
+            sharer.terms = terms
+        sharer.pages.take(counts)
+        self._attempt(partial(self._enter, sharer), "a container")
+        self.rescan(container)
+
+    def leave(self, container: ContainerKey) -> None:
+        """A container was removed; whoever should linger there is let through."""
+        sharer = self._sharers.pop(container, None)
+        if sharer is not None:
+            self._ring.remove(sharer)
+            self._handle(Left(container, time.monotonic_ns()))
+            sharer.pages.close()
+            sharer.gate.open_for_good()
+
+    def rescan(self, container: ContainerKey) -> None:
+        """A process came to a container, or may have."""
+        sharer = self._sharers.get(container)
+        if sharer is not None:
+            self._attempt(partial(self._rescan, sharer), "a scan")
+
+    def died(self, container: ContainerKey, owner: int) -> None:
+        """A process is dead: its words count as far as they go, and it wants nothing any more."""
+        sharer = self._sharers.get(container)
+        if sharer is not None:
+            for page in sharer.pages.drop(owner):
+                self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
+
+    def uses(self, container: ContainerKey) -> ShareUse | None:
+        """What a container had of its GPUs' compute time; None for one that is not laid out."""
+        return self._scheduler.uses(container, time.monotonic_ns())
+
+    async def beat(self) -> None:
+        """Show for ever, wherever a thread may stand, that the broker lives."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for sharer in self._sharers.values():
+                if not sharer.gate.is_open:
+                    sharer.gate.beat()
+
+    async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], Used]]]) -> None:
+        """Hold for ever, while anybody is metered, what processes say against what NVML shows."""
+        while True:
+            await asyncio.sleep(COMPARE_S)
+            if self._is_ticking:
+                used = await ask()
+                for gpu in {gpu for sharer in self._ring for gpu in sharer.terms.gpus}:
+                    self._handle(Utilised(gpu, time.monotonic_ns(), self._used_pct(gpu, used)))
+
+    def close(self) -> None:
+        """Read and do nothing any more. The words stand: the next broker goes on from them."""
+        for timer in (self._timer, self._resuming):
+            if timer is not None:
+                timer.cancel()
+        for sharer in self._sharers.values():
+            sharer.pages.close()
+            sharer.gate.close()
+        self._sharers.clear()
+        self._ring.clear()
+
+    def _enter(self, sharer: Sharer) -> None:
+        """Have the scheduler know a container, its terms and its processes, as far as it does not."""
+        self._take(Joined(sharer.key, sharer.terms, time.monotonic_ns(), sharer.gate.word))
+        for page in sharer.pages.all:
+            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
+            page.is_live = True
+
+    def _rescan(self, sharer: Sharer) -> None:
+        """Find the processes that came and went."""
+        came, went = sharer.pages.rescan()
+        for page in went:
+            self._take(Gone(page.number, time.monotonic_ns()))
+        for page in came:
+            is_new = sharer.is_scanned
+            self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new))
+        sharer.is_scanned = True
+        known = self._processes_of(sharer.key)
+        if sharer.needs_survey(known):
+            self._survey(sharer.key)
+        for process in sharer.newly_unheld(known, self._started_ticks):
+            self._announce(Unheld(sharer.key, process))
+
+    def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
+        """What NVML shows of each process on a GPU, by its number; only of spans that are about as long as ours."""
+        found: dict[int, float] = {}
+        for sharer in self._ring:
+            pids = {owner: key.pid for key, owner in self._processes_of(sharer.key).items()}
+            for page in sharer.pages.all:
+                span = used.get((gpu, pids.get(page.owner, 0)))
+                if span is not None and span.ended_ns - span.began_ns >= LEAST_SPAN_NS:
+                    found[page.number] = span.busy_pct
+        return found
+
+    # Time.
+
+    def _on_timer(self) -> None:
+        self._timer, now_s = None, asyncio.get_running_loop().time()
+        span_s, self._ticked_s = now_s - self._ticked_s, now_s
+        began_s = time.thread_time()
+        self._attempt(partial(self._tick, span_s), "a tick")
+        self._tick_took_s += (time.thread_time() - began_s - self._tick_took_s) / SMOOTHING
+
+    def _tick(self, span_s: float) -> None:
+        """Read all pages, if anybody is to be metered, and scan some containers' slots: all in `SCAN_S`."""
+        scans = len(self._ring)
+        if self._is_ticking:
+            pages: dict[int, Words] = {}
+            for sharer in self._ring:
+                for page in sharer.pages.all:
+                    words = page.read()
+                    if words is not None:
+                        pages[page.number] = words
+            self._take(Ticked(time.monotonic_ns(), pages))
+            scans = min(ceil(scans * span_s / SCAN_S), scans)
+        for _ in range(scans):
+            self._rescan(self._ring[0])
+            self._ring.rotate(-1)
+
+    def _set_timer(self) -> None:
+        """A tick is next while anybody is to be metered, else a scan; nothing is metered in a rest."""
+        is_ticking = self._scheduler.needs_ticks and self._resuming is None
+        if self._timer is not None:
+            if is_ticking == self._is_ticking:
+                return
+            self._timer.cancel()
+        self._is_ticking, loop = is_ticking, asyncio.get_running_loop()
+        least_s = IDLE_TICK_S if self._scheduler.is_at_rest else self._tick_s
+        tick_s = max(least_s, self._tick_s, self._tick_took_s / BUSY_MOST)
+        due_s = self._ticked_s + (tick_s if is_ticking else SCAN_S)
+        self._timer = loop.call_at(max(due_s, loop.time()), self._on_timer)
+
+    # What comes of it.
+
+    def _handle(self, event: ShareEvent) -> None:
+        self._attempt(partial(self._take, event), event)
+
+    def _take(self, event: ShareEvent) -> None:
+        for instruction in self._scheduler.handle(event):
+            match instruction:
+                case SetGate(container, word, sharers):
+                    self._sharers[container].gate.set(word, sharers)
+                case Unmet() | ShareViolated():
+                    self._announce(instruction)
+                case _:
+                    assert_never(instruction)
+
+    def _attempt(self, work: Callable[[], None], what: object) -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - else whoever stands at a gate might stand there for ever
+            effect, remedy = "all shares begin anew", "none needed if it stays at that; report it as a bug"
+            _log.exception("scheduler_failed", value=repr(what)[:VALUE_MOST], effect=effect, remedy=remedy)
+            self._mend()
+        self._set_timer()
+
+    def _mend(self) -> None:
+        now_s = time.monotonic()
+        self._failed_s = [at_s for at_s in self._failed_s if at_s > now_s - FAILURES_S] + [now_s]
+        if len(self._failed_s) > FAILURES_MOST:
+            self._give_up()
+        else:
+            self._attempt(self._begin_anew, "a new beginning")
+
+    def _begin_anew(self) -> None:
+        self._scheduler, self._resuming = self._new_scheduler(), None
+        for sharer in self._ring:
+            self._enter(sharer)
+
+    def _give_up(self) -> None:
+        """Let everybody run, and try again later."""
+        self._scheduler = self._new_scheduler()  # knows nobody, so it has nothing to say of them
+        for sharer in self._ring:
+            sharer.gate.open()
+        if self._resuming is not None:
+            self._resuming.cancel()
+        resume = partial(self._attempt, self._begin_anew, "another beginning")
+        self._resuming = asyncio.get_running_loop().call_later(REST_S, resume)
+        effect = "every gate is open, nobody is held to a share"
+        remedy = "report it as a bug; see scheduler_failed"
+        failures = len(self._failed_s)
+        _log.error("shares_not_held", failures=failures, effect=effect, again_in_s=REST_S, remedy=remedy)
+
+
+def _terms(lines: ContainerLines) -> Terms:
+    """Every line promises the same, see `core.checks`."""
+    first = lines.lines[0]
+    gpus = tuple(line.gpu for line in lines.lines)
+    return Terms(gpus, first.share_pct, first.limit_pct, lines.whole)

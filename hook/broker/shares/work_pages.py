@@ -1,0 +1,149 @@
+"""The pages on which a container's processes say what work they have: read once a tick, by `pread`.
+
+What always holds: nothing that a tenant does to its `counts` leads the broker elsewhere or ends it, as the file is
+opened without following links and never mapped. A page counts only while slot and page name the same owner.
+"""
+
+import contextlib
+import os
+import stat
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hook.broker.core.codec import SLOT_BYTES, owner_offset, work_offset
+from hook.broker.core.shares.events import Words
+from hook.broker.core.shares.work import WORDS
+from plimsoll.broker.pages import MAX_SLOTS
+
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A tenant may put a link or a pipe in the place of `counts`."""
+
+_TRIES: Final = 3
+"""Readings in a row of a page that is being written: a process needs some tens of nanoseconds for that."""
+
+_OWNERS: Final = struct.Struct(f"<Q{SLOT_BYTES - 8}x")
+
+
+@dataclass(eq=False, slots=True)
+class WorkPage:
+    """One process's page.
+
+    Attributes:
+        number: as the scheduler knows the process.
+        file: its container's `counts`; None where there is none.
+        offset: where the page stands there.
+        format: the owner, and the words of all of its container's GPUs.
+        data: as last read.
+        is_live: what it says changes with time, or it was not read yet.
+    """
+
+    number: int
+    slot: int
+    owner: int
+    file: int | None
+    offset: int
+    format: struct.Struct
+    data: bytes = b""
+    is_live: bool = True
+
+    def read(self) -> Words | None:
+        """The words of the process; None if they say nothing new, or cannot be read."""
+        for _ in range(_TRIES):
+            data = _read(self.file, self.format.size, self.offset)
+            if data == self.data and not self.is_live:
+                return None
+            if len(data) < self.format.size:
+                return None
+            words = self.format.unpack(data)
+            if words[0] != self.owner:
+                return None
+            is_live = False
+            for place in range(1, len(words), WORDS):
+                if words[place] != words[place + 6]:
+                    break  # It was being written.
+                is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
+            else:
+                self.data, self.is_live = data, is_live
+                return words[1:]
+        return None
+
+
+class WorkPages:
+    """All pages of one container. `close` it when the container leaves."""
+
+    def __init__(self, gpu_count: int, new_number: Callable[[], int]) -> None:
+        """Begin with no process.
+
+        Args:
+            gpu_count: how many GPUs each page has words for.
+            new_number: names a process.
+        """
+        self._new_number = new_number
+        self._format = struct.Struct(f"<{1 + WORDS * gpu_count}Q")
+        self._file: int | None = None
+        self._pages: dict[tuple[int, int], WorkPage] = {}
+        self._dead: set[int] = set()
+
+    @property
+    def all(self) -> Collection[WorkPage]:
+        """Those of the processes that own slots."""
+        return self._pages.values()
+
+    def rescan(self) -> tuple[list[WorkPage], list[WorkPage]]:
+        """Read again which slots are claimed; returns the pages that came, and those that went.
+
+        All slots are read: `slots_touched` is for the library, and a tenant may write anything there.
+        """
+        data = _read(self._file, SLOT_BYTES * MAX_SLOTS, owner_offset(0))
+        whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
+        owners = {(slot, owner) for slot, (owner,) in enumerate(_OWNERS.iter_unpack(whole)) if owner}
+        self._dead.intersection_update([owner for _, owner in owners])
+        owners = {(slot, owner) for slot, owner in owners if owner not in self._dead}
+        went = [self._pages.pop(name) for name in sorted(self._pages.keys() - owners)]
+        came = [self._page(*name) for name in sorted(owners - self._pages.keys())]
+        self._pages.update({(page.slot, page.owner): page for page in came})
+        return came, went
+
+    def drop(self, owner: int) -> list[WorkPage]:
+        """A process is dead: its pages are not read again, though its slots are cleared later. Returns them."""
+        self._dead.add(owner)
+        dropped = [page for page in self._pages.values() if page.owner == owner]
+        for page in dropped:
+            del self._pages[page.slot, page.owner]
+        return dropped
+
+    def take(self, file: int | None) -> None:
+        """Read from this file from now on, which `open_counts` opened."""
+        self.close()
+        self._file = file
+        for page in self._pages.values():
+            page.file = file
+
+    def close(self) -> None:
+        """Keep nothing open."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _page(self, slot: int, owner: int) -> WorkPage:
+        return WorkPage(self._new_number(), slot, owner, self._file, work_offset(slot), self._format)
+
+
+def open_counts(path: Path) -> int | None:
+    """Open a container's `counts`; None where there is none, or something else. Blocks."""
+    with contextlib.suppress(OSError):
+        file = os.open(path, _FLAGS)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+    return None
+
+
+def _read(file: int | None, size_bytes: int, offset: int) -> bytes:
+    try:
+        return os.pread(file, size_bytes, offset) if file is not None else b""
+    except OSError:
+        return b""  # The tenant's own doing.

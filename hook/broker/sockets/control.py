@@ -1,0 +1,199 @@
+"""The broker's end of `broker.sock`: requests in, answers out, announcements to whoever subscribed.
+
+What always holds: every line gets exactly one answer, a bad one a `Refused` that names field, value and
+remedy, and the connection stays. A subscriber's place is a number in the journal, not a queue: a slow one holds
+nobody up and costs no memory.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from hook.broker.core.ids import ContainerKey
+from hook.broker.engine import Engine, NotCarriedOutError
+from hook.broker.sockets.listeners import bind_unix
+from plimsoll.broker.wire import (
+    CONTROL_NAME,
+    Acknowledge,
+    Announcement,
+    Answer,
+    Describe,
+    Done,
+    Measured,
+    Refused,
+    Register,
+    Registered,
+    Request,
+    Subscribe,
+    Unregister,
+)
+from plimsoll.part.errors import InputError
+
+CONTROL_MODE: Final = 0o600
+BACKLOG: Final = 128
+"""Far more than the parts of one node."""
+REQUEST_BYTES: Final = 1024 * 1024
+"""The longest request: a pod of 16 GPUs in each of a hundred containers needs a fifth of it."""
+
+BATCH: Final = 256
+"""Announcements written before it is waited for the subscriber to read them."""
+
+STUCK_S: Final = 60.0
+"""A peer that reads nothing for so long is cut off; nothing is lost, as it may subscribe anew."""
+
+StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+_REQUESTS: Final = msgspec.json.Decoder(Request)
+
+
+def bind_control_socket(root: Path) -> socket.socket:
+    """`broker.sock` in the root directory, for its owner alone. Blocks shortly.
+
+    Raises:
+        OSError: the directory is not writable, for example.
+    """
+    return bind_unix(root, CONTROL_NAME, socket.SOCK_STREAM, mode=CONTROL_MODE, backlog=BACKLOG)
+
+
+async def serve_control(engine: Engine, listener: socket.socket, start_task: StartTask) -> None:
+    """Answer requests until cancelled; takes the socket over."""
+
+    def take_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        start_task(_Peer(engine, reader, writer, start_task).serve(), "control connection")
+
+    server = await asyncio.start_unix_server(take_in, sock=listener, limit=REQUEST_BYTES)
+    async with server:
+        await server.serve_forever()
+
+
+class _Peer:
+    """One connection to the control socket."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        start_task: StartTask,
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._writer = writer
+        self._start_task = start_task
+        self._subscription: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Answer line by line until the peer hangs up."""
+        try:
+            while (line := await self._next_line()) is not None:
+                await self._write(await self._answer(line) if line else _too_long())
+                if self._subscription is None and _is_subscription(line):
+                    self._subscription = self._start_task(self._announce(), "subscription")
+        except (OSError, TimeoutError) as error:
+            problem = str(error) or type(error).__name__
+            self._engine.bounded_log.info("control_connection_lost", None, problem=problem)
+        finally:
+            if self._subscription is not None:
+                self._subscription.cancel()
+            self._writer.close()
+
+    async def _next_line(self) -> bytes | None:
+        """The next line; None at the end, empty for one that was too long and is now skipped."""
+        is_too_long = False
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as error:
+                is_too_long = True
+                await self._reader.readexactly(error.consumed)
+            except asyncio.IncompleteReadError:
+                return None
+            else:
+                return b"" if is_too_long else line
+
+    async def _answer(self, line: bytes) -> Answer:
+        try:
+            return await self._fulfil(_decoded(line))
+        except (InputError, NotCarriedOutError) as error:
+            self._engine.bounded_log.warning("request_refused", None, problem=str(error))
+            return Refused(message=str(error))
+
+    async def _fulfil(self, request: Request) -> Answer:
+        match request:
+            case Register():
+                await self._engine.take(request)
+                keys = [ContainerKey(request.pod, container.name) for container in request.containers]
+                return Registered(containers=tuple(map(self._engine.files.directories, keys)))
+            case Unregister() | Acknowledge() | Measured():
+                await self._engine.take(request)
+                return Done()
+            case Describe():
+                return await self._engine.describe()
+            case Subscribe():
+                return Done()
+            case _:
+                assert_never(request)
+
+    async def _announce(self) -> None:
+        """Write the journal from its beginning, and go on as it grows."""
+        seq = 0
+        with contextlib.suppress(OSError, TimeoutError):
+            while True:
+                growth = self._engine.growth()
+                batch = self._engine.announcements_after(seq)[:BATCH]
+                if not batch:
+                    await growth.wait()
+                    continue
+                seq = batch[-1].seq
+                await self._write(*batch)
+        # The peer is gone or stuck. Its next read ends the connection.
+        self._writer.transport.abort()
+
+    async def _write(self, *answers: Answer | Announcement) -> None:
+        self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))
+        async with asyncio.timeout(STUCK_S):
+            await self._writer.drain()
+
+
+def _is_subscription(line: bytes) -> bool:
+    with contextlib.suppress(InputError):
+        return isinstance(_decoded(line), Subscribe)
+    return False
+
+
+def _too_long() -> Refused:
+    problem = f"is longer than {REQUEST_BYTES} bytes"
+    return Refused(message=str(InputError("line", "…", problem, "register fewer containers at a time")))
+
+
+def _decoded(line: bytes) -> Request:
+    try:
+        request: Request = _REQUESTS.decode(line)
+    except msgspec.ValidationError as error:
+        raise _refusal(line, str(error)) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        shown = line[:80].decode(errors="backslashreplace").rstrip()
+        raise InputError("line", shown, f"is not JSON ({error})", "send one JSON object a line") from error
+    return request
+
+
+def _refusal(line: bytes, problem: str) -> InputError:
+    """Name field and value of a request that is JSON but not as `brokerwire` defines it."""
+    what, _, path = problem.partition(" - at ")
+    field = path.strip("`").removeprefix("$").removeprefix(".") or "request"
+    remedy = "see plimsoll.broker.wire for what each request holds"
+    return InputError(field, _value_at(msgspec.json.decode(line), field), f"is refused ({what})", remedy)
+
+
+def _value_at(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
+    """What stands at a path like `containers[0].name`; the whole value where the path leads nowhere."""
+    for step in path.replace("[", ".").replace("]", "").split("."):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return value
+    return value

@@ -1,0 +1,263 @@
+"""The `hook.sock` of every container: who connects, and what its datagrams say.
+
+What always holds: the kernel says who connected (SO_PEERCRED), the datagram is believed in nothing that can be
+checked; a damaged one costs a log line and the connection goes on. A connection's end says nothing about its
+process, and an open one neither: a forked child may hold it.
+"""
+
+import asyncio
+import contextlib
+import select
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from hook.broker.bounded_log import BoundedLog
+from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey, full_start_ticks
+from hook.broker.core.turns import Heard, HungUp, Reply
+from hook.broker.processes import read_process, uptime_ticks
+from hook.broker.sockets.listeners import bind_unix
+from plimsoll.broker.pages import SOCKET_NAME
+from plimsoll.ids import GpuUuid
+from plimsoll.part.errors import InputError
+
+BACKLOG: Final = 1024
+"""Each message comes over a connection of its own, and the library does not wait: what finds the queue full is
+sent again with the next message, or found by the audit."""
+SOCKET_MODE: Final = 0o666
+"""Any user inside the container may run a process of it."""
+
+LAST_WORDS_S: Final = 10.0
+"""How long a dead process's words may take to be heard. They lie in the kernel already, so only a program that
+keeps on connecting, or a child that keeps on talking over its parent's connection, can use this up."""
+
+GLANCE_S: Final = 0.001
+"""Between two looks at whether anything is still to be heard."""
+
+ACCEPT_PAUSE_S: Final = 0.5
+"""After an accept, or a look at who was accepted, that failed for want of file descriptors or memory."""
+
+_CREDENTIALS: Final = struct.Struct("=iII")
+
+
+def bind_hook_socket(directory: Path) -> socket.socket:
+    """A listening `hook.sock` in a directory, in the place of any older one. Blocks shortly.
+
+    Raises:
+        OSError: the directory is gone, or the disk is full.
+    """
+    return bind_unix(directory, SOCKET_NAME, socket.SOCK_SEQPACKET, mode=SOCKET_MODE, backlog=BACKLOG)
+
+
+@dataclass(eq=False, slots=True)
+class _Speaker:
+    """One connection of a process.
+
+    Attributes:
+        number: by which a reply finds it.
+        has_asked: it may wait for an answer, so its end is to be told.
+    """
+
+    container: ContainerKey
+    pid: int
+    connection: socket.socket
+    number: int
+    is_being_heard: bool = False
+    has_asked: bool = False
+
+
+class HookSockets:
+    """Listens for the processes of every container; to be used on the loop's thread only."""
+
+    def __init__(
+        self,
+        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
+        gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
+        hear: Callable[[Heard | HungUp], Awaitable[None]],
+        connections_max: int,
+        log: BoundedLog | None = None,
+    ) -> None:
+        self._log = log or BoundedLog()
+        self._start_task = start_task
+        self._in_files_thread = in_files_thread
+        self._gpus = gpus
+        self._hear = hear
+        self._connections_max = connections_max
+        self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
+        self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
+        self._speakers: dict[int, set[_Speaker]] = {}
+        self._numbered: dict[int, _Speaker] = {}
+        self._count = 0
+
+    def listens_for(self, container: ContainerKey) -> bool:
+        """Whether a container's socket is open."""
+        return container in self._listeners
+
+    def listen(self, container: ContainerKey, listener: socket.socket) -> None:
+        """Accept a container's processes from now on; takes the socket over."""
+        assert container not in self._listeners
+        name = f"hook.sock of {container.pod}/{container.container}"
+        self._connections[container] = set()
+        task = self._start_task(self._accept(container, listener), name)
+        self._listeners[container] = (listener, task)
+
+    def close(self, container: ContainerKey) -> None:
+        """Stop listening for a container and drop its connections."""
+        if container in self._listeners:
+            self._listeners.pop(container)[1].cancel()
+        for task in self._connections.pop(container, set()):
+            task.cancel()
+
+    def reply(self, to: Reply) -> None:
+        """Tell one that waits; whoever hung up meanwhile, or reads nothing, is none of the broker's trouble."""
+        speaker = self._numbered.get(to.connection)
+        if speaker is None:
+            return
+        try:
+            speaker.connection.send(reply(to.gpu, to.refusal))
+        except OSError as error:
+            self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
+
+    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
+        """Wait until everything that a dead process had sent in these containers was heard, within reason.
+
+        A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
+        may lie in a connection that is not even accepted. A connection that a child holds open is waited for
+        only as long as there is something in it. Other containers' crowds are not waited for, and neither is a
+        container that is removed meanwhile.
+        """
+        own = tuple(places)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                # Twice: what the loop has taken from the kernel reaches its task in the loop's next round.
+                quiet_count = 0
+                while quiet_count < 2:
+                    await asyncio.sleep(GLANCE_S)
+                    quiet_count = quiet_count + 1 if self._is_quiet(pid, own) else 0
+
+    def _is_quiet(self, pid: int, places: Iterable[ContainerKey]) -> bool:
+        """Whether nobody is still to be accepted, and nothing that this process sent is still to be read."""
+        speakers = self._speakers.get(pid, set())
+        if any(speaker.is_being_heard for speaker in speakers):
+            return False
+        poll = select.poll()
+        for place in places:
+            if place in self._listeners:
+                poll.register(self._listeners[place][0], select.POLLIN)
+        for speaker in speakers:
+            poll.register(speaker.connection, select.POLLIN)
+        return not poll.poll(0)
+
+    async def _accept(self, container: ContainerKey, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    self._log.error("accept_failed", container, problem=str(error), remedy="raise ulimit -n")
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                self._take_in(container, connection)
+                await asyncio.sleep(0)  # a program that does nothing but connect must not stop the loop
+
+    def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
+        pid = _peer_pid(connection)
+        connections = self._connections[container]
+        if len(connections) >= self._connections_max:
+            self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
+            connection.close()
+            return
+        self._count += 1
+        speaker = self._numbered[self._count] = _Speaker(container, pid, connection, self._count)
+        task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
+        connections.add(task)
+        self._speakers.setdefault(pid, set()).add(speaker)
+        task.add_done_callback(partial(self._forget, container, speaker))
+
+    def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
+        speaker.connection.close()
+        self._connections.get(container, set()).discard(task)
+        del self._numbered[speaker.number]
+        self._speakers[speaker.pid].discard(speaker)
+        if not self._speakers[speaker.pid]:
+            del self._speakers[speaker.pid]
+
+    async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await _received(loop, speaker.connection):
+            speaker.is_being_heard = True
+            problem = await self._listened(container, speaker, data)
+            speaker.is_being_heard = False
+            if problem is not None:
+                self._note_damage(speaker, problem)
+        if speaker.has_asked:
+            await self._hear(HungUp(speaker.number, asyncio.get_running_loop().time()))
+
+    def _note_damage(self, speaker: _Speaker, problem: str) -> None:
+        self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
+
+    async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
+        """Take one datagram in; returns what was wrong with it, or None."""
+        pid = speaker.pid
+        asks_on: GpuUuid | None = None
+        problem = None
+        try:
+            datagram = decode(data, self._gpus(container))
+            asks_on = datagram.gpu if datagram.kind is Kind.WAIT else None
+            process = await self._in_files_thread(partial(_speaker, pid, datagram))
+            speaker.has_asked |= datagram.kind is Kind.WAIT
+            at_s = asyncio.get_running_loop().time()
+            await self._hear(Heard(container, process, datagram, speaker.number, at_s))
+            return None
+        except (InputError, OSError) as error:
+            problem = str(error)
+        except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
+            self._log.error("datagram_not_handled", container, pid=pid, value=data.hex(), exc_info=True)
+        if asks_on is not None:  # it sleeps until it is answered
+            refusal = problem or "the broker failed; its log says why"
+            self.reply(Reply(speaker.number, asks_on, refusal=refusal))
+        return problem
+
+
+async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+    """The next datagram, cut to one byte more than it may have; empty at the end, however it came."""
+    try:
+        return await loop.sock_recv(connection, SIZE + 1)
+    except ConnectionError:
+        return b""
+
+
+def _speaker(pid: int, datagram: Datagram) -> Process:
+    """Who sent a datagram.
+
+    Raises:
+        InputError: the owner that it names is not the process that connected.
+    """
+    _check_seen(pid)
+    process = read_process(pid)
+    if process is None:
+        # It died since. What it said of itself is all there is; its counts are cleared by that owner.
+        start_ticks = full_start_ticks(datagram.owner, uptime_ticks())
+        return Process(ProcessKey(pid, start_ticks), datagram.owner)
+    if process.owner != datagram.owner:
+        problem = f"is not {process.owner}, the word of process {pid}"
+        raise InputError("owner", datagram.owner, problem, "let each process speak for itself")
+    return process
+
+
+def _check_seen(pid: int) -> None:
+    if pid == 0:
+        remedy = "run the broker in the host's pid namespace (hostPID: true)"
+        raise InputError("SO_PEERCRED", 0, "is a process that the broker cannot see", remedy)
+
+
+def _peer_pid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[0])
