@@ -1,1 +1,1 @@
-"""Compute shares on the loop: ticks, gates, work pages, metrics. The decisions are made in `hook.broker.core.shares`."""
+"""Compute shares on the loop: ticks, gates, work pages, metrics. `hook.broker.core.shares` makes the decisions."""
