@@ -41,14 +41,14 @@ demo: native ## three emulated nodes, a dozen pods, one minute
 	@$(PYTHON) -m plimsoll demo
 
 .PHONY: test
-test: native ## every test, on real NATS, Valkey and kube-apiserver
+test: native ## every test, on real NATS, Valkey and kube-apiserver; PART=placer for those of one part
 	@$(PYTHON) -m tests.cluster.build
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -n auto --dist loadfile $(if $(PART),tests/$(PART))
 
 .PHONY: e2e
 e2e: native ## whole clusters end to end, with kill -9 in the middle
 	@$(PYTHON) -m tests.cluster.build
-	@$(PYTHON) -m pytest tests/e2e
+	@$(PYTHON) -m pytest -n auto tests/e2e
 
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none
