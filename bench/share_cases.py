@@ -22,6 +22,7 @@ QUICK: Final = (
     "cap/30/async/20us",
     "cap/30/async/20ms",
     "cap/60/sync/1ms",
+    "cap/60/sync/20us",
     "cap/60/duty/1ms",
     "tenants/30-70/20us-1ms",
     "tenants/10-90/1ms-20ms",

@@ -3,8 +3,8 @@
  *
  * Marks are dated by the GPU's clock, as the time from an anchor, a mark that was reached earlier. The
  * anchor's own moment on the host's clock is only bounded: no mark was reached before it was recorded, or
- * after it was seen to be. It is taken to be the latest possible: of many looks one comes right after the end
- * of something, but what is recorded behind long kernels says little.
+ * after the driver was asked, but for the time of that call. It is taken to be the latest possible: of many
+ * looks one comes right after the end of something, but what is recorded behind long kernels says little.
  */
 #include "looks.h"
 
@@ -49,6 +49,7 @@ static void ask_each(struct plimsoll_meter *meter) {
         look->is_reached[i] = false;
         if (is_behind(meter, i))
             continue;
+        look->asked_ns[i] = plimsoll_now_ns();
         CUresult result = REAL(cuEventQuery)(meter->marks[i].event);
         look->is_reached[i] = result == CUDA_SUCCESS;
         look->is_failed = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
@@ -100,7 +101,7 @@ static void narrow(struct plimsoll_meter *meter, const struct plimsoll_look *loo
             continue;
         int64_t since_ns = look->since_anchor_ns[i], now_ns = (int64_t)meter->anchor_ns;
         int64_t least_ns = (int64_t)meter->marks[i].recorded_ns - since_ns;
-        int64_t most_ns = (int64_t)look->seen_ns - since_ns;
+        int64_t most_ns = (int64_t)look->asked_ns[i] - since_ns;
         meter->anchor_ns = (uint64_t)(now_ns < least_ns ? least_ns : now_ns > most_ns ? most_ns : now_ns);
     }
 }

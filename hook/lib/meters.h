@@ -56,6 +56,7 @@ struct plimsoll_look {
     uint64_t seen_ns;
     bool is_failed;
     bool is_reached[PLIMSOLL_MARKS];
+    uint64_t asked_ns[PLIMSOLL_MARKS]; /* just before; gone as soon as a mark is removed */
     int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* of reached ones */
 };
 
