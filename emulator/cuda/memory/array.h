@@ -1,0 +1,37 @@
+/* Arrays and mipmapped arrays: opaque, charged in whole granules. */
+#ifndef PLIMSOLL_EMULATOR_ARRAY_H
+#define PLIMSOLL_EMULATOR_ARRAY_H
+
+#include "cuda/driver.h"
+
+enum { ARRAY_MAX_LEVELS = 18 };
+
+struct CUarray_st {
+    struct object object;
+    CUcontext context;
+    CUDA_ARRAY3D_DESCRIPTOR form;
+    size_t row_bytes, rows, slices;
+    uint64_t base;
+    bool is_level; /* owned by a mipmapped array */
+};
+
+struct CUmipmappedArray_st {
+    struct object object;
+    unsigned level_count;
+    CUarray levels[ARRAY_MAX_LEVELS];
+};
+
+/* Does such an array come without memory, to be mapped by cuMemMapArrayAsync? */
+static inline bool array_is_mapped_later(const CUDA_ARRAY3D_DESCRIPTOR *form) {
+    return (form->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
+}
+/* What all levels take together; 0 = no valid form. */
+size_t array_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels);
+/* A mipmapped array whose levels lie one after the other in imported memory, which goes with its first level.
+ */
+CUresult array_mipmap_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels,
+                         uint64_t base, CUmipmappedArray *result);
+/* Ends all mappings of an array, mipmapped array or context that goes. */
+void array_unmap_all(const void *array_or_context);
+
+#endif

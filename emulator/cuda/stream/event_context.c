@@ -1,0 +1,153 @@
+/* Events of whole contexts: recorded behind all that a context was handed, or waited for by all that it will
+ * be. Such a record has a part in each stream, and stands once the last part does. A primary context's work
+ * includes that of its green contexts; a green one's is its own only. */
+#include <stdlib.h>
+
+#include "cuda/stream/capture.h"
+#include "cuda/context/context.h"
+#include "cuda/stream/event.h"
+#include "cuda/context/resource.h"
+#include "cuda/stream/stream.h"
+#include "cuda/stream/work.h"
+
+struct awaited {
+    struct awaited *next;
+    CUevent event;
+    uint64_t ticket;
+};
+
+/* Does `other` belong to what is meant by `context`? */
+static bool is_part(CUcontext context, CUcontext other) {
+    return other == context || (other->charged && other->owner == context);
+}
+
+static bool captures(CUcontext context) {
+    bool found = false;
+    for (CUcontext other = context_first(); other; other = other->next)
+        if (is_part(context, other))
+            found = capture_in_context(other) || found;
+    return found;
+}
+
+static unsigned stream_count(CUcontext context) {
+    unsigned count = 0;
+    for (CUcontext other = context_first(); other; other = other->next) {
+        count += is_part(context, other);
+        for (CUstream stream = other->streams; stream && is_part(context, other); stream = stream->next)
+            count++;
+    }
+    return count;
+}
+
+static CUresult submit_everywhere(CUcontext context, const struct work *work) {
+    CUresult result = CUDA_SUCCESS;
+    for (CUcontext other = context_first(); other; other = other->next) {
+        if (!is_part(context, other))
+            continue;
+        CUresult one = work_submit(other->legacy, work);
+        for (CUstream stream = other->streams; stream; stream = stream->next)
+            one = one ? one : work_submit(stream, work);
+        result = result ? result : one;
+    }
+    return result;
+}
+
+static CUresult record(CUcontext context, CUevent event) {
+    if (captures(context))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    event_forget_capture(event);
+    event->whole = ++event->ticket;
+    event->parts = stream_count(context);
+    event->parts_mark = 0;
+    struct work work = {.kind = WORK_RECORD, .event = event, .ticket = event->ticket};
+    return submit_everywhere(context, &work);
+}
+
+static void forget(struct awaited **link) {
+    struct awaited *awaited = *link;
+    *link = awaited->next;
+    event_release(awaited->event);
+    free(awaited);
+}
+
+static void forget_reached(CUcontext context) {
+    uint64_t due_ns;
+    for (struct awaited **link = &context->awaited; *link;)
+        if (event_reached((*link)->event, (*link)->ticket, &due_ns))
+            forget(link);
+        else
+            link = &(*link)->next;
+}
+
+static bool remember(CUcontext context, CUevent event) {
+    struct awaited *awaited = calloc(1, sizeof *awaited);
+    if (!awaited)
+        return false;
+    *awaited = (struct awaited){.next = context->awaited, .event = event, .ticket = event->ticket};
+    event->uses++;
+    context->awaited = awaited;
+    forget_reached(context);
+    return true;
+}
+
+void event_await_in_new(CUstream stream) {
+    forget_reached(stream->context);
+    for (struct awaited *awaited = stream->context->awaited; awaited; awaited = awaited->next) {
+        struct work work = {.kind = WORK_WAIT, .event = awaited->event, .ticket = awaited->ticket};
+        work_submit(stream, &work);
+    }
+}
+
+void event_await_no_more(CUcontext context) {
+    while (context->awaited)
+        forget(&context->awaited);
+}
+
+static CUresult wait(CUcontext context, CUevent event) {
+    if (event->capture_id && !capture_is_under_way(event->capture_id))
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (captures(context) || event->capture_id)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!event->ticket)
+        return CUDA_SUCCESS;
+    for (CUcontext other = context_first(); other; other = other->next)
+        if (is_part(context, other) && !remember(other, event))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    struct work work = {.kind = WORK_WAIT, .event = event, .ticket = event->ticket};
+    return submit_everywhere(context, &work);
+}
+
+/* Enters and checks both handles: neither needs a current context. */
+static CUresult enter(CUcontext context, CUevent event) {
+    CUresult entered = driver_enter();
+    if (entered)
+        return entered;
+    if (!object_is(context, OBJECT_CONTEXT) || !context->charged)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    return event_is(event) ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+    CUresult entered = enter(context, event);
+    if (entered)
+        return entered;
+    bool same = event->context->owner == context->owner;
+    return driver_leave(same ? record(context, event) : CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
+    CUresult entered = enter(context, event);
+    return entered ? entered : driver_leave(wait(context, event));
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+    CUcontext context;
+    CUresult result = cuCtxFromGreenCtx(&context, green);
+    return result ? result : cuCtxRecordEvent(context, event);
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
+    CUcontext context;
+    CUresult result = cuCtxFromGreenCtx(&context, green);
+    return result ? result : cuCtxWaitEvent(context, event);
+}
