@@ -1,55 +1,21 @@
 /* Slots and memory of the shared book. Every total is a sum over the slots of living processes. */
 #include "book/book.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "book/state_file.h"
+#include "book/holders.h"
 #include "book/lock.h"
+#include "book/node_file.h"
+#include "book/state_file.h"
 #include "book/timeline.h"
-
-uint64_t book_now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-void book_lock(struct book *book) {
-    /* Slots need no mending: each field stands for itself. */
-    if (pthread_mutex_lock(&book->state->lock) == EOWNERDEAD)
-        pthread_mutex_consistent(&book->state->lock);
-}
-
-void book_unlock(struct book *book) {
-    pthread_mutex_unlock(&book->state->lock);
-}
 
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     book->slot = -1;
     return node_file_read(getenv(NODE_FILE_VARIABLE), &book->node, message) && book_file_map(book, message);
-}
-
-/* Without its descriptor a process knows nothing of the others: it must not take them for dead. */
-bool book_slot_alive(struct book *book, int slot) {
-    uint32_t pid;
-    if (slot == book->slot || book_file_slot_held(book->fd, slot, &pid))
-        return true;
-    if (book_file_is_open(book))
-        return false;
-    __atomic_store_n(&book->is_file_lost, true, __ATOMIC_RELAXED);
-    return true;
-}
-
-bool book_is_cut_off(const struct book *book) {
-    if (!book->state || book->slot < 0)
-        return false;
-    return __atomic_load_n(&book->is_file_lost, __ATOMIC_RELAXED) ||
-           __atomic_load_n(&book->state->slots[book->slot].claimed_ns, __ATOMIC_RELAXED) != book->claimed_ns;
 }
 
 static void clear_slot(struct book *book, int slot) {

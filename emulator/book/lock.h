@@ -1,18 +1,19 @@
-/* The book's lock, for the files that make up the book. */
+/* The book's lock. */
 #ifndef PLIMSOLL_EMULATOR_BOOK_LOCK_H
 #define PLIMSOLL_EMULATOR_BOOK_LOCK_H
 
-#include "book/book.h"
+#include <errno.h>
 
-void book_lock(struct book *book);
-void book_unlock(struct book *book);
-/* The caller holds the lock for these. */
-void book_sweep_locked(struct book *book);
-uint64_t book_used_locked(const struct book *book, int gpu);
-bool book_charge_locked(struct book *book, int gpu, uint64_t bytes);
-void book_refund_locked(struct book *book, int gpu, uint64_t bytes);
-/* Shared memory that a slot pays for because its owner is gone; slot -1 = of all slots. */
-uint64_t book_inherited_locked(const struct book *book, int gpu, int slot);
-void book_forget_holder_locked(struct book *book, int slot);
+#include "book/state.h"
+
+static inline void book_lock(struct book *book) {
+    /* Slots need no mending: each field stands for itself. */
+    if (pthread_mutex_lock(&book->state->lock) == EOWNERDEAD)
+        pthread_mutex_consistent(&book->state->lock);
+}
+
+static inline void book_unlock(struct book *book) {
+    pthread_mutex_unlock(&book->state->lock);
+}
 
 #endif

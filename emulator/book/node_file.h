@@ -1,69 +1,11 @@
-/* The description of one emulated node: a small INI-like file named by the environment variable
- * PLIMSOLL_EMULATOR. README.md lists every key. Both libraries parse it for themselves.
- *
- * What always holds after a successful read: at least one GPU; indices without gaps; distinct uuids and PCI
- * addresses; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. */
-#ifndef PLIMSOLL_EMULATOR_NODE_FILE_H
-#define PLIMSOLL_EMULATOR_NODE_FILE_H
+/* Reads the node file: a small INI-like file named by the environment variable PLIMSOLL_EMULATOR. Both
+ * libraries parse it for themselves. */
+#ifndef PLIMSOLL_EMULATOR_BOOK_NODE_FILE_H
+#define PLIMSOLL_EMULATOR_BOOK_NODE_FILE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "book/node.h"
 
 #define NODE_FILE_VARIABLE "PLIMSOLL_EMULATOR"
-enum {
-    NODE_MAX_GPUS = 16,
-    NODE_MAX_CPUS = 1024,
-    NODE_PATH_BYTES = 1024,
-    NODE_UUID_BYTES = 48,
-    NODE_MODEL_BYTES = 96,
-    NODE_DRIVER_BYTES = 80,
-    NODE_MESSAGE_BYTES = 1536,
-};
-
-/* How two GPUs reach each other, nearest first; the order of nvmlGpuTopologyLevel_t, with NVLink added. */
-enum node_path {
-    NODE_PATH_SELF,
-    NODE_PATH_PIX,  /* one PCIe switch */
-    NODE_PATH_PXB,  /* several PCIe switches */
-    NODE_PATH_PHB,  /* a PCIe host bridge */
-    NODE_PATH_NODE, /* within one NUMA node */
-    NODE_PATH_SYS,  /* across NUMA nodes */
-};
-
-struct node_link {
-    enum node_path path;   /* over PCIe; NODE_PATH_NODE or _SYS where NVLink alone was given */
-    unsigned nvlink_count; /* NV4 → 4; 0 = none */
-};
-
-struct node_gpu {
-    char uuid[NODE_UUID_BYTES];   /* GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx */
-    char model[NODE_MODEL_BYTES]; /* as cuDeviceGetName and nvmlDeviceGetName give it */
-    uint64_t memory_bytes;        /* the card's total */
-    uint64_t reserved_bytes;      /* what the driver keeps for itself */
-    uint64_t context_bytes;       /* what one CUDA context costs */
-    uint64_t module_bytes;        /* a module costs its image in whole pieces of this; 0 = nothing */
-    unsigned compute_major, compute_minor;
-    unsigned sm_count;
-    unsigned pci_domain, pci_bus, pci_device;
-    int numa;                          /* NUMA node; -1 = none, as Linux says it */
-    uint64_t cpus[NODE_MAX_CPUS / 64]; /* CPUs near this GPU, one bit each */
-};
-
-struct node_file {
-    char path[NODE_PATH_BYTES];
-    char driver[NODE_DRIVER_BYTES]; /* "570.124.06" */
-    int cuda_version;               /* 12080 */
-    uint64_t slice_ns;              /* turn of one process while several have work */
-    uint64_t sample_ns;             /* spacing of utilisation samples */
-    uint64_t copy_bytes_per_s;      /* host to device and back */
-    uint64_t event_ns;          /* how long a call takes that records an event, at least; 0 = as it comes */
-    uint64_t query_ns;          /* the same, of a call that queries an event or a stream */
-    uint64_t launch_ns;         /* the same, of a call that launches a kernel or a graph */
-    bool has_private_addresses; /* cuGetProcAddress gives others than dlsym */
-    int gpu_count;
-    struct node_gpu gpus[NODE_MAX_GPUS];
-    struct node_link links[NODE_MAX_GPUS][NODE_MAX_GPUS];
-};
 
 /* Reads `path` into `node`. False on any bad input, with one line in `message` that names file, line, field,
  * value and remedy. `path` NULL means that the variable is not set. */

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "book/node_file.h"
+#include "book/node.h"
 
 /* Digits at the start of `text`; *rest is what follows them. */
 bool node_parse_u64(const char *text, uint64_t *value, const char **rest);

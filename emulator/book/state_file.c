@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "book/timeline.h"
-
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36 /* Linux 3.15; glibc's headers have it since 2.20 */
 #endif
@@ -145,4 +143,22 @@ bool book_file_map(struct book *book, char message[NODE_MESSAGE_BYTES]) {
         initialise(book->state, &book->node);
     unlock_creation(book->fd);
     return good && check(book, path, message);
+}
+
+/* Without its descriptor a process knows nothing of the others: it must not take them for dead. */
+bool book_slot_alive(struct book *book, int slot) {
+    uint32_t pid;
+    if (slot == book->slot || book_file_slot_held(book->fd, slot, &pid))
+        return true;
+    if (book_file_is_open(book))
+        return false;
+    __atomic_store_n(&book->is_file_lost, true, __ATOMIC_RELAXED);
+    return true;
+}
+
+bool book_is_cut_off(const struct book *book) {
+    if (!book->state || book->slot < 0)
+        return false;
+    return __atomic_load_n(&book->is_file_lost, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&book->state->slots[book->slot].claimed_ns, __ATOMIC_RELAXED) != book->claimed_ns;
 }

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "book/state_file.h"
+
 enum {
     ALIVE_CHECK_NS = 10000000
 }; /* how often a process that takes turns is checked for life: one fcntl each */

@@ -1,11 +1,11 @@
-/* Device time: what has run by when. Pure bookkeeping on the shared book; see book.h for the idea.
+/* Device time: what has run by when. Pure bookkeeping on the shared book; see state.h for the idea.
  * A process hands work over as a length in nanoseconds and gets a mark, which is reached once that work is
  * done. Queued work of one process runs in the order in which it was handed over. Kernels that spin occupy
  * the process's turns without doing any; once they have spun enough, their rest goes before the queue. */
 #ifndef PLIMSOLL_EMULATOR_TIMELINE_H
 #define PLIMSOLL_EMULATOR_TIMELINE_H
 
-#include "book/book.h"
+#include "book/state.h"
 
 /* Marks count what the process has run of its queue, unless one of these bits says otherwise. */
 #define MARK_ENDING (1ull << 62) /* of the rest of kernels that have spun enough */
@@ -42,8 +42,6 @@ uint64_t timeline_reached_at(struct book *book, int gpu, uint64_t mark);
 void timeline_sleep_until(uint64_t due_ns);
 /* Drops what a process has not yet run, when it dies or leaves. The caller holds no clock_lock. */
 void timeline_drop(struct book *book, int gpu, int slot);
-/* Is the owner of a slot alive? Implemented by the book. */
-bool book_slot_alive(struct book *book, int slot);
 
 /* What a process has and does on a GPU, for the files that make up the timeline. */
 struct book_share *timeline_share(struct book *book, int gpu, int slot);

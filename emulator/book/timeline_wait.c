@@ -2,6 +2,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "book/state_file.h"
 #include "book/timeline.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* What readers of the book see: snapshots, utilisation samples, and the ring of injected events. */
-#include "book/book.h"
+#include "book/view.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -8,8 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "book/state_file.h"
+#include "book/book.h"
+#include "book/holders.h"
 #include "book/lock.h"
+#include "book/state_file.h"
 #include "book/timeline.h"
 
 /* False for a process that died since the sweep: nobody else's pid may stand for it. */

@@ -162,7 +162,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
 /* Peers reach each other without asking; the calls check what the driver checks. */
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (flags)
@@ -177,7 +177,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!object_is(peer, OBJECT_CONTEXT))

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/context/context.h"
-#include "cuda/stream/capture.h"
+#include "book/book.h"
+#include "book/node_file.h"
+#include "book/state_file.h"
 
 enum { DOORBELL_NS = 300 }; /* about what handing work over takes at the end of a call that prepared it */
 
@@ -121,27 +122,6 @@ CUresult driver_enter(void) {
         return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&driver.lock);
     return CUDA_SUCCESS;
-}
-
-CUresult driver_enter_context(CUcontext *context) {
-    CUresult result = driver_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    *context = context_current();
-    if (!*context)
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    bool alive = object_is(*context, OBJECT_CONTEXT) && (*context)->charged;
-    if (!alive)
-        return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    bool lost = book_is_lost(&driver.book, (*context)->gpu);
-    return lost ? driver_leave(CUDA_ERROR_UNKNOWN) : CUDA_SUCCESS;
-}
-
-CUresult driver_enter_unsafe(CUcontext *context) {
-    CUresult result = driver_enter_context(context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return capture_permits() ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 CUresult driver_leave(CUresult result) {

@@ -31,10 +31,6 @@ extern struct driver driver;
  * NOT_INITIALIZED before cuInit or in a forked child, NOT_PERMITTED from a host function, UNKNOWN where the
  * program closed the driver's descriptors. A call during which that is found out does not succeed either. */
 CUresult driver_enter(void);
-/* The same, and there must be a current context. */
-CUresult driver_enter_context(CUcontext *context);
-/* The same, and no stream capture may be under way that this call would break (memory, synchronisation). */
-CUresult driver_enter_unsafe(CUcontext *context);
 CUresult driver_leave(CUresult result);
 /* For calls that cost the host as much as with a real driver: returns `result` when the call, which began at
  * `began_ns`, has lasted that long. The CPU is kept busy meanwhile. The caller has left. */

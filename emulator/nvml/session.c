@@ -4,6 +4,7 @@
  * in the real library: after the last nvmlShutdown every call says UNINITIALIZED. The book stays mapped all
  * the same: a thread may still be in a call, and closing the state file would drop the record lock by which a
  * CUDA library in this process shows that it lives. */
+#include "book/node_file.h"
 #include "nvml/session.h"
 
 #include <pthread.h>

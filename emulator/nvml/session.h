@@ -13,6 +13,7 @@
 #pragma GCC visibility pop
 
 #include "book/book.h"
+#include "book/view.h"
 
 /* The emulated node and its book. Valid once nvmlInit succeeded. */
 const struct node_file *nvml_node(void);

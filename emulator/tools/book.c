@@ -10,6 +10,7 @@
 
 #include "book/book.h"
 #include "book/timeline.h"
+#include "book/view.h"
 
 enum { XID_EVENT = 8 }; /* nvmlEventTypeXidCriticalError */
 

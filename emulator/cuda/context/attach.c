@@ -3,7 +3,7 @@
 
 CUresult cuCtxAttach(CUcontext *result, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!result || flags)
@@ -16,7 +16,7 @@ CUresult cuCtxAttach(CUcontext *result, unsigned int flags) {
 /* The last detach destroys; only the current context can be detached, and no primary one. */
 CUresult cuCtxDetach(CUcontext handle) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (handle != context || context->primary)

@@ -1,15 +1,7 @@
-/* Contexts. One costs device memory of its own, whether primary or created, and dies with all it holds. */
+/* All contexts, and the calling thread's stack of them. */
 #include "cuda/context/context.h"
 
-#include "cuda/memory/array.h"
-#include "cuda/stream/capture.h"
-#include "cuda/stream/event.h"
-#include "cuda/graph/memory.h"
-#include "cuda/memory/memory.h"
-#include "cuda/module/module.h"
-#include "cuda/memory/pool.h"
-#include "cuda/stream/stream.h"
-#include "cuda/stream/work.h"
+#include "book/view.h"
 
 enum { STACK = 64, API_VERSION = 3020 };
 
@@ -25,47 +17,38 @@ CUcontext context_first(void) {
     return first;
 }
 
+void context_renew_id(CUcontext context) {
+    context->id = ++last_id;
+}
+
 CUcontext context_current(void) {
     return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
 
-bool context_activate(CUcontext context) {
-    if (!book_charge(&driver.book, context->gpu, context->own_bytes))
-        return false;
-    book_count_context(&driver.book, context->gpu, 1);
-    book_note(&driver.book, context->gpu, BOOK_CONTEXTS, (int64_t)context->own_bytes);
-    context->charged = true;
-    context->id = ++last_id; /* a primary context that was reset is another one */
-    context_default_limits(context);
-    context->legacy = stream_new(context, 0, 0);
-    return context->legacy != NULL;
+bool context_has_room(void) {
+    return stack.depth < STACK;
 }
 
-static bool is_in_use(CUdevice device) {
-    for (CUcontext context = first; context; context = context->next)
-        if (context->device == device && context->charged)
-            return true;
-    return false;
+void context_push(CUcontext context) {
+    stack.contexts[stack.depth++] = context;
 }
 
-void context_deactivate(CUcontext context) {
-    capture_forget_context(context);
-    stream_free_all(context);
-    event_await_no_more(context);
-    event_free_all(context);
-    module_free_all(context);
-    array_unmap_all(context);
-    memory_free_all(context);
-    if (context->charged) {
-        size_t bytes = context->own_bytes + context_limit_bytes(context);
-        book_refund(&driver.book, context->gpu, bytes);
-        book_count_context(&driver.book, context->gpu, -1);
-        book_note(&driver.book, context->gpu, BOOK_CONTEXTS, -(int64_t)bytes);
-    }
-    context->charged = false;
-    context->uses = 0;
-    if (!is_in_use(context->device))
-        graph_memory_leave(context->device);
+void context_pop(void) {
+    stack.depth--;
+}
+
+CUresult context_enter(CUcontext *context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS)
+        return result;
+    *context = context_current();
+    if (!*context)
+        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    bool alive = object_is(*context, OBJECT_CONTEXT) && (*context)->charged;
+    if (!alive)
+        return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    bool lost = book_is_lost(&driver.book, (*context)->gpu);
+    return lost ? driver_leave(CUDA_ERROR_UNKNOWN) : CUDA_SUCCESS;
 }
 
 CUcontext context_make(CUdevice device, unsigned flags) {
@@ -77,7 +60,7 @@ CUcontext context_make(CUdevice device, unsigned flags) {
     context->own_bytes = driver.book.node.gpus[context->gpu].context_bytes;
     context->owner = context;
     context->flags = flags;
-    context->id = ++last_id;
+    context_renew_id(context);
     context->next = first;
     first = context;
     return context;
@@ -91,71 +74,13 @@ void context_discard(CUcontext context) {
     object_free(context);
 }
 
-static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
-    if (!result || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!driver_has_device(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (stack.depth == STACK)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUcontext context = context_make(device, flags);
-    if (!context)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!context_activate(context)) {
-        context_deactivate(context);
-        context_discard(context);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *result = stack.contexts[stack.depth++] = context;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(create(context, flags, device));
-}
-
-CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
-    return cuCtxCreate_v2(context, flags, device);
-}
-
-CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
-                        CUdevice device) {
-    (void)params;
-    return count ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : cuCtxCreate_v2(context, flags, device);
-}
-
-CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) {
-    if (params && params->numExecAffinityParams)
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    return cuCtxCreate_v2(context, flags, device);
-}
-
-CUresult cuCtxDestroy_v2(CUcontext context) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(context, OBJECT_CONTEXT) || context->primary)
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    work_finish_context(context);
-    context_deactivate(context);
-    context_discard(context);
-    if (context_current() == context)
-        stack.depth--;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxDestroy(CUcontext context) {
-    return cuCtxDestroy_v2(context);
-}
-
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    if (!object_is(context, OBJECT_CONTEXT) || stack.depth == STACK)
+    if (!object_is(context, OBJECT_CONTEXT) || !context_has_room())
         return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    stack.contexts[stack.depth++] = context;
+    context_push(context);
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -206,7 +131,7 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 
 CUresult cuCtxGetDevice(CUdevice *device) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!device)

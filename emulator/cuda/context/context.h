@@ -23,7 +23,7 @@ struct CUctx_st {
     unsigned long long id;
     CUstream legacy;         /* the default stream */
     CUstream streams;        /* all others, per-thread default streams included */
-    struct awaited *awaited; /* events that all work still to come waits for; stream/event_context.c */
+    struct awaited *awaited; /* events that all work still to come waits for; stream/awaited.c */
     size_t limits[CONTEXT_LIMITS];
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
@@ -31,21 +31,18 @@ struct CUctx_st {
 
 /* A context in the list of all, not yet active; NULL without host memory. */
 CUcontext context_make(CUdevice device, unsigned flags);
-/* Charges what it costs; false where there is no room. A failed one is deactivated too. */
-bool context_activate(CUcontext context);
-void context_default_limits(CUcontext context);
-/* What its limits cost beside it. */
-size_t context_limit_bytes(const struct CUctx_st *context);
-/* Frees all that lives in a context, after its work is done or dropped. Leaves a primary context inactive. */
-void context_deactivate(CUcontext context);
 /* Forgets an inactive context. */
 void context_discard(CUcontext context);
-/* Retains a device's primary context, as cuDevicePrimaryCtxRetain does. */
-CUresult context_retain(CUcontext *context, CUdevice device);
-/* Ends one retain; the last one deactivates, after all work is done. */
-void context_let_go(CUcontext primary);
 /* The calling thread's current context; NULL = none. May name one that has been destroyed. */
 CUcontext context_current(void);
+/* Enters the driver, as driver_enter does; there must be a current context. */
+CUresult context_enter(CUcontext *context);
+/* Another number than before: a primary context that was reset is another one. */
+void context_renew_id(CUcontext context);
+/* Has the calling thread's stack room for another context? */
+bool context_has_room(void);
+void context_push(CUcontext context);
+void context_pop(void);
 /* All contexts, primary ones included, linked by `next`. */
 CUcontext context_first(void);
 

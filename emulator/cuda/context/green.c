@@ -1,10 +1,11 @@
 /* Green contexts: a part of a GPU's multiprocessors with streams of its own, within the primary context,
  * which owns all that is allocated in one. Each costs a little memory: GREEN_BYTES, of the order seen on real
  * cards. */
-#include "cuda/context/context.h"
+#include "cuda/context/lifetime.h"
+#include "cuda/context/primary.h"
 #include "cuda/context/resource.h"
-#include "cuda/stream/stream.h"
-#include "cuda/stream/work.h"
+#include "cuda/stream/lookup.h"
+#include "cuda/stream/queue.h"
 
 #define GREEN_BYTES ((size_t)8 << 20)
 
@@ -76,7 +77,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
         return entered;
     CUcontext context = green->context, primary = context->owner;
     object_free(green);
-    work_finish_context(context);
+    queue_finish_context(context);
     context_deactivate(context);
     context_discard(context);
     context_let_go(primary);

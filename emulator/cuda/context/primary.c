@@ -1,6 +1,8 @@
 /* Primary contexts: one per device, shared by all who retain it. */
-#include "cuda/context/context.h"
-#include "cuda/stream/work.h"
+#include "cuda/context/primary.h"
+
+#include "cuda/context/lifetime.h"
+#include "cuda/stream/queue.h"
 
 CUresult context_retain(CUcontext *result, CUdevice device) {
     if (!result)
@@ -31,7 +33,7 @@ void context_let_go(CUcontext context) {
     if (context->uses > 1)
         context->uses--;
     else if (context->uses) {
-        work_finish_context(context);
+        queue_finish_context(context);
         context_deactivate(context);
     }
 }
@@ -62,7 +64,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
         return driver_leave(CUDA_ERROR_INVALID_DEVICE);
     CUcontext context = driver.primaries[device];
     if (context && context->uses) {
-        work_finish_context(context);
+        queue_finish_context(context);
         context_deactivate(context);
     }
     return driver_leave(CUDA_SUCCESS);

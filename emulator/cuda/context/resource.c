@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "cuda/context/context.h"
-
 CUdevResource resource_of(CUdevice device, unsigned sm_count) {
     CUdevResource resource = {.type = CU_DEV_RESOURCE_TYPE_SM};
     resource.sm.smCount = sm_count;

@@ -1,5 +1,5 @@
 /* What a context remembers on behalf of its program: flags, limits, cache preferences. */
-#include "cuda/context/context.h"
+#include "cuda/context/state.h"
 
 enum { PRINTF_BYTES = 1 << 20, HEAP_BYTES = 8 << 20 }; /* within what a context costs */
 
@@ -27,7 +27,7 @@ size_t context_limit_bytes(const struct CUctx_st *context) {
 /* Enters and finds the context meant: NULL = the current one. */
 static CUresult enter(CUcontext handle, CUcontext *context) {
     if (!handle)
-        return driver_enter_context(context);
+        return context_enter(context);
     CUresult entered = driver_enter();
     if (entered)
         return entered;

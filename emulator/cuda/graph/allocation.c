@@ -1,5 +1,5 @@
-/* What a graph allocates, as an address that several nodes share. */
-#include "cuda/graph/memory.h"
+#include "cuda/graph/allocation.h"
+
 #include "cuda/memory/memory.h"
 
 struct graph_allocation *graph_memory_at(uint64_t address) {

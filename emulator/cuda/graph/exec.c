@@ -1,8 +1,8 @@
 /* Executable graphs: instantiated, updated, launched. */
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
-#include "cuda/stream/event.h"
 #include "cuda/graph/memory.h"
+#include "cuda/stream/capture_record.h"
+#include "cuda/stream/event.h"
 #include "cuda/stream/launch.h"
 #include "cuda/stream/submit.h"
 
@@ -78,7 +78,7 @@ static void discard(CUgraphExec exec) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     CUresult result = instantiate(exec, graph, flags);

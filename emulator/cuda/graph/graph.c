@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-#include "cuda/graph/memory.h"
-#include "cuda/module/module.h"
+#include "cuda/graph/allocation.h"
 
 CUgraph graph_new(void) {
     static unsigned long long last_id; /* lock */
@@ -183,4 +182,18 @@ CUgraph graph_clone(CUgraph graph) {
     clone->source = graph;
     clone->source_id = graph->id;
     return clone;
+}
+
+bool graph_memory_in(CUgraph graph) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            return true;
+    return false;
+}
+
+bool graph_memory_frees(CUgraph graph, uint64_t address) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->address == address)
+            return true;
+    return false;
 }

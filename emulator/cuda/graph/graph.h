@@ -58,6 +58,10 @@ bool graph_depend(CUgraphNode node, const CUgraphNode *dependencies, size_t coun
 CUgraphNode graph_find_copy(CUgraph copy, CUgraphNode origin);
 /* The same in an executable graph. */
 CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node);
+/* Has a graph nodes that allocate or free? */
+bool graph_memory_in(CUgraph graph);
+/* Does a graph free this address already? */
+bool graph_memory_frees(CUgraph graph, uint64_t address);
 /* Parameters as nodes keep them, from the forms of older and newer calls. */
 CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *from);
 CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v3(const CUDA_KERNEL_NODE_PARAMS_v3 *from);

@@ -1,9 +1,10 @@
 #include "cuda/graph/memory.h"
 
+#include "book/timeline.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
+#include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
-#include "book/timeline.h"
 
 enum { ALIGNMENT = 512 };
 
@@ -34,7 +35,7 @@ static size_t surplus_of(const struct graph_holding *holding, CUdevice device) {
 static bool is_running(const struct graph_holding *holding) {
     uint64_t due_ns;
     if (holding->is_queued && object_is(holding->stream, OBJECT_STREAM))
-        return !work_is_done(holding->stream);
+        return !queue_is_done(holding->stream);
     return !timeline_reached(&driver.book, holding->gpu, holding->mark, &due_ns);
 }
 
@@ -85,20 +86,6 @@ CUresult graph_memory_free(struct graph_allocation *allocation) {
     holding->live_bytes[device_of(allocation)] -= size_of(allocation);
     graph_memory_drop(allocation);
     return CUDA_SUCCESS;
-}
-
-bool graph_memory_in(CUgraph graph) {
-    for (CUgraphNode node = graph->first; node; node = node->next)
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
-            return true;
-    return false;
-}
-
-bool graph_memory_frees(CUgraph graph, uint64_t address) {
-    for (CUgraphNode node = graph->first; node; node = node->next)
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->address == address)
-            return true;
-    return false;
 }
 
 static size_t need_of(CUgraph graph, CUdevice device) {

@@ -8,33 +8,12 @@
 #ifndef PLIMSOLL_EMULATOR_GRAPH_MEMORY_H
 #define PLIMSOLL_EMULATOR_GRAPH_MEMORY_H
 
+#include "cuda/graph/allocation.h"
 #include "cuda/graph/graph.h"
 
-struct graph_holding;
-
-/* One allocation, shared by its node and the copies of that in executable graphs. */
-struct graph_allocation {
-    uint64_t base;
-    CUDA_MEM_ALLOC_NODE_PARAMS params;
-    CUmemAccessDesc access[NODE_MAX_GPUS]; /* where params.accessDescs leads */
-    unsigned uses;                         /* by nodes, and one while live */
-    struct graph_holding *holder;          /* whose launch made it live; NULL = not live */
-};
-
-/* Reserves an address. INVALID_VALUE for anything but pinned memory of a device. */
-CUresult graph_memory_new(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct graph_allocation **allocation);
-/* The allocation of a graph at this very address, live or not; NULL = none. */
-struct graph_allocation *graph_memory_at(uint64_t address);
-void graph_memory_use(struct graph_allocation *allocation);
-/* With the last use the address goes. */
-void graph_memory_drop(struct graph_allocation *allocation);
 /* Ends a live allocation; INVALID_VALUE for one that is not. */
 CUresult graph_memory_free(struct graph_allocation *allocation);
 
-/* Has a graph nodes that allocate or free? */
-bool graph_memory_in(CUgraph graph);
-/* Does a graph free this address already? */
-bool graph_memory_frees(CUgraph graph, uint64_t address);
 /* Maps what an executable graph needs. OUT_OF_MEMORY leaves everything as it was. */
 CUresult graph_memory_upload(CUgraphExec exec, CUstream stream);
 /* Before the nodes are handed to the stream: maps, and makes allocations live and frees them. INVALID_VALUE

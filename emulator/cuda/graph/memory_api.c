@@ -5,7 +5,7 @@
 /* Enters with a context and checks what every added node needs. */
 static CUresult enter(CUgraph graph, const void *result, const CUgraphNode *dependencies, size_t count) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     bool good = object_is(graph, OBJECT_GRAPH) && result && graph_owns_all(graph, dependencies, count);

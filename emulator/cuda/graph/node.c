@@ -1,7 +1,7 @@
 /* Reading and changing the nodes of graphs, and of executable graphs. */
 #include "cuda/context/context.h"
-#include "cuda/memory/copy.h"
 #include "cuda/graph/graph.h"
+#include "cuda/memory/copy.h"
 #include "cuda/stream/launch.h"
 
 /* Enters and checks that a node is of a type. */
@@ -126,14 +126,14 @@ static CUgraphNode known(CUgraphNode node) {
 /* Each changes a node of a graph, and the same node of an executable graph. */
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     return entered ? entered : driver_leave(set_kernel(known(node), params));
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS *params) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     return entered ? entered : driver_leave(set_kernel(graph_node_in(exec, node), params));
 }
 

@@ -1,8 +1,8 @@
 /* Changing nodes whatever their type, and those that name events or other graphs: in a graph, and in an
  * executable one between its launches. */
 #include "cuda/context/context.h"
-#include "cuda/stream/event.h"
 #include "cuda/graph/memory.h"
+#include "cuda/stream/event.h"
 
 /* `exec` NULL = the node of the graph itself. */
 static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUevent event, CUgraphNodeType type) {

@@ -1,8 +1,8 @@
 /* Building and inspecting graphs. */
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
-#include "cuda/memory/copy.h"
 #include "cuda/graph/memory.h"
+#include "cuda/memory/copy.h"
+#include "cuda/stream/capture.h"
 #include "cuda/stream/launch.h"
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
@@ -50,7 +50,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode origin, CUgraph c
 /* Enters with a context and checks what every added node needs. */
 static CUresult enter(CUgraph graph, const void *result, const CUgraphNode *dependencies, size_t count,
                       const void *params, CUcontext *context) {
-    CUresult entered = driver_enter_context(context);
+    CUresult entered = context_enter(context);
     if (entered)
         return entered;
     bool good =

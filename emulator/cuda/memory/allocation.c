@@ -1,9 +1,9 @@
 /* Allocation as the API has it: linear, pitched, managed, page-locked; and what is free. */
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/work.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 
 enum { PITCH_ALIGNMENT = 512 };
 
@@ -19,7 +19,7 @@ static CUresult allocate(CUcontext context, enum memory_kind kind, CUdeviceptr *
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     return entered ? entered : driver_leave(allocate(context, MEMORY_DEVICE, address, bytes));
 }
 
@@ -42,13 +42,13 @@ static CUresult allocate_pitch(CUcontext context, CUdeviceptr *address, size_t *
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned int element) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     return entered ? entered : driver_leave(allocate_pitch(context, address, pitch, width, height, element));
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
@@ -58,14 +58,14 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (!address)
         return driver_leave(CUDA_SUCCESS);
     struct allocation *allocation = memory_find(address);
     if (graph_memory_at(address)) {
-        work_finish_context(context);
+        queue_finish_context(context);
         struct graph_allocation *graph = graph_memory_at(address);
         return driver_leave(graph ? graph_memory_free(graph) : CUDA_ERROR_INVALID_VALUE);
     }
@@ -73,7 +73,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
         allocation->kind == MEMORY_GRAPH || (allocation->kind == MEMORY_IMPORTED && allocation->opens))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    work_finish_context(allocation->context); /* freeing waits for all work, which may still use the memory */
+    queue_finish_context(
+        allocation->context); /* freeing waits for all work, which may still use the memory */
     allocation = memory_find(address);
     if (allocation)
         memory_release(allocation);
@@ -82,7 +83,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!free_bytes || !total_bytes)
@@ -95,7 +96,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     const struct allocation *allocation = memory_find(address);
@@ -128,7 +129,7 @@ static CUresult allocate_host(CUcontext context, void **pointer, size_t bytes, u
 
 CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     return entered ? entered : driver_leave(allocate_host(context, pointer, bytes, flags));
 }
 
@@ -143,13 +144,13 @@ static struct allocation *host_at(const void *pointer, enum memory_kind kind) {
 
 CUresult cuMemFreeHost(void *pointer) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     struct allocation *allocation = host_at(pointer, MEMORY_HOST);
     if (!allocation || allocation->base != (uint64_t)(uintptr_t)pointer)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    work_finish_context(allocation->context);
+    queue_finish_context(allocation->context);
     allocation = host_at(pointer, MEMORY_HOST);
     if (allocation)
         memory_release(allocation);
@@ -158,7 +159,7 @@ CUresult cuMemFreeHost(void *pointer) {
 
 CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (!pointer || !bytes || (flags & ~0xfu))
@@ -181,7 +182,7 @@ CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void *pointer) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     struct allocation *allocation = host_at(pointer, MEMORY_REGISTERED);
@@ -198,7 +199,7 @@ static struct allocation *locked_at(const void *pointer) {
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *pointer, unsigned int flags) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!address || flags || !locked_at(pointer))
@@ -209,7 +210,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *pointer, unsig
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     const struct allocation *allocation = locked_at(pointer);

@@ -1,8 +1,10 @@
 #include "cuda/memory/array.h"
 
 #include "cuda/context/context.h"
+#include "cuda/memory/array_mapping.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/work.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 
 static size_t element_bytes(CUarray_format format) {
     switch (format) {
@@ -89,7 +91,7 @@ static void discard(CUarray array) {
 
 CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *form) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     return driver_leave(array && form ? make(context, form, array) : CUDA_ERROR_INVALID_VALUE);
@@ -107,12 +109,12 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *flat) {
 
 CUresult cuArrayDestroy(CUarray array) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (!object_is(array, OBJECT_ARRAY) || array->is_level)
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    work_finish_context(array->context);
+    queue_finish_context(array->context);
     discard(array);
     return driver_leave(CUDA_SUCCESS);
 }
@@ -205,7 +207,7 @@ CUresult array_mipmap_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form,
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *result, const CUDA_ARRAY3D_DESCRIPTOR *form,
                                 unsigned int levels) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (!result || !form || !levels || levels > ARRAY_MAX_LEVELS)
@@ -227,12 +229,12 @@ CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsig
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (!object_is(mipmap, OBJECT_MIPMAP))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    work_finish_context(context);
+    queue_finish_context(context);
     discard_mipmap(mipmap);
     return driver_leave(CUDA_SUCCESS);
 }

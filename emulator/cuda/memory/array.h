@@ -31,7 +31,5 @@ size_t array_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels);
  */
 CUresult array_mipmap_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels,
                          uint64_t base, CUmipmappedArray *result);
-/* Ends all mappings of an array, mipmapped array or context that goes. */
-void array_unmap_all(const void *array_or_context);
 
 #endif

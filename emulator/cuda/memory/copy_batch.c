@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/memory/array.h"
 #include "cuda/context/context.h"
+#include "cuda/memory/array.h"
 #include "cuda/memory/copy.h"
 #include "cuda/memory/memory.h"
 #include "cuda/stream/stream.h"

@@ -2,8 +2,8 @@
  * arrays within it. Here every such descriptor comes from cuMemExportToShareableHandle. */
 #include <unistd.h>
 
-#include "cuda/memory/array.h"
 #include "cuda/context/context.h"
+#include "cuda/memory/array.h"
 #include "cuda/memory/memory.h"
 #include "cuda/memory/share.h"
 
@@ -40,7 +40,7 @@ static CUresult import(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *form, CUexternalM
 
 CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *form) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     return driver_leave(memory && form ? import(form, memory) : CUDA_ERROR_INVALID_VALUE);
@@ -75,7 +75,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory 
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *form) {
     CUcontext context;
     uint64_t base;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!object_is(memory, OBJECT_EXTERNAL_MEMORY))
@@ -92,7 +92,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *result, CUext
                                                  const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *form) {
     CUcontext context;
     uint64_t base;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!object_is(memory, OBJECT_EXTERNAL_MEMORY))

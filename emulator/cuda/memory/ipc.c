@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "book/state_file.h"
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
-#include "cuda/stream/work.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 
 void ipc_describe(struct ipc_handle *handle, const struct share *share, uint64_t size) {
     handle->magic = IPC_MAGIC;
@@ -38,7 +38,7 @@ static CUresult describe(CUdeviceptr address, struct ipc_handle *handle) {
 CUresult cuIpcGetMemHandle(CUipcMemHandle *result, CUdeviceptr address) {
     CUcontext context;
     struct ipc_handle handle = {0};
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     CUresult outcome = result ? describe(address, &handle) : CUDA_ERROR_INVALID_VALUE;
@@ -113,7 +113,7 @@ CUresult ipc_open(CUcontext context, const struct ipc_handle *handle, CUdevicept
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle given, unsigned int flags) {
     CUcontext context;
     struct ipc_handle handle;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     memcpy(&handle, &given, sizeof handle);
@@ -140,7 +140,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     struct allocation *allocation = memory_find(address);
@@ -151,7 +151,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         allocation->opens--;
         return driver_leave(CUDA_SUCCESS);
     }
-    work_finish_context(allocation->context);
+    queue_finish_context(allocation->context);
     allocation = memory_find(address);
     if (allocation)
         memory_release(allocation);

@@ -1,7 +1,6 @@
 #include "cuda/memory/memory.h"
 
-#include <string.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 
 #include "cuda/context/context.h"
 #include "cuda/memory/pool.h"
@@ -18,85 +17,7 @@ struct block {
     struct share *share; /* NULL = nothing in it was offered to other processes */
 };
 
-static struct {
-    struct allocation *rows; /* lock; by base */
-    size_t count, room;
-    struct block *blocks; /* lock; the newest first */
-    unsigned long long last_id;
-} table;
-
-/* The first row whose base is above the address. */
-static size_t above(uint64_t address) {
-    size_t low = 0, high = table.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (table.rows[middle].base > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-struct allocation *memory_find(uint64_t address) {
-    size_t index = above(address);
-    if (!index)
-        return NULL;
-    struct allocation *row = &table.rows[index - 1];
-    return address - row->base < row->size ? row : NULL;
-}
-
-struct allocation *memory_search(bool (*wanted)(const struct allocation *allocation, const void *closure),
-                                 const void *closure) {
-    for (size_t i = 0; i < table.count; i++)
-        if (wanted(&table.rows[i], closure))
-            return &table.rows[i];
-    return NULL;
-}
-
-bool memory_holds(uint64_t address, size_t bytes) {
-    const struct allocation *row = memory_find(address);
-    return row && bytes <= row->size - (address - row->base);
-}
-
-static bool make_room(void) {
-    if (table.count < table.room)
-        return true;
-    size_t room = table.room ? table.room * 2 : 64;
-    struct allocation *rows = realloc(table.rows, room * sizeof *rows);
-    if (!rows)
-        return false;
-    table.rows = rows;
-    table.room = room;
-    return true;
-}
-
-bool memory_add(const struct allocation *allocation) {
-    if (!make_room())
-        return false;
-    size_t index = above(allocation->base);
-    memmove(&table.rows[index + 1], &table.rows[index], (table.count - index) * sizeof *table.rows);
-    table.rows[index] = *allocation;
-    table.rows[index].id = ++table.last_id;
-    table.count++;
-    return true;
-}
-
-void memory_remove(uint64_t base) {
-    size_t index = above(base) - 1;
-    table.count--;
-    memmove(&table.rows[index], &table.rows[index + 1], (table.count - index) * sizeof *table.rows);
-}
-
-uint64_t memory_back(size_t bytes) {
-    void *base =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return base == MAP_FAILED ? 0 : (uint64_t)(uintptr_t)base;
-}
-
-void memory_unback(uint64_t base, size_t bytes) {
-    munmap((void *)(uintptr_t)base, bytes);
-}
+static struct block *blocks; /* lock; the newest first */
 
 /* Charged and backed, in whole granules; 0 = the card or the address space is full. */
 static uint64_t take_granules(CUcontext context, size_t bytes) {
@@ -117,7 +38,7 @@ static void give_granules(int gpu, uint64_t base, size_t bytes, struct share *sh
 }
 
 static struct block *block_with_room(CUcontext context, size_t bytes) {
-    for (struct block *block = table.blocks; block; block = block->next)
+    for (struct block *block = blocks; block; block = block->next)
         if (block->context == context && bytes <= MEMORY_GRANULE - block->used)
             return block;
     struct block *block = calloc(1, sizeof *block);
@@ -129,13 +50,13 @@ static struct block *block_with_room(CUcontext context, size_t bytes) {
         return NULL;
     }
     block->context = context;
-    block->next = table.blocks;
-    table.blocks = block;
+    block->next = blocks;
+    blocks = block;
     return block;
 }
 
 static void leave_block(struct block *block, int gpu) {
-    struct block **link = &table.blocks;
+    struct block **link = &blocks;
     if (--block->live)
         return;
     while (*link != block)
@@ -169,7 +90,7 @@ CUresult memory_allocate(CUcontext context, enum memory_kind kind, size_t bytes,
     context = context->owner;
     struct allocation allocation = {
         .size = bytes, .kind = kind, .context = context, .gpu = context->gpu, .device = context->device};
-    if (!make_room())
+    if (!memory_reserve())
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (bytes <= SMALL_BYTES ? !take_small(&allocation) : !take_large(&allocation))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -209,8 +130,6 @@ void memory_release(struct allocation *allocation) {
 }
 
 void memory_free_all(CUcontext context) {
-    for (size_t i = table.count; i-- > 0;)
-        if (table.rows[i].context == context)
-            memory_release(&table.rows[i]);
+    memory_each_of(context, memory_release);
     pool_trim_all();
 }

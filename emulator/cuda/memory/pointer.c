@@ -124,7 +124,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 /* Hints about managed memory have nothing to move here; they check what they are told. */
 static CUresult hint(CUdeviceptr address, size_t count) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     const struct allocation *found = memory_find(address);

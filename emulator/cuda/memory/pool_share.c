@@ -128,7 +128,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *result, CUdeviceptr addr
 CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
     struct pool_pointer pointer;
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!address || !data || !pool_is(pool) || !pool->is_imported)

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "book/shared.h"
+
 #define TAG_MAGIC 0x45524148534D4C50ull /* "PLMSHARE" */
 enum { TAG_BYTES = 4096 };
 
@@ -58,7 +60,7 @@ static bool write_tag(int fd, const struct tag *tag) {
 
 struct share *share_offer(int gpu, size_t bytes, size_t paid_bytes, int fd) {
     struct tag tag;
-    uint64_t id = book_share(&driver.book, gpu, bytes);
+    uint64_t id = book_offer(&driver.book, gpu, bytes);
     if (!id)
         return NULL;
     struct share *share = NULL;

@@ -8,7 +8,7 @@ enum { THREADS_PER_SM = 1536, BLOCKS_PER_SM = 16, SHARED_PER_SM = 100 << 10, REG
 /* Enters and finds the function; library kernels will do. */
 static CUresult enter(CUfunction handle, CUfunction *function) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     *function = module_function(context, handle);

@@ -1,8 +1,10 @@
 /* Libraries: images that belong to no context; each context gets its own module on first use. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/context/context.h"
+#include "cuda/module/image.h"
 #include "cuda/module/module.h"
 
 enum { CONTEXTS = 16 };
@@ -159,7 +161,7 @@ CUfunction module_function(CUcontext context, CUfunction handle) {
 
 CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!module)
@@ -171,7 +173,7 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!function)

@@ -1,15 +1,15 @@
 /* Loading modules and finding functions in them. */
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
+#include "cuda/module/image.h"
 #include "cuda/module/module.h"
-#include "cuda/stream/work.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!module || !image)
@@ -26,27 +26,6 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
     return cuModuleLoadData(module, image);
 }
 
-char *module_read_file(const char *path) {
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return NULL;
-    size_t length = 0, room = 1 << 16;
-    char *text = malloc(room);
-    while (text && !feof(file) && !ferror(file)) {
-        length += fread(text + length, 1, room - 1 - length, file);
-        if (length + 1 == room) {
-            char *longer = realloc(text, room *= 2);
-            if (!longer)
-                free(text);
-            text = longer;
-        }
-    }
-    if (text)
-        text[length] = '\0';
-    fclose(file);
-    return text;
-}
-
 CUresult cuModuleLoad(CUmodule *module, const char *path) {
     if (!module || !path)
         return CUDA_ERROR_INVALID_VALUE;
@@ -60,19 +39,19 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
 
 CUresult cuModuleUnload(CUmodule module) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!object_is(module, OBJECT_MODULE))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    work_finish_context(module->context);
+    queue_finish_context(module->context);
     module_free(module);
     return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     if (!function || !name)

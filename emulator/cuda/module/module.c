@@ -1,37 +1,39 @@
 #include "cuda/module/module.h"
 
-#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/context/context.h"
+#include "cuda/memory/table.h"
+#include "cuda/module/image.h"
 
 static CUmodule first; /* lock */
 
-bool module_is_text(const char *image) {
-    for (int i = 0; i < 4; i++)
-        if (!isprint((unsigned char)image[i]) && !isspace((unsigned char)image[i]))
-            return false;
-    return strstr(image, ".version") != NULL;
+/* What modules cost: the size of their image, in whole pieces of the node file's `module`, charged to the
+ * card when a function is first launched, or at once with CUDA_MODULE_LOADING=EAGER. */
+bool module_is_lazy(void) {
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return !mode || strcmp(mode, "EAGER") != 0;
 }
 
-char *module_ptx_of(const void *image) {
-    return module_is_text(image) ? strdup(image) : NULL;
+bool module_require(CUmodule module) {
+    CUcontext context = module->context;
+    size_t piece = driver.book.node.gpus[context->gpu].module_bytes;
+    size_t bytes = piece ? memory_round_up(module->image_bytes, piece) : 0;
+    if (module->is_loaded)
+        return true;
+    if (bytes && !book_charge(&driver.book, context->gpu, bytes))
+        return false;
+    book_note(&driver.book, context->gpu, BOOK_MODULES, (int64_t)bytes);
+    module->charged_bytes = bytes;
+    module->is_loaded = true;
+    return true;
 }
 
-static bool is_word(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '$';
-}
-
-bool module_ptx_has(const char *ptx, const char *name) {
-    size_t length = strlen(name);
-    for (const char *entry = strstr(ptx, ".entry"); entry; entry = strstr(entry, ".entry")) {
-        entry += strlen(".entry");
-        entry += strspn(entry, " \t\r\n");
-        if (strncmp(entry, name, length) == 0 && !is_word(entry[length]))
-            return true;
-    }
-    return false;
+void module_refund(CUmodule module) {
+    book_refund(&driver.book, module->context->gpu, module->charged_bytes);
+    book_note(&driver.book, module->context->gpu, BOOK_MODULES, -(int64_t)module->charged_bytes);
 }
 
 CUresult module_load(CUcontext context, const void *image, size_t image_bytes, CUmodule *result) {

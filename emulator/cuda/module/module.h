@@ -42,16 +42,8 @@ CUresult module_load(CUcontext context, const void *image, size_t image_bytes, C
 /* Before a function of it runs: false where the card has no room for it. */
 bool module_require(CUmodule module);
 void module_refund(CUmodule module);
-/* At least 1. */
-size_t module_image_bytes(const void *image);
-bool module_is_text(const char *image);
 bool module_is_lazy(void);
 CUresult module_find(CUmodule module, const char *name, CUfunction *function);
-bool module_ptx_has(const char *ptx, const char *name);
-/* A copy of an image if it is PTX text; NULL otherwise. */
-char *module_ptx_of(const void *image);
-/* A whole file, zero-terminated; NULL where it cannot be read. */
-char *module_read_file(const char *path);
 void module_free(CUmodule module);
 void module_free_all(CUcontext context);
 

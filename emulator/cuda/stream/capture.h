@@ -2,28 +2,42 @@
 #ifndef PLIMSOLL_EMULATOR_CAPTURE_H
 #define PLIMSOLL_EMULATOR_CAPTURE_H
 
-#include "cuda/stream/work.h"
+#include "cuda/stream/stream.h"
 
-struct capture;
+/* A capture under way. */
+struct capture {
+    struct capture *next; /* of all under way */
+    CUgraph graph;
+    bool graph_is_given; /* by cuStreamBeginCaptureToGraph */
+    CUstream origin;
+    CUstreamCaptureMode mode;
+    pthread_t thread; /* that began it */
+    uint64_t id;
+    bool invalid;
+};
+
+/* The calling thread's own wish; cuThreadExchangeStreamCaptureMode. */
+extern _Thread_local CUstreamCaptureMode capture_thread_mode;
 
 /* May this thread make calls that a capture cannot record (allocations, synchronisation)? False also
  * invalidates the captures that forbid it. */
 bool capture_permits(void);
-/* Adds work to the graph being captured on this stream. */
-CUresult capture_work(CUstream stream, const struct work *work);
-/* Stream-ordered memory within a capture becomes nodes. Only what a graph allocated can be freed there. */
-CUresult capture_allocation(CUstream stream, CUmemoryPool pool, CUdeviceptr *address, size_t bytes);
-CUresult capture_free(CUstream stream, CUdeviceptr address);
 void capture_invalidate(struct capture *capture);
 /* Would work on this stream implicitly depend on a stream that captures? (The legacy default stream and
  * blocking ones.) Invalidates that capture. */
 bool capture_meets_legacy(CUstream stream);
+/* Enters the driver with a current context, as context_enter does; no stream capture may be under way that
+ * this call would break (memory, synchronisation). */
+CUresult capture_enter(CUcontext *context);
 /* The capture a stream takes part in; NULL = none. */
 struct capture *capture_of(CUstream stream);
 bool capture_in_context(CUcontext context);
 /* Is the capture of this number under way? Invalidates it. */
 bool capture_is_under_way(uint64_t id);
-void capture_forget_stream(CUstream stream);
-void capture_forget_context(CUcontext context);
+/* The capture of this number, if it is under way; NULL = none. */
+struct capture *capture_find(uint64_t id);
+void capture_enlist(struct capture *capture);
+/* Takes a capture out of the list of those under way. */
+void capture_delist(struct capture *capture);
 
 #endif

@@ -1,5 +1,5 @@
 /* Beginning, ending and asking about stream captures. */
-#include "cuda/stream/capture_session.h"
+#include "cuda/stream/capture_record.h"
 
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"

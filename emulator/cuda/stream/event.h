@@ -25,6 +25,8 @@ struct CUevent_st {
     size_t captured_count;
 };
 
+/* NULL without host memory. */
+CUevent event_new(CUcontext context, unsigned flags);
 /* Has the given record been done? If not and it is on the timeline, *due_ns is when to look again. */
 bool event_reached(CUevent event, uint64_t ticket, uint64_t *due_ns);
 /* A record, or one part of one, came to its turn behind work up to `mark`. */
@@ -35,8 +37,5 @@ void event_release(CUevent event);
 void event_free_all(CUcontext context);
 void event_forget_capture(CUevent event);
 bool event_is(CUevent event);
-/* Events that the whole of a context waits for, in streams still to come as well. */
-void event_await_in_new(CUstream stream);
-void event_await_no_more(CUcontext context);
 
 #endif

@@ -1,20 +1,12 @@
 /* Events of whole contexts: recorded behind all that a context was handed, or waited for by all that it will
  * be. Such a record has a part in each stream, and stands once the last part does. A primary context's work
  * includes that of its green contexts; a green one's is its own only. */
-#include <stdlib.h>
-
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
+#include "cuda/stream/awaited.h"
+#include "cuda/stream/capture.h"
 #include "cuda/stream/event.h"
-#include "cuda/context/resource.h"
+#include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
-#include "cuda/stream/work.h"
-
-struct awaited {
-    struct awaited *next;
-    CUevent event;
-    uint64_t ticket;
-};
 
 /* Does `other` belong to what is meant by `context`? */
 static bool is_part(CUcontext context, CUcontext other) {
@@ -44,9 +36,9 @@ static CUresult submit_everywhere(CUcontext context, const struct work *work) {
     for (CUcontext other = context_first(); other; other = other->next) {
         if (!is_part(context, other))
             continue;
-        CUresult one = work_submit(other->legacy, work);
+        CUresult one = queue_submit(other->legacy, work);
         for (CUstream stream = other->streams; stream; stream = stream->next)
-            one = one ? one : work_submit(stream, work);
+            one = one ? one : queue_submit(stream, work);
         result = result ? result : one;
     }
     return result;
@@ -63,46 +55,6 @@ static CUresult record(CUcontext context, CUevent event) {
     return submit_everywhere(context, &work);
 }
 
-static void forget(struct awaited **link) {
-    struct awaited *awaited = *link;
-    *link = awaited->next;
-    event_release(awaited->event);
-    free(awaited);
-}
-
-static void forget_reached(CUcontext context) {
-    uint64_t due_ns;
-    for (struct awaited **link = &context->awaited; *link;)
-        if (event_reached((*link)->event, (*link)->ticket, &due_ns))
-            forget(link);
-        else
-            link = &(*link)->next;
-}
-
-static bool remember(CUcontext context, CUevent event) {
-    struct awaited *awaited = calloc(1, sizeof *awaited);
-    if (!awaited)
-        return false;
-    *awaited = (struct awaited){.next = context->awaited, .event = event, .ticket = event->ticket};
-    event->uses++;
-    context->awaited = awaited;
-    forget_reached(context);
-    return true;
-}
-
-void event_await_in_new(CUstream stream) {
-    forget_reached(stream->context);
-    for (struct awaited *awaited = stream->context->awaited; awaited; awaited = awaited->next) {
-        struct work work = {.kind = WORK_WAIT, .event = awaited->event, .ticket = awaited->ticket};
-        work_submit(stream, &work);
-    }
-}
-
-void event_await_no_more(CUcontext context) {
-    while (context->awaited)
-        forget(&context->awaited);
-}
-
 static CUresult wait(CUcontext context, CUevent event) {
     if (event->capture_id && !capture_is_under_way(event->capture_id))
         return CUDA_ERROR_CAPTURED_EVENT;
@@ -111,7 +63,7 @@ static CUresult wait(CUcontext context, CUevent event) {
     if (!event->ticket)
         return CUDA_SUCCESS;
     for (CUcontext other = context_first(); other; other = other->next)
-        if (is_part(context, other) && !remember(other, event))
+        if (is_part(context, other) && !event_await(other, event))
             return CUDA_ERROR_OUT_OF_MEMORY;
     struct work work = {.kind = WORK_WAIT, .event = event, .ticket = event->ticket};
     return submit_everywhere(context, &work);

@@ -18,7 +18,7 @@ struct old_launch {
 /* Enters and finds what a function remembers. */
 static CUresult enter(CUfunction handle, struct old_launch **old) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     CUfunction function = module_function(context, handle);

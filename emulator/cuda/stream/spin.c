@@ -1,10 +1,10 @@
 #include "cuda/stream/spin.h"
 
-#include "cuda/context/context.h"
-#include "cuda/stream/event.h"
-#include "cuda/memory/memory.h"
-#include "cuda/stream/stream.h"
 #include "book/timeline.h"
+#include "cuda/context/context.h"
+#include "cuda/memory/memory.h"
+#include "cuda/stream/event.h"
+#include "cuda/stream/stream.h"
 
 enum { LENGTH, ADDRESS, VALUE, START_ADDRESS, START_VALUE };
 

@@ -1,6 +1,6 @@
 /* What a stream is and remembers. */
 #include "cuda/context/context.h"
-#include "cuda/stream/stream.h"
+#include "cuda/stream/lookup.h"
 #include "cuda/stream/submit.h"
 
 CUresult cuStreamGetPriority(CUstream handle, int *priority) {

@@ -4,8 +4,10 @@
 
 #include "cuda/driver.h"
 
-struct waiting; /* work not yet committed; work.c */
+struct waiting; /* work not yet committed; queue.c */
 struct capture;
+
+enum { STREAM_LEAST_PRIORITY = 0, STREAM_GREATEST_PRIORITY = -5 };
 
 struct CUstream_st {
     struct object object;
@@ -27,16 +29,8 @@ struct CUstream_st {
 };
 
 CUstream stream_new(CUcontext context, unsigned flags, int priority);
-/* A stream among those of its context; NULL without host memory. Any priority will do. */
-CUstream stream_make(CUcontext context, unsigned flags, int priority);
-/* The stream meant by a handle in the current context: 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included.
- * NULL where there is none. */
-CUstream stream_of(CUcontext context, CUstream handle);
 /* Does the stream order itself with the legacy default stream? */
 bool stream_is_blocking(const struct CUstream_st *stream);
-/* Makes handle 0 mean `stream` for this thread, for the _ptds and _ptsz functions; returns what it meant. */
-CUstream stream_set_default(CUstream stream);
-void stream_free_all(CUcontext context);
 void stream_free(CUstream stream);
 
 #endif

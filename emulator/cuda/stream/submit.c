@@ -1,12 +1,14 @@
 #include "cuda/stream/submit.h"
 
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
-#include "cuda/stream/stream.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/capture_record.h"
+#include "cuda/stream/lookup.h"
+#include "cuda/stream/queue.h"
 
 CUresult submit_enter(CUstream handle, CUstream *stream) {
     CUcontext context;
-    CUresult entered = driver_enter_context(&context);
+    CUresult entered = context_enter(&context);
     if (entered)
         return entered;
     *stream = stream_of(context, handle);
@@ -18,7 +20,7 @@ CUresult submit(CUstream stream, const struct work *work) {
         return capture_work(stream, work);
     if (capture_meets_legacy(stream))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    return work_submit(stream, work);
+    return queue_submit(stream, work);
 }
 
 CUresult submit_and_finish(CUstream stream, const struct work *work) {
@@ -26,6 +28,6 @@ CUresult submit_and_finish(CUstream stream, const struct work *work) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult result = submit(stream, work);
     if (result == CUDA_SUCCESS)
-        work_finish(stream);
+        queue_finish(stream);
     return result;
 }

@@ -1,10 +1,10 @@
 /* Waiting for work: streams and whole contexts; host functions within streams. */
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/pool.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
-#include "cuda/stream/work.h"
 
 CUresult cuStreamSynchronize(CUstream handle) {
     CUstream stream;
@@ -16,9 +16,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
         return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if (stream == stream->context->legacy)
-        work_finish_context(stream->context);
+        queue_finish_context(stream->context);
     else
-        work_finish(stream);
+        queue_finish(stream);
     pool_trim_all();
     return driver_leave(CUDA_SUCCESS);
 }
@@ -32,7 +32,7 @@ static CUresult query(CUstream handle) {
         capture_invalidate(stream->capture);
         return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    return driver_leave(work_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+    return driver_leave(queue_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -42,12 +42,12 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuCtxSynchronize(void) {
     CUcontext context;
-    CUresult entered = driver_enter_unsafe(&context);
+    CUresult entered = capture_enter(&context);
     if (entered)
         return entered;
     if (capture_in_context(context))
         return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    work_finish_context(context);
+    queue_finish_context(context);
     pool_trim_all();
     return driver_leave(CUDA_SUCCESS);
 }

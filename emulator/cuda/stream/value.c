@@ -1,51 +1,11 @@
 /* Streams that write a word of memory, or wait until one holds something: the only way in which work can wait
  * on the device for what has not been launched yet. */
-#include "cuda/stream/capture.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
+#include "cuda/stream/capture.h"
+#include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
-#include "cuda/stream/work.h"
-
-enum { ADDRESS, VALUE, BYTES, CONDITION };
-
-static uint64_t load(const uint64_t *v) {
-    const void *word = (const void *)(uintptr_t)v[ADDRESS];
-    return v[BYTES] == 4 ? __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE)
-                         : __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE);
-}
-
-/* As signed numbers of the word's width, so that counters may wrap. */
-static bool has_come_to(const uint64_t *v, uint64_t now) {
-    return v[BYTES] == 4 ? (int32_t)(uint32_t)(now - v[VALUE]) >= 0 : (int64_t)(now - v[VALUE]) >= 0;
-}
-
-bool work_value_holds(const struct work_data *data) {
-    const uint64_t *v = data->values, now = load(v), mask = v[BYTES] == 4 ? UINT32_MAX : UINT64_MAX;
-    switch (v[CONDITION]) {
-    case CU_STREAM_WAIT_VALUE_EQ:
-        return now == v[VALUE];
-    case CU_STREAM_WAIT_VALUE_AND:
-        return (now & v[VALUE]) != 0;
-    case CU_STREAM_WAIT_VALUE_NOR:
-        return (~(now | v[VALUE]) & mask) != 0;
-    default:
-        return has_come_to(v, now);
-    }
-}
-
-void work_value_store(const struct work_data *data) {
-    const uint64_t *v = data->values;
-    void *word = (void *)(uintptr_t)v[ADDRESS];
-    if (v[BYTES] == 4)
-        __atomic_store_n((uint32_t *)word, (uint32_t)v[VALUE], __ATOMIC_RELEASE);
-    else
-        __atomic_store_n((uint64_t *)word, v[VALUE], __ATOMIC_RELEASE);
-}
-
-struct work_data work_word(uint64_t address, uint64_t value) {
-    return (struct work_data){{address, value, sizeof(uint32_t), CU_STREAM_WAIT_VALUE_GEQ}};
-}
 
 static bool valid(const CUstreamBatchMemOpParams *operation, unsigned bytes) {
     uint64_t address = operation->waitValue.address;
@@ -75,7 +35,7 @@ static CUresult one(CUstream stream, const CUstreamBatchMemOpParams *operation) 
     }
     if (!valid(operation, (unsigned)bytes) || condition > CU_STREAM_WAIT_VALUE_NOR)
         return CUDA_ERROR_INVALID_VALUE;
-    return work_submit(stream, &work);
+    return queue_submit(stream, &work);
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count, CUstreamBatchMemOpParams *operations,

@@ -1,9 +1,4 @@
-/* Work in streams: handed over in order, run on the GPU's timeline, which is one queue per process and GPU.
- *
- * What always holds: work is committed to the timeline in an order that respects every stream and every
- * event; data moves at the commit. Work that cannot be committed yet, because it comes after a host function,
- * a kernel that spins or another GPU's event, waits in its stream's list, and one thread, started when first
- * needed, brings it on. */
+/* A piece of work: what a call hands to a stream, and what a node of a graph does. */
 #ifndef PLIMSOLL_EMULATOR_WORK_H
 #define PLIMSOLL_EMULATOR_WORK_H
 
@@ -49,17 +44,5 @@ void work_value_store(const struct work_data *data);
 bool work_value_holds(const struct work_data *data);
 /* What the two above need for an u32: to store it, or to wait until memory has come to it. */
 struct work_data work_word(uint64_t address, uint64_t value);
-
-/* Hands work to a stream that is not capturing. May block while too much is queued, with the lock released.
- */
-CUresult work_submit(CUstream stream, const struct work *work);
-/* Sleeps until all that a stream was handed before this call has been done; releases the lock meanwhile. */
-void work_finish(CUstream stream);
-/* The same for all streams of a context. */
-void work_finish_context(CUcontext context);
-/* Is a stream done with all it was handed? */
-bool work_is_done(CUstream stream);
-/* Drops what a stream has not committed, for a context that dies. */
-void work_drop(CUstream stream);
 
 #endif
