@@ -19,7 +19,7 @@ bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]) {
 }
 
 static void clear_slot(struct book *book, int slot) {
-    /* First, so that an owner who lives after all hands over nothing more. */
+    /* Clear claimed_ns first: if the owner lives after all, it then submits no more work. */
     __atomic_store_n(&book->state->slots[slot].claimed_ns, 0, __ATOMIC_RELAXED);
     for (int gpu = 0; gpu < book->node.gpu_count; gpu++)
         timeline_drop(book, gpu, slot);
@@ -75,7 +75,7 @@ static void claim(struct book *book, int index) {
     slot->pid_namespace = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
     book->claimed_ns = book_now_ns();
     __atomic_store_n(&slot->claimed_ns, book->claimed_ns, __ATOMIC_RELAXED);
-    /* In this order, so that a claim cut short by death is either swept or never happened. */
+    /* This order makes a claim that death cuts short either swept or void. */
     if (book->state->slots_touched <= (uint32_t)index)
         book->state->slots_touched = (uint32_t)index + 1;
     slot->pid = (uint32_t)getpid();
@@ -123,7 +123,8 @@ static struct book_share *own_share(struct book *book, int gpu) {
     return &book->state->slots[book->slot].gpus[gpu];
 }
 
-/* The dead hold nothing any more, swept or not: only what passes the peak without them is one. */
+/* A dead process holds no memory, whether its slot is swept or not. A sum is a new peak only if it passes
+ * the old peak without dead processes. */
 static void note_peak_locked(struct book *book, int gpu) {
     uint64_t *peak_bytes = &book->state->gpus[gpu].peak_bytes;
     if (book_used_locked(book, gpu) <= *peak_bytes)

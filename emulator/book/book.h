@@ -9,23 +9,24 @@
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Claims a slot for this process (once). False when all slots are taken by living processes. */
 bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]);
-/* Gives the slot back, with all it holds. For an orderly exit; a kill needs nothing. */
+/* Gives the slot back, with all that it holds, at an orderly exit. A killed process need not call this. */
 void book_leave(struct book *book);
 
-/* Charges `bytes` on a GPU to this process; false if the card has no room, after clearing away the dead. */
+/* Charges `bytes` on a GPU to this process. False if the card has no room even after dead processes are
+ * swept. */
 bool book_charge(struct book *book, int gpu, uint64_t bytes);
 void book_refund(struct book *book, int gpu, uint64_t bytes);
-/* Says what a part of this process's charge is for. */
+/* Records the purpose of a part of this process's charge. */
 void book_note(struct book *book, int gpu, enum book_purpose purpose, int64_t change_bytes);
-/* Counts contexts of this process on a GPU: NVML lists it while there is one. */
+/* Counts contexts of this process on a GPU. NVML lists a process while it has a context. */
 void book_count_context(struct book *book, int gpu, int change);
-/* Bytes that no living process and not the driver has. */
+/* Bytes that neither a living process nor the driver holds. */
 uint64_t book_free_bytes(struct book *book, int gpu);
 
 /* Clears the slots of dead processes. */
 void book_sweep(struct book *book);
 
-/* The caller holds the lock for these. */
+/* The caller of these functions holds the book's lock. */
 void book_sweep_locked(struct book *book);
 uint64_t book_used_locked(const struct book *book, int gpu);
 bool book_charge_locked(struct book *book, int gpu, uint64_t bytes);

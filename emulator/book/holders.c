@@ -10,7 +10,7 @@ static bool holds(const struct book_shared *shared, int slot) {
 
 static int payer_of(const struct book_shared *shared) {
     if (!shared->id || shared->owner != NOBODY)
-        return -1; /* free, or paid for in the owner's slot */
+        return -1; /* the row is free, or the owner's slot pays */
     for (int slot = 0; slot < BOOK_MAX_SLOTS; slot++)
         if (holds(shared, slot))
             return slot;
@@ -31,7 +31,7 @@ uint64_t book_inherited_locked(const struct book *book, int gpu, int slot) {
 void book_drop_holder_locked(struct book_shared *shared, int slot) {
     shared->holders[slot / WORD_BITS] &= ~(1ull << slot % WORD_BITS);
     if ((int)shared->owner == slot)
-        shared->owner = NOBODY; /* the slot's next process owns nothing */
+        shared->owner = NOBODY; /* the slot's next process does not own this memory */
     for (int word = 0; word < BOOK_MAX_SLOTS / WORD_BITS; word++)
         if (shared->holders[word])
             return;

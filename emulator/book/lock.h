@@ -7,7 +7,7 @@
 #include "book/state.h"
 
 static inline void book_lock(struct book *book) {
-    /* Slots need no mending: each field stands for itself. */
+    /* Slots need no repair after a holder's death: no field depends on another. */
     if (pthread_mutex_lock(&book->state->lock) == EOWNERDEAD)
         pthread_mutex_consistent(&book->state->lock);
 }

@@ -1,7 +1,7 @@
-/* The description of one emulated node, as its node file gives it. README.md lists every key.
+/* The description of one emulated node, from its node file. README.md lists every key.
  *
- * What always holds after a successful read: at least one GPU; indices without gaps; distinct uuids and PCI
- * addresses; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. */
+ * Invariants after a successful read: the node has at least one GPU; indices have no gaps; uuids and PCI
+ * addresses are distinct; reserved_bytes and context_bytes fit in memory_bytes; links is symmetric. */
 #ifndef PLIMSOLL_EMULATOR_BOOK_NODE_H
 #define PLIMSOLL_EMULATOR_BOOK_NODE_H
 
@@ -18,7 +18,7 @@ enum {
     NODE_MESSAGE_BYTES = 1536,
 };
 
-/* How two GPUs reach each other, nearest first; the order of nvmlGpuTopologyLevel_t, with NVLink added. */
+/* The path between two GPUs, nearest first, in the order of nvmlGpuTopologyLevel_t. */
 enum node_path {
     NODE_PATH_SELF,
     NODE_PATH_PIX,  /* one PCIe switch */
@@ -29,7 +29,7 @@ enum node_path {
 };
 
 struct node_link {
-    enum node_path path;   /* over PCIe; NODE_PATH_NODE or _SYS where NVLink alone was given */
+    enum node_path path;   /* over PCIe; NODE_PATH_NODE or _SYS where the node file names only NVLink */
     unsigned nvlink_count; /* NV4 → 4; 0 = none */
 };
 
@@ -37,13 +37,13 @@ struct node_gpu {
     char uuid[NODE_UUID_BYTES];   /* GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx */
     char model[NODE_MODEL_BYTES]; /* as cuDeviceGetName and nvmlDeviceGetName give it */
     uint64_t memory_bytes;        /* the card's total */
-    uint64_t reserved_bytes;      /* what the driver keeps for itself */
-    uint64_t context_bytes;       /* what one CUDA context costs */
-    uint64_t module_bytes;        /* a module costs its image in whole pieces of this; 0 = nothing */
+    uint64_t reserved_bytes;      /* bytes that the driver reserves for itself */
+    uint64_t context_bytes;       /* bytes that one CUDA context costs */
+    uint64_t module_bytes; /* a module costs its image, rounded up to a multiple of this; 0 = nothing */
     unsigned compute_major, compute_minor;
     unsigned sm_count;
     unsigned pci_domain, pci_bus, pci_device;
-    int numa;                          /* NUMA node; -1 = none, as Linux says it */
+    int numa;                          /* NUMA node; -1 = none, as in Linux */
     uint64_t cpus[NODE_MAX_CPUS / 64]; /* CPUs near this GPU, one bit each */
 };
 
@@ -54,10 +54,10 @@ struct node_file {
     uint64_t slice_ns;              /* turn of one process while several have work */
     uint64_t sample_ns;             /* spacing of utilisation samples */
     uint64_t copy_bytes_per_s;      /* host to device and back */
-    uint64_t event_ns;          /* how long a call takes that records an event, at least; 0 = as it comes */
-    uint64_t query_ns;          /* the same, of a call that queries an event or a stream */
-    uint64_t launch_ns;         /* the same, of a call that launches a kernel or a graph */
-    bool has_private_addresses; /* cuGetProcAddress gives others than dlsym */
+    uint64_t event_ns;              /* least duration of a call that records an event; 0 = no minimum */
+    uint64_t query_ns;              /* the same for a call that queries an event or a stream */
+    uint64_t launch_ns;             /* the same for a call that launches a kernel or a graph */
+    bool has_private_addresses;     /* cuGetProcAddress returns other addresses than dlsym */
     int gpu_count;
     struct node_gpu gpus[NODE_MAX_GPUS];
     struct node_link links[NODE_MAX_GPUS][NODE_MAX_GPUS];

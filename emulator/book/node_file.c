@@ -1,5 +1,5 @@
-/* Parses the description of one emulated node; see node_file.h for what holds afterwards. One table of keys
- * per kind of section, so that a new key is one line and one small function. */
+/* Parses the description of one emulated node; node.h states the invariants of the result. Each kind of
+ * section has one table of keys, so a new key is one line and one small function. */
 #include "book/node_file.h"
 #include "book/node_value.h"
 
@@ -272,8 +272,7 @@ static bool read_lines(struct parser *p, FILE *file) {
     return !ferror(file) || refuse(p, "file", strerror(errno), "make the file readable");
 }
 
-/* A node file without uuids still gives every GPU of every node an identity of its own, the same each time.
- */
+/* Without uuids in the node file, each GPU of each node still has a stable identity of its own. */
 static void default_uuid(const char *path, int index, char uuid[NODE_UUID_BYTES]) {
     uint64_t hash = 14695981039346656037ull;
     for (const char *c = path; *c; c++)

@@ -1,5 +1,5 @@
-/* Reads the values of a node file. Each function takes a whole value, accepts all of it or nothing, and says
- * only yes or no: the parser knows the line and the remedy. */
+/* Reads the values of a node file. Each function accepts a whole value or rejects it. The functions return
+ * only true or false, because the parser knows the line and the remedy. */
 #include "book/node_value.h"
 
 #include <ctype.h>

@@ -6,19 +6,20 @@
 
 #include "book/node.h"
 
-/* Digits at the start of `text`; *rest is what follows them. */
+/* Parses digits at the start of `text`; *rest points to the text after them. */
 bool node_parse_u64(const char *text, uint64_t *value, const char **rest);
 bool node_parse_count(const char *text, uint64_t most, unsigned *value);
-/* 24Gi, 512Mi, 1205M or plain bytes. */
+/* Parses 24Gi, 512Mi, 1205M or plain bytes. */
 bool node_parse_bytes(const char *text, uint64_t *value);
-/* 50us to 10s, in nanoseconds. */
+/* Parses 50us to 10s into nanoseconds. */
 bool node_parse_time(const char *text, uint64_t *value);
-/* Microseconds up to 10000 without their unit, a fraction allowed, in nanoseconds. */
+/* Parses a number of microseconds up to 10000, without a unit and with an optional fraction, into
+ * nanoseconds. */
 bool node_parse_us(const char *text, uint64_t *value);
-/* 0-15,32-47 as one bit each. */
+/* Parses a list such as 0-15,32-47 into one bit per CPU. */
 bool node_parse_cpus(const char *text, uint64_t cpus[NODE_MAX_CPUS / 64]);
 bool node_valid_uuid(const char *text);
-/* False where `text` is empty or does not fit. */
+/* Copies `text`. False if the text is empty or does not fit. */
 bool node_copy_text(char *target, size_t size, const char *text);
 
 #endif

@@ -19,10 +19,13 @@ bool book_hold(struct book *book, uint64_t id, int gpu, uint64_t bytes, bool *pa
     *pays = !shared;
     if (shared)
         book_add_holder_locked(shared, book->slot);
-    /* All that held it are gone, but its descriptor was still under way: it comes back, if there is room. */
+    /* All holders are gone, but a descriptor of the memory was still in transit. The memory is charged
+     * anew if the card has room. */
     bool good = shared || book_charge_locked(book, gpu, bytes);
     if (!shared && good)
-        book_enter_shared_locked(book, gpu, bytes, id); /* without a row it is ours alone, and paid for */
+        book_enter_shared_locked(
+            book, gpu, bytes,
+            id); /* without a row the memory belongs to this process alone, which has paid */
     book_unlock(book);
     return good;
 }

@@ -4,12 +4,13 @@
 
 #include "book/state.h"
 
-/* Enters memory, for which this process has paid, among what others may hold. 0 = no row is free. */
+/* Offers memory, for which this process has paid, to other processes. Returns the memory's id; 0 if no row
+ * is free. */
 uint64_t book_offer(struct book *book, int gpu, uint64_t bytes);
-/* Holds what has been shared. Where all its holders are gone it is charged to this process, and `pays` is
- * set; false where the card has no room for that. Once per process: a second hold is the same one. */
+/* Holds shared memory. If all its holders are gone, the memory is charged to this process and `pays` is
+ * set; false if the card has no room for it. A second hold of one process is the same hold. */
 bool book_hold(struct book *book, uint64_t id, int gpu, uint64_t bytes, bool *pays);
-/* Ends this process's hold, and refunds what it paid; whoever else holds it pays from here on. */
+/* Ends this process's hold and refunds its payment. Another holder pays from then on. */
 void book_let_go(struct book *book, uint64_t id, int gpu, uint64_t paid_bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* Creates and maps the state file of an emulated node. A book is complete from the moment its magic is seen:
- * whoever finds none initialises it under a record lock on one byte, which the kernel drops if that process
- * dies half way, so the next one starts over. */
+/* Creates and maps the state file of an emulated node. A book is complete once its magic is set. A process
+ * that finds no magic initialises the book under a record lock on one byte. If that process dies half way,
+ * the kernel drops the lock and the next process starts over. */
 #include "book/state_file.h"
 
 #include <errno.h>
@@ -17,7 +17,10 @@
 #define F_OFD_GETLK 36 /* Linux 3.15; glibc's headers have it since 2.20 */
 #endif
 
-enum { LOCK_CREATION = 1 << 30, LOCK_SLOTS = LOCK_CREATION + 1 }; /* bytes past the file's end: locks only */
+enum {
+    LOCK_CREATION = 1 << 30,
+    LOCK_SLOTS = LOCK_CREATION + 1
+}; /* bytes past the file's end, used for locks only */
 
 static struct flock byte_lock(short type, off_t byte) {
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -34,8 +37,8 @@ void book_file_release_slot(int fd, int slot) {
 }
 
 bool book_file_slot_held(int fd, int slot, uint32_t *pid) {
-    /* Asked in the name of the open file, not of this process: F_GETLK would pass over locks of our own, and
-     * libnvidia-ml in one process with libcuda would take that process's slot for a dead one's. */
+    /* F_OFD_GETLK asks for the open file, not for this process. F_GETLK would ignore this process's own
+     * locks, and libnvidia-ml would take the slot of a process that also has libcuda for a dead one. */
     struct flock lock = byte_lock(F_WRLCK, LOCK_SLOTS + slot);
     if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
         return false;
@@ -133,7 +136,8 @@ bool book_file_map(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     book->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, mode);
     if (book->fd < 0)
         return refuse(message, path, "state file", strerror(errno));
-    /* Pods of one node run under many users, whatever the umask of the first one. Only the creator may. */
+    /* Pods of one node run under many users, so the first one's umask must not shut the others out. Only
+     * the file's creator may change its mode. */
     if (fchmod(book->fd, mode) != 0 && errno != EPERM)
         return refuse(message, path, "state file", strerror(errno));
     if (!lock_creation(book->fd))
@@ -145,7 +149,8 @@ bool book_file_map(struct book *book, char message[NODE_MESSAGE_BYTES]) {
     return good && check(book, path, message);
 }
 
-/* Without its descriptor a process knows nothing of the others: it must not take them for dead. */
+/* Without the state file's descriptor a process cannot see others' locks. It must then not take them for
+ * dead. */
 bool book_slot_alive(struct book *book, int slot) {
     uint32_t pid;
     if (slot == book->slot || book_file_slot_held(book->fd, slot, &pid))

@@ -1,6 +1,6 @@
-/* Works out what has run on each GPU by now. Processes with unfinished work take turns, round robin; a
- * process that is alone keeps its turn. Since the result depends only on what stands in the book, it does not
- * matter who works it out, nor how late: back-to-back kernels lose nothing to the granularity of sleeps. */
+/* Computes the work that each GPU has run by now. Processes with unfinished work take turns, round robin;
+ * a process that is alone keeps its turn. The result depends only on the book, so any process may compute
+ * it, and at any later time. Back-to-back kernels lose nothing to the granularity of sleeps. */
 #include "book/timeline.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 enum {
     ALIVE_CHECK_NS = 10000000
-}; /* how often a process that takes turns is checked for life: one fcntl each */
+}; /* least time between two checks that a process with a turn lives; each check is one fcntl */
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -33,7 +33,7 @@ static void begin_turn(const struct book *book, struct book_gpu *card, int slot)
     card->turn_end_ns = card->clock_ns + book->node.slice_ns;
 }
 
-/* Work of this process that finds the GPU idle begins a turn, whoever had the last one. */
+/* Work of this process on an idle GPU begins a turn, whichever process had the last turn. */
 static void start_working(const struct book *book, struct book_gpu *card, struct book_share *share) {
     if (share->working || !(timeline_backlog_ns(share) || share->spinning))
         return;
@@ -87,7 +87,7 @@ static void close_sample(struct book *book, int gpu) {
     card->sample_count++;
 }
 
-/* An idle GPU that nobody looked at for an hour needs only as many samples as the ring holds. */
+/* After a long idle time without readers, only as many samples are written as the ring holds. */
 static void skip_idle(struct book *book, struct book_gpu *card, uint64_t now_ns) {
     uint64_t windows = (now_ns - card->sample_start_ns) / book->node.sample_ns;
     if (windows > BOOK_MAX_SAMPLES + 1) {
@@ -188,8 +188,8 @@ void timeline_advance(struct book *book, int gpu, uint64_t now_ns) {
     }
 }
 
-/* Takes the lock and works out the timeline up to now; false, without the lock, for a process that is cut off
- * from the book: the slot may be another's. */
+/* Takes the lock and computes the timeline up to now. Returns false, without the lock, in a process that
+ * is cut off from the book: its slot may belong to another process. */
 static bool enter(struct book *book, int gpu) {
     timeline_lock(book, gpu);
     timeline_advance(book, gpu, book_now_ns());

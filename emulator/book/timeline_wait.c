@@ -1,4 +1,4 @@
-/* When a process's work is done: foreseen, waited for, and dated afterwards. */
+/* The time at which a process's work is done: predicted, waited for, and dated afterwards. */
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -6,14 +6,13 @@
 #include "book/timeline.h"
 
 enum {
-    LOOK_AGAIN_NS = 50000000,     /* a neighbour's death may let us finish earlier than foreseen */
-    FORESEEN_TURNS = 64,          /* how far ahead one look goes; later is foreseen by the next look */
-    SPIN_NS = 30000,              /* sleeps end this late on an idle machine; the rest is spun away */
-    LONGEST_SLEEP_NS = 100000000, /* so soon a process finds out that it is cut off from the book */
+    LOOK_AGAIN_NS = 50000000, /* another process's death may end this process's work earlier than predicted */
+    FORESEEN_TURNS = 64,      /* turns that one prediction covers; the next prediction covers later ones */
+    SPIN_NS = 30000, /* sleeps end this late on an idle machine; the thread spins for this time instead */
+    LONGEST_SLEEP_NS = 100000000, /* a process that is cut off from the book notices it within this time */
 };
 
-static const uint64_t FOR_EVER =
-    UINT64_MAX / 2; /* what a kernel that spins still has to do, for all one knows */
+static const uint64_t FOR_EVER = UINT64_MAX / 2; /* the unknown remaining time of a kernel that spins */
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -23,14 +22,14 @@ static uint64_t kind_of(uint64_t mark) {
     return mark & (MARK_SLICE | MARK_ENDING);
 }
 
-/* Of what a process ran, that by which a mark of this kind counts. */
+/* The part of a process's run time that a mark of this kind counts. */
 static uint64_t counted_ns(const uint64_t ran_ns[BOOK_LANES], uint64_t mark) {
     if (mark & MARK_SLICE)
         return timeline_occupied_ns(ran_ns);
     return ran_ns[mark & MARK_ENDING ? BOOK_ENDING : BOOK_QUEUE];
 }
 
-/* How long this process must still run until the mark is reached; 0 = it is. */
+/* Time for which this process must still run until the mark is reached; 0 = the mark is reached. */
 static uint64_t need_ns(const struct book_share *share, uint64_t mark) {
     uint64_t done_ns = counted_ns(share->ran_ns, mark), length_ns = mark & ~kind_of(mark);
     if (done_ns >= length_ns)
@@ -39,7 +38,8 @@ static uint64_t need_ns(const struct book_share *share, uint64_t mark) {
     return before_ns + (length_ns - done_ns);
 }
 
-/* Plays the coming turns on a copy: when would this process have run `length_ns` more, if nothing changed? */
+/* Predicts when this process will have run `length_ns` more, by playing the coming turns on a copy. The
+ * prediction holds if no process submits or drops work. */
 static uint64_t foresee(struct book *book, int gpu, uint64_t length_ns) {
     const struct book_gpu *card = &book->state->gpus[gpu];
     int count = (int)book->state->slots_touched, slot = card->turn < 0 ? 0 : card->turn;
@@ -79,8 +79,8 @@ bool timeline_reached(struct book *book, int gpu, uint64_t mark, uint64_t *due_n
     return !length_ns;
 }
 
-/* Work that is still to run comes after all of another kind: what is queued now runs after what is ending,
- * and either of them in a slice. */
+/* Marks of different kinds compare by what has run. If the smaller one is reached, the larger one is
+ * later; otherwise the smaller one is: queued work runs after ending kernels, and both run within slices. */
 uint64_t timeline_later(struct book *book, int gpu, uint64_t one, uint64_t other) {
     uint64_t first = one < other ? one : other, last = one < other ? other : one;
     if (kind_of(first) == kind_of(last))

@@ -1,4 +1,4 @@
-/* What readers of the book see: snapshots, utilisation samples, and the ring of injected events. */
+/* The readers' view of the book: snapshots, utilisation samples, and the ring of injected events. */
 #include "book/view.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "book/state_file.h"
 #include "book/timeline.h"
 
-/* False for a process that died since the sweep: nobody else's pid may stand for it. */
+/* False for a process that died since the sweep: another process may have its pid by now. */
 static bool copy_process(const struct book *book, int slot, int gpu, struct book_process *process) {
     const struct book_slot *from = &book->state->slots[slot];
     const struct book_share *share = &from->gpus[gpu];
@@ -25,7 +25,8 @@ static bool copy_process(const struct book *book, int slot, int gpu, struct book
     process->reserved = 0;
     process->used_bytes = share->used_bytes + book_inherited_locked(book, gpu, slot);
     process->peak_bytes = share->peak_bytes;
-    if (process->peak_bytes < process->used_bytes) /* an inheritance, which nothing charged */
+    if (process->peak_bytes <
+        process->used_bytes) /* the process inherited shared memory, which no charge counted */
         process->peak_bytes = process->used_bytes;
     for (int purpose = 0; purpose < BOOK_PURPOSES; purpose++)
         process->purpose_bytes[purpose] = __atomic_load_n(&share->purpose_bytes[purpose], __ATOMIC_RELAXED);

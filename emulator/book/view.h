@@ -1,4 +1,4 @@
-/* What readers of the book see: snapshots, utilisation samples, and the ring of injected events. */
+/* The readers' view of the book: snapshots, utilisation samples, and the ring of injected events. */
 #ifndef PLIMSOLL_EMULATOR_BOOK_VIEW_H
 #define PLIMSOLL_EMULATOR_BOOK_VIEW_H
 
@@ -20,27 +20,28 @@ struct book_process {
 struct book_snapshot {
     uint64_t time_ns;    /* CLOCK_MONOTONIC */
     uint64_t used_bytes; /* by processes; the driver's reserved bytes come on top */
-    uint64_t peak_bytes; /* the most of used_bytes since the book was made */
+    uint64_t peak_bytes; /* highest used_bytes since the book was made */
     uint64_t busy_ns, spun_ns;
     uint32_t lost;
     uint32_t process_count;
     struct book_process processes[BOOK_MAX_SLOTS];
 };
 
-/* Everything about one GPU at this moment: sweeps, advances, copies. Costs microseconds per process. */
+/* Copies the current state of one GPU, after sweeping dead processes and advancing the timeline. Costs
+ * microseconds per process. */
 void book_look(struct book *book, int gpu, struct book_snapshot *snapshot);
 /* Copies utilisation samples newer than `since_ns` (CLOCK_MONOTONIC), oldest first; returns how many. */
 uint32_t book_samples(struct book *book, int gpu, uint64_t since_ns,
                       struct book_sample samples[BOOK_MAX_SAMPLES]);
-/* Appends an event, wakes whoever waits. */
+/* Appends an event and wakes all waiting threads. */
 void book_post_event(struct book *book, int gpu, uint64_t type, uint64_t data);
 /* The sequence number of the latest event, from which a new listener starts. */
 uint64_t book_event_cursor(struct book *book);
-/* The next event after *cursor of a (gpu, type) that `wanted` accepts; false after timeout_ms. */
+/* Waits for the next event after *cursor that `wanted` accepts. False after timeout_ms. */
 bool book_next_event(struct book *book, uint64_t *cursor,
                      bool (*wanted)(const struct book_event *event, void *closure), void *closure,
                      unsigned timeout_ms, struct book_event *event);
-/* Marks a GPU as fallen off the bus, or puts it back. */
+/* Marks a GPU as fallen off the bus, or as back on it. */
 void book_set_lost(struct book *book, int gpu, bool lost);
 bool book_is_lost(const struct book *book, int gpu);
 

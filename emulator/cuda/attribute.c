@@ -1,5 +1,5 @@
-/* A device's attributes. What the node file does not say is that of a common data-centre card; features that
- * are not emulated say no. */
+/* A device's attributes. Attributes without a key in the node file have the values of a common data-centre
+ * card. Attributes of features that are not emulated are 0. */
 #include "cuda/driver.h"
 
 static const struct {

@@ -1,4 +1,4 @@
-/* Devices: the GPUs of the node that this process may see. */
+/* Devices: the GPUs of the node that are visible to this process. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice device) {
-    (void)mask; /* locally unique ids exist on Windows alone */
+    (void)mask; /* locally unique ids exist only on Windows */
     CUresult entered = enter(device, luid);
     return entered ? entered : driver_leave(CUDA_ERROR_NOT_SUPPORTED);
 }
@@ -159,7 +159,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* Peers reach each other without asking; the calls check what the driver checks. */
+/* Peers reach each other without permission here. The calls only make the driver's checks. */
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     CUcontext context;
     CUresult entered = context_enter(&context);

@@ -8,11 +8,13 @@
 #include "book/node_file.h"
 #include "book/state_file.h"
 
-enum { DOORBELL_NS = 300 }; /* about what handing work over takes at the end of a call that prepared it */
+enum {
+    DOORBELL_NS = 300
+}; /* about the time that a call needs at its end to submit the work that it prepared */
 
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int initialised_pid; /* atomic; 0 = not yet. A forked child sees its parent's. */
+static int initialised_pid; /* atomic; 0 = not yet. A forked child sees its parent's pid. */
 static _Thread_local bool thread_forbidden;
 
 static bool is_listed(const char *item, size_t length, int gpu) {

@@ -1,6 +1,6 @@
-/* The first versions of functions whose sizes and addresses had 32 bits. They exist so that whoever asks for
- * them finds them, as in NVIDIA's library; an address that does not fit is out of memory, as it was on those
- * cards. */
+/* The first versions of functions, whose sizes and addresses had 32 bits. They exist so that dlsym and
+ * cuGetProcAddress find them, as in NVIDIA's library. An address that does not fit in 32 bits is reported
+ * as out of memory, as on the cards of that time. */
 #include <limits.h>
 
 #include "cuda/driver.h"

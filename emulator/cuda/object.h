@@ -1,5 +1,5 @@
-/* Handles: every object that the driver hands out, so that a stale or foreign handle is recognised without
- * touching its memory. All calls under the driver's lock. */
+/* The table of all handles that the driver has given out. It recognises a stale or foreign handle without
+ * touching the handle's memory. The caller holds the driver's lock. */
 #ifndef PLIMSOLL_EMULATOR_OBJECT_H
 #define PLIMSOLL_EMULATOR_OBJECT_H
 

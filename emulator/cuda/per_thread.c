@@ -1,5 +1,5 @@
-/* The same functions for programs built with per-thread default streams: for the length of the call, stream 0
- * means the calling thread's own. One row per function, in the order of the names. */
+/* Variants of functions for programs built with per-thread default streams. During the call, stream 0
+ * means the calling thread's own stream. The table has a row per function, in the order of the names. */
 #include "cuda/stream/lookup.h"
 
 #define PER_THREAD(name, suffix, parameters, arguments)                                                      \

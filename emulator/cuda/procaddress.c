@@ -1,6 +1,6 @@
-/* cuGetProcAddress: which symbol a name means for a given CUDA version and default stream. functions.def
- * lists all of them; its types are NVIDIA's (cudaTypedefs.h), so a row that leads to another signature does
- * not compile. */
+/* cuGetProcAddress: the symbol that a name means for a given CUDA version and default stream.
+ * functions.def lists all symbols. Their types come from NVIDIA's cudaTypedefs.h, so a row with another
+ * signature does not compile. */
 #include "cuda/driver.h"
 
 #include <cudaTypedefs.h>
@@ -10,7 +10,7 @@
 #define PER_THREAD(name, version, symbol, suffix)                                                            \
     FUNCTION_OF_TYPE(name, version, symbol, PFN_##name##_v##version##suffix)
 
-/* A row whose symbol has another type than NVIDIA gives it fails here. */
+/* A row whose symbol differs from NVIDIA's type does not compile here. */
 #define FUNCTION_OF_TYPE(name, version, symbol, type)                                                        \
     _Static_assert(_Generic(&symbol, type: 1, default: 0), #symbol " is no " #type);
 #include "cuda/functions.def"
@@ -53,7 +53,7 @@ static const struct function functions[] = {
 #include "cuda/functions.def"
 };
 
-/* The newest row up to a version; NULL = none. *exists tells whether any version has the name. */
+/* The newest row up to a version; NULL if none. *exists is true if any version has the name. */
 static const struct function *find(const char *name, int version, bool per_thread, bool *exists) {
     const struct function *best = NULL;
     *exists = false;
@@ -97,7 +97,7 @@ CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint6
     return look_up(name, address, version, flags, &status);
 }
 
-/* Whoever asks for the status learns from it that there is no such function, and gets no error. */
+/* A caller that passes `status` finds there that the function does not exist, and gets no error. */
 CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
     CUdriverProcAddressQueryResult unread;
@@ -105,7 +105,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuui
     return status && result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
 }
 
-/* NVIDIA's private tables, by which its runtime knows its driver, are not emulated. */
+/* NVIDIA's runtime recognises its driver by private tables, which are not emulated. */
 CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;

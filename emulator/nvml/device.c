@@ -1,14 +1,14 @@
-/* Which GPUs there are and what they are called: handles, names, PCI addresses, architecture.
+/* The GPUs of the node and their identity: handles, names, PCI addresses, architecture.
  *
- * Nothing here changes while the library is initialised, so nothing here takes a lock. */
+ * These values do not change while the library is initialised, so no function here takes a lock. */
 #include "nvml/session.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The node file names models, not PCI ids; this one belongs to no product. The low half is NVIDIA's vendor
- * id. */
+/* The PCI id of every emulated GPU: the node file names models, not PCI ids. The id belongs to no product;
+ * its low half is NVIDIA's vendor id. */
 static const unsigned EMULATED_PCI_ID = 0xfff010deu;
 static const unsigned PCI_CLASS_DISPLAY = 3, PCI_SUBCLASS_3D = 2;
 
@@ -80,7 +80,8 @@ static bool has_address(const struct node_gpu *gpu, const void *wanted) {
            gpu->pci_device == address->device;
 }
 
-/* NVML takes the domain and the function as optional: 00000000:17:00.0, 0000:17:00.0, 17:00.0, 17:00. */
+/* Parses a PCI address. In NVML the domain and the function are optional: 00000000:17:00.0, 0000:17:00.0,
+ * 17:00.0, 17:00. */
 static bool read_address(const char *text, struct pci_address *address) {
     static const char *const forms[] = {"%x:%x:%x.%x%n", "%x:%x:%x%n"};
     unsigned function;
@@ -158,7 +159,7 @@ nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsig
 }
 
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand) {
-    /* The first part that a model's name contains decides, so the longer names come first. */
+    /* The first entry that a model's name contains decides, so longer entries come first. */
     static const struct {
         const char *part;
         nvmlBrandType_t brand;
@@ -275,13 +276,13 @@ void nvml_fill_pci(const struct node_gpu *gpu, nvmlPciInfo_t *pci) {
         .pciDeviceId = EMULATED_PCI_ID,
         .pciSubSystemId = EMULATED_PCI_ID,
     };
-    /* The legacy form has room for 16 bits of domain. */
+    /* The legacy form has 16 bits for the domain. */
     snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, NVML_DEVICE_PCI_BUS_ID_LEGACY_FMT,
              gpu->pci_domain & 0xffff, gpu->pci_bus & 0xff, gpu->pci_device & 0xff);
     fill_bus_id(gpu, pci->busId);
 }
 
-/* Callers compiled against an older header pass a shorter struct: write no further than `size` bytes. */
+/* Callers compiled against an older header pass a shorter struct, so at most `size` bytes are written. */
 static nvmlReturn_t give_pci(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t size) {
     const struct node_gpu *gpu;
     nvmlPciInfo_t whole;

@@ -1,9 +1,9 @@
 /* Events: a program registers GPUs and kinds in a set, then waits on the set.
  *
- * What always holds: a set delivers an event once, in the order of the book, and none from before its
- * registration. Waiting sleeps on the book's futex. Several threads may wait on one set; each event goes to
- * one of them. Events come from the book's tool; ECC kinds may be injected too, though no ECC counters exist.
- */
+ * Invariants: a set delivers an event once, in the order of the book, and no event from before its
+ * registration. A waiting thread sleeps on the book's futex. Several threads may wait on one set; each
+ * event goes to one of them. The book's tool injects events. It can inject ECC kinds too, though no ECC
+ * counters exist. */
 #include "nvml/session.h"
 
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ struct registration {
 };
 
 struct nvmlEventSet_st {
-    _Atomic uint64_t cursor; /* the last event of the book that this set has dealt with */
+    _Atomic uint64_t cursor; /* the last event of the book that this set has passed */
     struct registration gpus[NODE_MAX_GPUS];
 };
 
@@ -62,7 +62,7 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
         return NVML_ERROR_INVALID_ARGUMENT;
     if (types & ~SUPPORTED_TYPES)
         return NVML_ERROR_NOT_SUPPORTED;
-    /* A second registration adds kinds and must not skip events of the first that wait to be delivered. */
+    /* A second registration adds kinds. It must not skip undelivered events of the first one. */
     if (!atomic_load(&set->gpus[gpu].types))
         atomic_store(&set->gpus[gpu].since, book_event_cursor(nvml_book()));
     atomic_fetch_or(&set->gpus[gpu].types, types);
@@ -82,7 +82,7 @@ static bool has_lost_gpu(const struct nvmlEventSet_st *set) {
     return false;
 }
 
-/* Takes the set's next event, or leaves it to another thread that was quicker and looks on. */
+/* Takes the set's next event. If another thread was quicker, waits for the next one. */
 static bool take(struct nvmlEventSet_st *set, uint64_t deadline_ns, struct book_event *event) {
     bool found, mine;
     do {
@@ -107,7 +107,7 @@ static nvmlReturn_t wait_for_event(nvmlEventSet_t set, const void *data, unsigne
     return has_lost_gpu(set) ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_TIMEOUT;
 }
 
-/* The first version's struct ended after eventData: nothing may be written past it. */
+/* The first version's struct ended after eventData, so nothing past it is written. */
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms) {
     struct book_event event;
     nvmlReturn_t waited = wait_for_event(set, data, timeout_ms, &event);

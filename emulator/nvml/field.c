@@ -1,4 +1,4 @@
-/* Field values: many small questions in one call, each with an answer of its own. */
+/* Field values: one call queries many values, and each has its own return code. */
 #include "nvml/session.h"
 
 #include <sys/time.h>

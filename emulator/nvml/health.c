@@ -1,7 +1,7 @@
 /* Temperature, power, clocks, modes.
  *
- * The emulator models none of the physics. Each value is a plain function of how busy the GPU is, within what
- * a server card would say, so that dashboards have something to draw. */
+ * The emulator has no physical model. Each value is a plain function of the GPU's utilisation, within a
+ * server card's range, so that dashboards have data. */
 #include "nvml/session.h"
 
 enum {
@@ -19,7 +19,7 @@ enum {
     PCIE_WIDTH = 16,
 };
 
-/* A value between `idle` and `busy`, in proportion to how busy the GPU is. */
+/* A value between `idle` and `busy`, in proportion to the GPU's utilisation. */
 static unsigned between(int gpu, unsigned idle, unsigned busy) {
     return idle + (busy - idle) * nvml_busy_pct(gpu) / 100;
 }
@@ -88,7 +88,7 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power_mw) {
     return found;
 }
 
-/* Since the driver was loaded, for which the machine's start stands in. */
+/* NVML counts from the time at which the driver was loaded; the machine's start stands for it here. */
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy_mj) {
     struct book_snapshot snapshot;
     int gpu;

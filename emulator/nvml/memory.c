@@ -1,15 +1,15 @@
-/* Who holds how much of a GPU's memory.
+/* The memory of a GPU, and the processes that hold it.
  *
- * What always holds: a dead process is in no list and holds nothing, since the book sweeps before it is read.
- * Memory info v1 counts what the driver reserves as used, v2 shows it apart; both add up to the total, as on
- * drivers since 510. */
+ * Invariants: a dead process is in no list and holds nothing, because the book is swept before each
+ * reading. Memory info v1 counts the driver's reserved bytes as used; v2 shows them apart. Both add up to
+ * the total, as in drivers since 510. */
 #include "nvml/session.h"
 
 #include <string.h>
 
 static const unsigned NO_MIG_INSTANCE = 0xffffffffu;
 
-/* BAR1 maps the whole card on current servers; one page table's worth is taken from the start. */
+/* BAR1 maps the whole card on current servers; one page table is in use from the start. */
 static const unsigned long long BAR1_USED_BYTES = 1ull << 20;
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
@@ -48,7 +48,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     return NVML_SUCCESS;
 }
 
-/* Leaves only the processes that NVML lists: those with a context whose pid the caller could name. */
+/* Keeps only the processes that NVML lists: those with a context and a pid in the caller's namespace. */
 static unsigned keep_listed(struct book_snapshot *snapshot) {
     unsigned kept = 0;
     for (uint32_t i = 0; i < snapshot->process_count; i++)
@@ -58,7 +58,8 @@ static unsigned keep_listed(struct book_snapshot *snapshot) {
     return kept;
 }
 
-/* Every version of the list starts with the same checks; on SUCCESS there is room for all of `snapshot`. */
+/* The checks of every version of the list. On SUCCESS the caller's array has room for all processes of
+ * `snapshot`. */
 static nvmlReturn_t start_list(nvmlDevice_t device, unsigned *count, const void *infos,
                                struct book_snapshot *snapshot) {
     int gpu;
@@ -104,7 +105,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
     return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
 }
 
-/* The emulator has no graphics and no MPS server: their lists are there, and empty. */
+/* Returns an empty list: the emulator has no graphics and no MPS server. */
 static nvmlReturn_t give_empty_list(nvmlDevice_t device, unsigned *count) {
     int gpu;
     nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
@@ -149,7 +150,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
     return give_empty_list(device, count);
 }
 
-/* Modes of nvmlProcessDetailList_t, which the header describes in words only. */
+/* Modes of nvmlProcessDetailList_t, which the header describes without constants. */
 enum { MODE_COMPUTE, MODE_GRAPHICS, MODE_MPS };
 
 static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *list) {

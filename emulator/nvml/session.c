@@ -1,10 +1,9 @@
-/* Start, stop, and the questions about the whole system.
+/* Start and stop of the library, and the checks of every call.
  *
- * nvmlInit reads the node file named by PLIMSOLL_EMULATOR and maps the book beside it. Calls are counted, as
- * in the real library: after the last nvmlShutdown every call says UNINITIALIZED. The book stays mapped all
- * the same: a thread may still be in a call, and closing the state file would drop the record lock by which a
- * CUDA library in this process shows that it lives. */
-#include "book/node_file.h"
+ * nvmlInit reads the node file named by PLIMSOLL_EMULATOR and maps the book beside it. Calls are counted,
+ * as in the real library: after the last nvmlShutdown every call returns UNINITIALIZED. The book stays
+ * mapped even then: a thread may still be in a call, and closing the state file would drop the record lock
+ * by which a CUDA library in this process shows that it lives. */
 #include "nvml/session.h"
 
 #include <pthread.h>
@@ -15,8 +14,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "book/node_file.h"
+
 struct nvmlDevice_st {
-    char unused; /* a handle is an address, and says all by that */
+    char unused; /* only the handle's address matters */
 };
 
 static struct {
@@ -24,7 +25,7 @@ static struct {
     atomic_uint open_count; /* inits not yet shut down; changed under lock */
     bool mapped;            /* lock */
     int64_t wall_offset_ns; /* written under lock while open_count is 0 */
-    struct book book;       /* likewise */
+    struct book book;       /* written under lock while open_count is 0 */
     struct nvmlDevice_st devices[NODE_MAX_GPUS];
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -91,7 +92,7 @@ uint64_t nvml_unstamp_ns(unsigned long long stamp_us) {
     return monotonic_ns < 0 ? 0 : (uint64_t)monotonic_ns;
 }
 
-/* Is the mapped book still the one that PLIMSOLL_EMULATOR means? */
+/* True while the mapped book is the one that PLIMSOLL_EMULATOR names. */
 static bool is_current(void) {
     const char *path = getenv(NODE_FILE_VARIABLE);
     char state_path[NODE_PATH_BYTES + sizeof ".state"];

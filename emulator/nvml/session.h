@@ -1,8 +1,8 @@
-/* What every NVML call needs first: is the library initialised, and which GPU does this handle mean?
+/* The first checks of every NVML call: whether the library is initialised, and which GPU a handle means.
  *
- * What always holds: an output is written only when the call succeeds (or, for a needed count, where NVML's
- * header says so), and every exported signature is the real nvml.h's, since each file includes it from here.
- * The header's declarations are the export list: what it does not declare stays hidden. */
+ * Invariants: an output is written only when the call succeeds (or, for a needed count, where NVML's
+ * header says so). Every exported signature is the real nvml.h's, since each file includes that header
+ * from here. The header's declarations are the export list; all other functions stay hidden. */
 #ifndef PLIMSOLL_EMULATOR_NVML_SESSION_H
 #define PLIMSOLL_EMULATOR_NVML_SESSION_H
 
@@ -19,30 +19,32 @@
 const struct node_file *nvml_node(void);
 struct book *nvml_book(void);
 
-/* Whether nvmlInit was called more often than nvmlShutdown. */
+/* True if nvmlInit was called more often than nvmlShutdown. */
 bool nvml_is_initialized(void);
 
 nvmlDevice_t nvml_handle_of(int index);
 
-/* SUCCESS and the GPU's index; UNINITIALIZED; INVALID_ARGUMENT for a handle that is none, or `output` NULL.
- * Answers for a lost GPU too: for what does not change, such as its name. */
+/* Finds a GPU's index. UNINITIALIZED; INVALID_ARGUMENT for an invalid handle or a NULL `output`. Finds a
+ * lost GPU too: for constant values, such as the name. */
 nvmlReturn_t nvml_find_gpu(nvmlDevice_t device, const void *output, int *index);
 
-/* The same, giving the GPU's line in the node file. */
+/* Finds the GPU's description in the node file, as nvml_find_gpu finds its index. */
 nvmlReturn_t nvml_find_description(nvmlDevice_t device, const void *output, const struct node_gpu **gpu);
 
-/* The same as nvml_find_gpu, and GPU_IS_LOST for a GPU that fell off the bus: for what must be measured. */
+/* Does the same as nvml_find_gpu, but returns GPU_IS_LOST for a GPU that fell off the bus: for measured
+ * values. */
 nvmlReturn_t nvml_find_present_gpu(nvmlDevice_t device, const void *output, int *index);
 
 /* Copies text into the caller's buffer of `length` bytes; INSUFFICIENT_SIZE leaves the buffer alone. */
 nvmlReturn_t nvml_give_text(const char *text, char *buffer, unsigned length);
 
-/* NVML stamps samples with the wall clock in microseconds, the book with CLOCK_MONOTONIC in nanoseconds. One
- * offset, taken at the first init, serves both ways, so that a stamp given out finds its own sample again. */
+/* NVML stamps samples with the wall clock in microseconds, the book with CLOCK_MONOTONIC in nanoseconds.
+ * Both directions use one offset, taken at the first init, so that a returned stamp finds its own sample
+ * again. */
 unsigned long long nvml_stamp_us(uint64_t monotonic_ns);
 uint64_t nvml_unstamp_ns(unsigned long long stamp_us);
 
-/* How busy the GPU was over the last full sample period, in percent. */
+/* The GPU's utilisation over the last full sample period, in percent. */
 unsigned nvml_busy_pct(int gpu);
 
 void nvml_fill_pci(const struct node_gpu *gpu, nvmlPciInfo_t *pci);

@@ -1,4 +1,4 @@
-/* The questions about the whole system: versions, names of processes, texts of errors. */
+/* Queries about the whole system: versions, names of processes, texts of errors. */
 #include "nvml/session.h"
 
 #include <fcntl.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The real library's own words, as programs and people look for them in logs. */
+/* The texts are those of the real library, because programs and people search logs for them. */
 static const char *const error_texts[] = {
     [NVML_SUCCESS] = "Success",
     [NVML_ERROR_UNINITIALIZED] = "Uninitialized",
@@ -51,7 +51,7 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
     return nvml_give_text(nvml_node()->driver, version, length);
 }
 
-/* The CUDA major version, then the driver's: 12.570.124.06. */
+/* Joins the CUDA major version and the driver's version: 12.570.124.06. */
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
     char text[NODE_DRIVER_BYTES + 16];
     if (!nvml_is_initialized())
@@ -73,7 +73,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
     return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
-/* The start of a file of /proc, ended by a zero; false if there is none or nothing in it. */
+/* Reads the start of a file of /proc, ended by a zero. False if the file is missing or empty. */
 static bool read_proc(unsigned pid, const char *file, char *text, size_t size) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%u/%s", pid, file);
@@ -92,11 +92,11 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
         return NVML_ERROR_UNINITIALIZED;
     if (!name || !length)
         return NVML_ERROR_INVALID_ARGUMENT;
-    /* A process between its last thread's end and its reaping has a comm and no command line. */
+    /* Between its last thread's end and its reaping, a process has a comm but no command line. */
     if (!read_proc(pid, "cmdline", text, sizeof text) && !read_proc(pid, "comm", text, sizeof text))
         return NVML_ERROR_NOT_FOUND;
     text[strcspn(text, "\n")] = '\0';
-    snprintf(name, length, "%s", text); /* cropped, as NVML documents */
+    snprintf(name, length, "%s", text); /* truncated, as NVML documents */
     return NVML_SUCCESS;
 }
 

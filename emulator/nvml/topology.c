@@ -1,6 +1,6 @@
-/* How GPUs reach each other and the CPUs: common ancestors, peer access, NVLink, affinity.
+/* The paths between GPUs and to the CPUs: common ancestors, peer access, NVLink, affinity.
  *
- * All of it stands in the node file's [link] sections and in each GPU's `numa` and `cpus`. Links are numbered
+ * The node file's [link] sections and each GPU's `numa` and `cpus` define all of them. Links are numbered
  * per GPU: first those to the first peer, then those to the next. */
 #include "nvml/session.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Links of one generation per GPU architecture, by compute capability's major number. */
+/* The NVLink version by GPU architecture, from the compute capability's major number. */
 static unsigned nvlink_version(const struct node_gpu *gpu) {
     static const unsigned versions[] = {
         [6] = NVML_NVLINK_VERSION_1_0, [7] = NVML_NVLINK_VERSION_2_0,  [8] = NVML_NVLINK_VERSION_3_0,
@@ -41,7 +41,7 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t 
     return found;
 }
 
-/* "Nearest" means within the asked level: whatever is nearer counts too. */
+/* "Nearest" means within the given level: GPUs on nearer levels count too. */
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
                                               unsigned *count, nvmlDevice_t *devices) {
     unsigned near = 0;
@@ -90,7 +90,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGp
     return NVML_SUCCESS;
 }
 
-/* The GPU at the far end of a link; -1 for a link that the GPU has not. */
+/* The GPU at the far end of a link; -1 if the GPU does not have the link. */
 static int peer_of_link(int gpu, unsigned link) {
     for (int peer = 0; peer < nvml_node()->gpu_count; peer++) {
         unsigned count = nvml_node()->links[gpu][peer].nvlink_count;
@@ -101,8 +101,8 @@ static int peer_of_link(int gpu, unsigned link) {
     return -1;
 }
 
-/* SUCCESS and the peer; INVALID_ARGUMENT past the last link NVML knows; NOT_SUPPORTED on a GPU without
- * NVLink, as the driver says; peer -1 for a link that exists and leads nowhere. */
+/* Finds a link's peer; -1 for a link that exists and leads nowhere. INVALID_ARGUMENT past the last link
+ * that NVML defines; NOT_SUPPORTED on a GPU without NVLink, as in the driver. */
 static nvmlReturn_t find_link(nvmlDevice_t device, unsigned link, const void *output, int *peer) {
     int gpu;
     nvmlReturn_t found = nvml_find_gpu(device, output, &gpu);
@@ -188,7 +188,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link,
 
 enum { MASK_BITS = sizeof(unsigned long) * CHAR_BIT };
 
-/* A GPU of which the node file says nothing is near every CPU there is. */
+/* A GPU without `cpus` in the node file is near every CPU. */
 static bool is_near(const struct node_gpu *gpu, unsigned cpu, unsigned cpu_count) {
     bool said = false;
     for (size_t i = 0; i < NODE_MAX_CPUS / 64; i++)
@@ -232,7 +232,7 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned size, uns
     return NVML_SUCCESS;
 }
 
-/* Says of which NUMA node the GPU *is* one, as Grace Hopper's are; no emulated GPU is. */
+/* The NUMA node that the GPU itself forms, as on Grace Hopper; no emulated GPU forms one. */
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
     int gpu;
     nvmlReturn_t found = nvml_find_gpu(device, node, &gpu);

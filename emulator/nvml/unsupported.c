@@ -1,10 +1,10 @@
-/* What the emulated card has not: ECC, MIG, fans of its own, a serial number, accounting.
+/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting.
  *
- * A program that asks gets NOT_SUPPORTED, as from a consumer card, rather than a library without the symbol.
- * Only the handle is looked at. */
+ * A program gets NOT_SUPPORTED from them, as from a consumer card, rather than a library without the
+ * symbol. The functions check only the handle. */
 #include "nvml/session.h"
 
-/* One macro for all; the parameters have names because C11 wants them, and no use. */
+/* One macro defines all functions. C11 requires names for the parameters, which are unused. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 static nvmlReturn_t refuse(nvmlDevice_t device) {

@@ -1,7 +1,7 @@
-/* How busy the GPUs were: utilisation, samples, and who used them.
+/* The load of the GPUs: utilisation, samples, and utilisation per process.
  *
- * The book keeps the samples, whoever moves the clock; nobody needs to have watched. The sample period is the
- * node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
+ * The book keeps the samples, whichever process moves the clock, so no process needs to watch. The sample
+ * period is the node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
 #include "nvml/session.h"
 
 #include <string.h>
@@ -58,8 +58,8 @@ static nvmlReturn_t check_sample_request(nvmlDevice_t device, nvmlSamplingType_t
     return kept ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* Given room for fewer samples than there are, hands out the oldest: asking again from the last stamp loses
- * none. */
+/* If the caller has room for fewer samples than there are, returns the oldest. A second call from the last
+ * stamp then loses none. */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long last_seen_us, nvmlValueType_t *value_type,
                                   unsigned *count, nvmlSample_t *samples) {
@@ -85,7 +85,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     return NVML_SUCCESS;
 }
 
-/* What one process used of a GPU, averaged over the samples newer than the caller's stamp. */
+/* One process's use of a GPU, averaged over the samples newer than the caller's stamp. */
 struct usage {
     uint32_t pid;
     unsigned busy_pct;
@@ -106,7 +106,7 @@ static bool measure(const struct book_process *process, const struct book_sample
     unsigned average_pct = (sum_pct + covered / 2) / covered;
     *usage = (struct usage){
         .pid = process->pid,
-        .busy_pct = average_pct ? average_pct : 1, /* it did work: 0 would hide it */
+        .busy_pct = average_pct ? average_pct : 1, /* the process did work, which 0 would hide */
         .stamp_us = nvml_stamp_us(samples[count - 1].time_ns),
     };
     return true;
@@ -123,7 +123,7 @@ static uint32_t measure_all(int gpu, unsigned long long last_seen_us, struct usa
     return found;
 }
 
-/* The driver gives room for its whole buffer as the needed count, however many processes there are. */
+/* As in the driver, the needed count is that of the whole buffer, however many processes there are. */
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
                                              unsigned *count, unsigned long long last_seen_us) {
     struct usage usages[BOOK_MAX_SLOTS];

@@ -1,8 +1,8 @@
-/* Shows the book of an emulated node as JSON, and injects what a real GPU does by itself:
+/* Shows the book of an emulated node as JSON, and injects events that a real GPU would raise by itself:
  *   book                       the whole book
  *   book xid GPU NUMBER        an XID error, for example `book xid 0 79`
  *   book lose GPU | find GPU   the GPU falls off the bus, or comes back
- *   book watch GPU MS          one GPU, a line every so many milliseconds, until nobody reads any more
+ *   book watch GPU MS          one GPU, a line every so many milliseconds, until its reader closes the pipe
  * The node file is named by PLIMSOLL_EMULATOR. Exit code 2 on bad input. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +61,8 @@ static void print_book(struct book *book) {
     printf("]}\n");
 }
 
-/* At the multiples of `ms` on the book's clock, so that whoever works to the same clock finds a line where
- * its work begins. Each line says when it was taken. */
+/* Prints at the multiples of `ms` on the book's clock, so that a program that uses the same clock finds a
+ * line where its work begins. Each line has the time of its measurement. */
 static void watch(struct book *book, int gpu, unsigned long ms) {
     uint64_t step_ns = ms * 1000000, due_ns = book_now_ns() / step_ns * step_ns;
     do {

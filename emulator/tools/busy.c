@@ -1,7 +1,7 @@
-/* An ordinary CUDA program: allocates, runs a kernel that keeps the GPU busy for a given time, rests, frees.
- * It is the load of the demo and the tests. It opens libcuda.so.1 itself and knows nothing of the emulator,
- * so it runs unchanged on a real GPU. One JSON line per phase on standard output; exit code 0, 1 for bad
- * options, 2 after a CUDA error. */
+/* An ordinary CUDA program: it allocates, runs a kernel that keeps the GPU busy for a given time, rests,
+ * and frees. The program is the load of the demo and the tests. It opens libcuda.so.1 itself and does not
+ * depend on the emulator, so it runs unchanged on a real GPU. It prints one JSON line per phase on
+ * standard output. The exit code is 0, 1 for bad options, or 2 after a CUDA error. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Works for as many nanoseconds as its parameter says, by the GPU's time and not the clock's: between two
- * looks at the timer no more than 20 us are taken for work, as a kernel that looks later was switched out for
- * another process. */
+/* The kernel works for as many nanoseconds as its parameter says, in time for which it really ran. Between
+ * two readings of the timer it counts at most 20 us: after a longer gap the GPU had switched to another
+ * process. */
 static const char ptx[] = ".version 6.0\n"
                           ".target sm_50\n"
                           ".address_size 64\n"
@@ -39,7 +39,7 @@ static const char ptx[] = ".version 6.0\n"
 
 enum { MAX_STEPS = 4096, GRANULE = 2 << 20 };
 
-/* The driver's functions, under the symbols that this version of cuda.h means by their names. */
+/* The driver's functions, under the symbols that this version of cuda.h maps their names to. */
 #define FUNCTIONS(X)                                                                                         \
     X(cuInit, "cuInit")                                                                                      \
     X(cuGetErrorName, "cuGetErrorName")                                                                      \
@@ -98,7 +98,7 @@ static void rest_us(uint64_t us) {
         ;
 }
 
-/* Says what failed; true if it did. */
+/* Reports a failed call; true if the call failed. */
 static bool failed(CUresult result, const char *call, uint64_t requested_bytes) {
     const char *name = NULL;
     if (result == CUDA_SUCCESS)
@@ -174,7 +174,7 @@ static uint64_t step_bytes(unsigned step) {
     return step + 1 == options.steps ? options.memory_bytes - share * step : share;
 }
 
-/* Managed memory comes to the GPU with the first touch. */
+/* Managed memory moves to the GPU when the program first touches it. */
 static CUresult touch(unsigned step, uint64_t bytes) {
     if (options.path != MANAGED)
         return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-/* The counted use of contexts from before cuCtxPushCurrent. */
+/* Counted uses of contexts, the API before cuCtxPushCurrent. */
 #include "cuda/context/context.h"
 
 CUresult cuCtxAttach(CUcontext *result, unsigned int flags) {
@@ -13,7 +13,7 @@ CUresult cuCtxAttach(CUcontext *result, unsigned int flags) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* The last detach destroys; only the current context can be detached, and no primary one. */
+/* The last detach destroys the context. Only the current context can be detached, and never a primary one. */
 CUresult cuCtxDetach(CUcontext handle) {
     CUcontext context;
     CUresult entered = context_enter(&context);

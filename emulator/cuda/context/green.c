@@ -1,6 +1,6 @@
-/* Green contexts: a part of a GPU's multiprocessors with streams of its own, within the primary context,
- * which owns all that is allocated in one. Each costs a little memory: GREEN_BYTES, of the order seen on real
- * cards. */
+/* Green contexts: parts of a GPU's multiprocessors with streams of their own. A green context lies within
+ * the primary context, which owns all memory allocated in it. Each green context costs GREEN_BYTES, of the
+ * order seen on real cards. */
 #include "cuda/context/lifetime.h"
 #include "cuda/context/primary.h"
 #include "cuda/context/resource.h"
@@ -25,7 +25,7 @@ static CUresult activate(CUgreenCtx green) {
     if (context) {
         context->own_bytes = GREEN_BYTES;
         context->owner = primary;
-        context->primary = true; /* not the program's to destroy */
+        context->primary = true; /* the program must not destroy it */
         context->green = green;
         if (context_activate(context)) {
             green->context = context;

@@ -1,5 +1,5 @@
-/* Contexts come and go. One costs device memory of its own, whether primary or created, and dies with all it
- * holds. */
+/* Creation and destruction of contexts. Each context, primary or created, costs device memory of its own.
+ * All that the context holds is freed with it. */
 #include "cuda/context/lifetime.h"
 
 #include "cuda/context/state.h"
@@ -21,7 +21,7 @@ bool context_activate(CUcontext context) {
     book_count_context(&driver.book, context->gpu, 1);
     book_note(&driver.book, context->gpu, BOOK_CONTEXTS, (int64_t)context->own_bytes);
     context->charged = true;
-    context_renew_id(context); /* a primary context that was reset is another one */
+    context_renew_id(context); /* a primary context after a reset counts as another context */
     context_default_limits(context);
     context->legacy = stream_new(context, 0, 0);
     return context->legacy != NULL;

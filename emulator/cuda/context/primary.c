@@ -1,4 +1,4 @@
-/* Primary contexts: one per device, shared by all who retain it. */
+/* Primary contexts: one per device, shared by all callers that retain it. */
 #include "cuda/context/primary.h"
 
 #include "cuda/context/lifetime.h"
@@ -55,7 +55,8 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     return cuDevicePrimaryCtxRelease_v2(device);
 }
 
-/* Frees everything at once; whoever still holds a retain finds the context inactive, as with NVIDIA's. */
+/* Frees everything at once. A caller that still holds a retain finds the context inactive, as with
+ * NVIDIA's driver. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     CUresult entered = driver_enter();
     if (entered)
@@ -74,8 +75,9 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
     return cuDevicePrimaryCtxReset_v2(device);
 }
 
-/* NVIDIA's runtime has ways to its primary context that no library between it and the driver sees. These
- * stand for them in tests: the same as the public functions, under names that nobody knows. */
+/* NVIDIA's runtime reaches its primary context by calls that no preloaded library can wrap. These
+ * functions stand for such calls in tests: they equal the public functions under names that no library
+ * wraps. */
 #define PRIVATE __attribute__((visibility("default")))
 PRIVATE CUresult plimsoll_emulator_private_retain(CUcontext *context, CUdevice device);
 PRIVATE CUresult plimsoll_emulator_private_reset(CUdevice device);

@@ -31,7 +31,8 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevR
     return entered ? entered : driver_leave(whole(device, resource, type));
 }
 
-/* The least part and its multiples, by compute capability (CUDA programming guide, "Green contexts"). */
+/* Rounds a count up to the smallest part or a multiple of it, by compute capability (CUDA programming
+ * guide, "Green contexts"). */
 static unsigned part_of(CUdevice device, unsigned count, unsigned flags) {
     unsigned major = driver_gpu(device)->compute_major;
     unsigned least = major >= 9 ? 8 : major == 8 ? 4 : 2, step = major >= 9 ? 8 : 2;

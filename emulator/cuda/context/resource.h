@@ -1,4 +1,5 @@
-/* Parts of a GPU's multiprocessors. They are counted, not simulated: kernels take as long in any part. */
+/* Parts of a GPU's multiprocessors. Multiprocessors are counted, not simulated: a kernel takes as long in
+ * any part. */
 #ifndef PLIMSOLL_EMULATOR_RESOURCE_H
 #define PLIMSOLL_EMULATOR_RESOURCE_H
 
@@ -10,7 +11,7 @@ struct CUdevResourceDesc_st {
     unsigned sm_count;
 };
 
-/* So many multiprocessors of a device, as the API shows them. */
+/* The API's description of `sm_count` multiprocessors of a device. */
 CUdevResource resource_of(CUdevice device, unsigned sm_count);
 
 #endif

@@ -1,7 +1,7 @@
-/* What a context remembers on behalf of its program: flags, limits, cache preferences. */
+/* Settings that a context keeps for its program: flags, limits, cache preferences. */
 #include "cuda/context/state.h"
 
-enum { PRINTF_BYTES = 1 << 20, HEAP_BYTES = 8 << 20 }; /* within what a context costs */
+enum { PRINTF_BYTES = 1 << 20, HEAP_BYTES = 8 << 20 }; /* included in the context's own memory */
 
 void context_default_limits(CUcontext context) {
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
@@ -81,7 +81,7 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* The heap and the buffer of printf are device memory of the context's. */
+/* The heap and the buffer of printf are device memory of the context. */
 static CUresult set_limit(CUcontext context, CUlimit limit, size_t value) {
     size_t before = cost_of(limit, context->limits[limit]), after = cost_of(limit, value);
     if (after > before && !book_charge(&driver.book, context->gpu, after - before))

@@ -5,7 +5,7 @@
 #include "cuda/context/context.h"
 
 void context_default_limits(CUcontext context);
-/* What its limits cost beside it. */
+/* Bytes that the context's limits cost beside its own memory. */
 size_t context_limit_bytes(const struct CUctx_st *context);
 
 #endif

@@ -8,14 +8,14 @@ static CUresult enter(CUgraph graph) {
     return object_is(graph, OBJECT_GRAPH) ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Writes a node where there is room for it, and counts it. */
+/* Writes a node if there is room for it, and counts it. */
 static void list(CUgraphNode node, CUgraphNode *nodes, size_t room, size_t *count) {
     if (nodes && *count < room)
         nodes[*count] = node;
     (*count)++;
 }
 
-/* What a listing call says at its end: without an array the number; with one, how many were written. */
+/* Ends a listing call. Without an array *count is the number of nodes; with one, the number written. */
 static CUresult listed(CUgraphNode *nodes, size_t room, size_t total, size_t *count) {
     for (size_t i = total; nodes && i < room; i++)
         nodes[i] = NULL;
@@ -145,7 +145,7 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* Edges carry no data here: all of them mean plain order, and zeros say so. */
+/* Edges have no data here. All of them mean plain order, which zeros express. */
 static void plain(CUgraphEdgeData *edges, const size_t *count) {
     for (size_t i = 0; edges && count && i < *count; i++)
         edges[i] = (CUgraphEdgeData){0};

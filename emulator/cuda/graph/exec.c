@@ -1,4 +1,4 @@
-/* Executable graphs: instantiated, updated, launched. */
+/* Executable graphs: instantiation, update, launch. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/stream/capture_record.h"
@@ -6,7 +6,8 @@
 #include "cuda/stream/launch.h"
 #include "cuda/stream/submit.h"
 
-/* Takes all nodes whose dependencies have been taken, in rounds; false = a cycle. */
+/* Sorts the nodes topologically: each round takes all nodes whose dependencies have been taken. False if
+ * the graph has a cycle. */
 static bool sort(CUgraph graph) {
     CUgraphNode sorted = NULL, *end = &sorted, last = NULL;
     unsigned taken = 0;
@@ -49,7 +50,7 @@ static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long lo
     if (!object_is(graph, OBJECT_GRAPH))
         return CUDA_ERROR_INVALID_HANDLE;
     if (graph_memory_in(graph) && graph->instances)
-        return CUDA_ERROR_INVALID_VALUE; /* its addresses can be in use once only */
+        return CUDA_ERROR_INVALID_VALUE; /* the graph's addresses can be in use only once */
     CUgraphExec exec = object_new(OBJECT_GRAPH_EXEC, sizeof *exec);
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -69,7 +70,7 @@ static CUresult instantiate(CUgraphExec *result, CUgraph graph, unsigned long lo
 
 static void discard(CUgraphExec exec) {
     graph_memory_destroyed(exec);
-    CUgraph source = exec->graph->source; /* may be gone, and its address used again */
+    CUgraph source = exec->graph->source; /* the source may be freed and its address used again */
     if (object_is(source, OBJECT_GRAPH) && source->id == exec->graph->source_id)
         source->instances--;
     graph_free(exec->graph);
@@ -132,7 +133,7 @@ static CUresult launch_nodes(CUgraph graph, CUstream stream) {
     return result;
 }
 
-/* Launched while its stream captures, a graph becomes a child of the one being captured. */
+/* A graph launched into a capturing stream becomes a child of the captured graph. */
 static CUresult capture_launch(CUgraphExec exec, CUstream stream) {
     struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_GRAPH, .params = exec->graph};
     return capture_work(stream, &work);

@@ -1,4 +1,4 @@
-/* cuGraphAddNode: one call for every type of node, leading to that type's own. */
+/* cuGraphAddNode: one call for all types of node. It calls the type's own function. */
 #include "cuda/graph/graph.h"
 
 static CUresult add_allocation(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

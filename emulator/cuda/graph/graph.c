@@ -59,7 +59,7 @@ CUgraphNode graph_add(CUgraph graph, CUgraphNodeType type, const CUgraphNode *de
     return node;
 }
 
-/* What is asked for a kernel's parameters later is led to the node's own copy of them. */
+/* Points the node's description of its kernel to the node's own copy of the parameters. */
 static void keep_parameters(CUgraphNode node) {
     for (size_t i = 0; i < MODULE_PARAMETERS; i++)
         node->parameters[i] = &node->work.parameters[i];

@@ -8,26 +8,27 @@
 
 enum { ALIGNMENT = 512 };
 
-/* What one executable graph has of the pools; outlives it while something of it is live. */
+/* The part of the pools that one executable graph holds. It outlives the graph while one of its
+ * allocations is live. */
 struct graph_holding {
     struct graph_holding *next;
     CUgraphExec exec;                   /* NULL = destroyed */
     size_t mapped_bytes[NODE_MAX_GPUS]; /* by device, in whole granules */
     size_t live_bytes[NODE_MAX_GPUS];
     unsigned live;
-    CUstream stream; /* of the latest launch; may be gone */
-    uint64_t mark;   /* of that launch's last work */
-    int gpu;         /* on whose timeline the mark is */
-    bool is_queued;  /* that launch still waited for a host function, so its mark is not known */
+    CUstream stream; /* stream of the latest launch; may be destroyed */
+    uint64_t mark;   /* mark of that launch's last work */
+    int gpu;         /* the GPU whose timeline has the mark */
+    bool is_queued;  /* that launch waited for a host function, so its mark is unknown */
 };
 
 static struct graph_holding *first; /* lock */
 static struct {
     size_t reserved_bytes, reserved_high_bytes;
-    size_t used_bytes, used_high_bytes; /* the first as of the last question */
+    size_t used_bytes, used_high_bytes; /* used_bytes is as of the last query */
 } pools[NODE_MAX_GPUS];                 /* lock; by device */
 
-/* What a holding has beyond its live allocations. */
+/* Bytes that a holding has beyond its live allocations. */
 static size_t surplus_of(const struct graph_holding *holding, CUdevice device) {
     return holding->mapped_bytes[device] - memory_round_up(holding->live_bytes[device], MEMORY_GRANULE);
 }
@@ -39,7 +40,7 @@ static bool is_running(const struct graph_holding *holding) {
     return !timeline_reached(&driver.book, holding->gpu, holding->mark, &due_ns);
 }
 
-/* Takes from destroyed graphs that have run to their end all that is not live. */
+/* Takes back all memory that is not live from destroyed graphs whose last launch has ended. */
 static void settle(void) {
     for (struct graph_holding **link = &first; *link;) {
         struct graph_holding *holding = *link;
@@ -110,8 +111,8 @@ static struct graph_holding *holding_of(CUgraphExec exec) {
     return first = holding;
 }
 
-/* Takes mapped memory from graphs that cannot run at the same time: those that are done, and those of the
- * same stream. They map anew at their next launch. */
+/* Takes mapped memory from graphs that cannot run at the same time: graphs that are done, and graphs of
+ * the same stream. Those graphs map memory anew at their next launch. */
 static size_t take_from_others(const struct graph_holding *taker, CUdevice device, size_t bytes,
                                CUstream stream) {
     size_t taken = 0;

@@ -1,4 +1,4 @@
-/* Nodes that allocate and free, and the pools behind them. */
+/* Nodes that allocate and free, and the pools for graphs. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 
@@ -81,7 +81,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* Enters and finds the figure meant; all are cuuint64_t. */
+/* Enters and finds the attribute; all attributes are cuuint64_t. */
 static CUresult find(CUdevice device, CUgraphMem_attribute attribute, const void *value, size_t **figure) {
     CUresult entered = driver_enter();
     if (entered)
@@ -101,7 +101,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* High-water marks can be reset, by zero alone. */
+/* High-water marks can be reset, only by zero. */
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
     size_t *figure;
     CUresult entered = find(device, attribute, value, &figure);

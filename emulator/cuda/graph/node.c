@@ -1,4 +1,4 @@
-/* Reading and changing the nodes of graphs, and of executable graphs. */
+/* Queries and changes of the nodes of graphs and of executable graphs. */
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"
 #include "cuda/memory/copy.h"
@@ -123,7 +123,7 @@ static CUgraphNode known(CUgraphNode node) {
     return object_is(node, OBJECT_NODE) ? node : NULL;
 }
 
-/* Each changes a node of a graph, and the same node of an executable graph. */
+/* The functions below change a node of a graph, or the same node of an executable graph. */
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
     CUcontext context;
     CUresult entered = context_enter(&context);

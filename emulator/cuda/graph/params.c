@@ -1,4 +1,4 @@
-/* The parameters of kernels and fills, from the forms that older and newer calls have into the one that nodes
+/* Converts parameters of kernels and fills from the forms of older and newer calls to the form that nodes
  * keep. */
 #include "cuda/graph/graph.h"
 

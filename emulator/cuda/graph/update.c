@@ -1,10 +1,10 @@
-/* Changing nodes whatever their type, and those that name events or other graphs: in a graph, and in an
- * executable one between its launches. */
+/* Changes of nodes by type-independent calls, and of nodes that name events or other graphs. They work in
+ * a graph, and in an executable graph between its launches. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/stream/event.h"
 
-/* `exec` NULL = the node of the graph itself. */
+/* Changes the graph's own node if `exec` is NULL. */
 static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUevent event, CUgraphNodeType type) {
     CUresult entered = driver_enter();
     if (entered)

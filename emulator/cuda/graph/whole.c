@@ -58,7 +58,7 @@ static CUresult enter(CUgraph graph, const void *result, const CUgraphNode *depe
     return good ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Adds a node that does `work`, unless working it out has failed already. */
+/* Adds a node that does `work`, unless `so_far` is an error. */
 static CUresult add(CUgraphNode *result, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                     CUresult so_far, const struct work *work) {
     if (so_far)

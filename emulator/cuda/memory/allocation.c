@@ -1,4 +1,4 @@
-/* Allocation as the API has it: linear, pitched, managed, page-locked; and what is free. */
+/* The API of allocation (linear, pitched, managed, page-locked) and of free memory. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
@@ -73,8 +73,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
         allocation->kind == MEMORY_GRAPH || (allocation->kind == MEMORY_IMPORTED && allocation->opens))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    queue_finish_context(
-        allocation->context); /* freeing waits for all work, which may still use the memory */
+    queue_finish_context(allocation->context); /* pending work may still use the memory */
     allocation = memory_find(address);
     if (allocation)
         memory_release(allocation);

@@ -36,7 +36,7 @@ static bool shape(CUarray array) {
            !__builtin_mul_overflow(slice_bytes, array->slices, &bytes);
 }
 
-/* Addresses without memory; what is mapped there later stands for itself. */
+/* Reserves addresses without memory. Memory that is mapped there later is charged through its own handle. */
 static CUresult reserve(CUcontext context, CUarray array) {
     size_t bytes = array->row_bytes * array->rows * array->slices;
     struct allocation allocation = {.base = memory_back(bytes),
@@ -51,7 +51,7 @@ static CUresult reserve(CUcontext context, CUarray array) {
     return CUDA_SUCCESS;
 }
 
-/* An array at an address, or with memory of its own. */
+/* Makes an array at an address, or with memory of its own if `base` is 0. */
 static CUresult make_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, uint64_t base,
                         CUarray *result) {
     CUarray array = object_new(OBJECT_ARRAY, sizeof *array);
@@ -175,7 +175,7 @@ size_t array_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels) 
     return bytes;
 }
 
-/* From `base` on, or each with memory of its own. */
+/* Makes the levels from `base` on, or each with memory of its own if `base` is 0. */
 static CUresult make_levels(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned count,
                             uint64_t base, CUmipmappedArray mipmap) {
     for (unsigned level = 0; level < count; level++) {

@@ -21,14 +21,14 @@ struct CUmipmappedArray_st {
     CUarray levels[ARRAY_MAX_LEVELS];
 };
 
-/* Does such an array come without memory, to be mapped by cuMemMapArrayAsync? */
+/* True if such an array has no memory until cuMemMapArrayAsync maps some. */
 static inline bool array_is_mapped_later(const CUDA_ARRAY3D_DESCRIPTOR *form) {
     return (form->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
 }
-/* What all levels take together; 0 = no valid form. */
+/* Bytes of all levels together; 0 if the form is not valid. */
 size_t array_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels);
-/* A mipmapped array whose levels lie one after the other in imported memory, which goes with its first level.
- */
+/* Makes a mipmapped array whose levels lie one after the other in imported memory. That memory is freed
+ * with the first level. */
 CUresult array_mipmap_at(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels,
                          uint64_t base, CUmipmappedArray *result);
 

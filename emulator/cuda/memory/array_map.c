@@ -1,5 +1,5 @@
-/* Physical memory mapped into sparse arrays and those of deferred mapping. It lives as long as its handle or
- * such a mapping. Contents do not move with it: an array keeps its own, mapped or not. */
+/* Maps physical memory into sparse arrays and arrays of deferred mapping. The memory lives as long as its
+ * handle or such a mapping. Contents do not move with it: an array keeps its own contents, mapped or not. */
 #include "cuda/memory/array.h"
 #include "cuda/memory/array_mapping.h"
 #include "cuda/stream/stream.h"
@@ -14,7 +14,7 @@ static const CUDA_ARRAY3D_DESCRIPTOR *form_of(const CUarrayMapInfo *info) {
     return NULL;
 }
 
-/* Checks one element; the list is carried out only if all are good. */
+/* Checks one element. The list is carried out only if all elements are valid. */
 static CUresult check(const CUarrayMapInfo *info, struct physical **physical) {
     const CUDA_ARRAY3D_DESCRIPTOR *form = form_of(info);
     *physical = NULL;
@@ -31,7 +31,7 @@ static CUresult check(const CUarrayMapInfo *info, struct physical **physical) {
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A second mapping of the same place takes the first one's. */
+/* Carries out one element of the list. */
 static CUresult carry_out(CUcontext context, const CUarrayMapInfo *info) {
     struct physical *physical;
     CUresult result = check(info, &physical);

@@ -1,13 +1,13 @@
-/* Which physical memory is mapped into which part of an array. */
+/* The mappings of physical memory into parts of arrays. */
 #ifndef PLIMSOLL_EMULATOR_MEMORY_ARRAY_MAPPING_H
 #define PLIMSOLL_EMULATOR_MEMORY_ARRAY_MAPPING_H
 
 #include "cuda/memory/vmm.h"
 
-/* Maps physical memory where `info` says; a second mapping of the same place takes the first one's. NULL ends
- * the mapping there. */
+/* Maps physical memory at the place in `info`; a second mapping of the same place replaces the first. NULL
+ * ends the mapping there. */
 CUresult array_map(CUcontext context, const CUarrayMapInfo *info, struct physical *physical);
-/* Ends all mappings of an array, mipmapped array or context that goes. */
+/* Ends all mappings of an array, mipmapped array or context that is freed. */
 void array_unmap_all(const void *array_or_context);
 
 #endif

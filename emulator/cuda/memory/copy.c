@@ -7,8 +7,8 @@
 #include "cuda/memory/memory.h"
 
 enum {
-    LEAST_NS = 1500,        /* what starting a copy costs */
-    ON_DEVICE_SPEEDUP = 40, /* device memory against the bus */
+    LEAST_NS = 1500,        /* time to start a copy */
+    ON_DEVICE_SPEEDUP = 40, /* speed of copies within device memory, relative to the bus */
     PAGE_BYTES = 1 << 16,   /* the largest page size of any supported kernel */
     LAZY_BYTES = 1 << 20,
 };
@@ -53,7 +53,7 @@ CUDA_MEMCPY3D copy_line_box(CUdeviceptr target, CUdeviceptr source, size_t bytes
                            .dstDevice = target};
 }
 
-/* One side of a copy: where its first byte lies, and its rows and slices. */
+/* The source or the target of a copy: the address of its first byte, and its rows and slices. */
 struct side {
     uint64_t address, pitch, slice;
     bool on_device;
@@ -96,7 +96,7 @@ static bool resolve(const struct side_form *form, size_t width, size_t height, s
     return good;
 }
 
-/* The last byte that a side touches lies in the same memory as the first. */
+/* True if the side's first and last byte lie in the same allocation. */
 static bool fits(const struct side *side, const CUDA_MEMCPY3D *box) {
     size_t span = (box->Depth - 1) * side->slice + (box->Height - 1) * side->pitch + box->WidthInBytes;
     return !side->on_device || memory_holds(side->address, span);
@@ -136,8 +136,8 @@ static void fill_row(unsigned char *row, uint64_t width, uint64_t element, uint3
         memcpy(row + x * element, &value, element);
 }
 
-/* Zeros in private memory come from the kernel for nothing: clearing gigabytes must not cost the host's RAM.
- */
+/* Clears private memory by dropping its pages, which the kernel then gives as zeros: clearing gigabytes
+ * must not cost the host's RAM. */
 static bool zero_lazily(const uint64_t *v) {
     const struct allocation *allocation = memory_find(v[FILL_ADDRESS]);
     bool ours = allocation && allocation->kind != MEMORY_MAPPED && allocation->kind != MEMORY_REGISTERED &&

@@ -1,4 +1,4 @@
-/* The many names of copying: linear ones, to and from arrays, boxes, between devices. */
+/* The API's many copy functions: linear, to and from arrays, of boxes, between devices. */
 #include <string.h>
 
 #include "cuda/memory/array.h"
@@ -13,7 +13,7 @@ static uint64_t address_of(const void *pointer) {
     return (uint64_t)(uintptr_t)pointer;
 }
 
-/* `sides` says which ends must be device memory; with none, each end may be anything. */
+/* `sides` names the ends that must be device memory. With none, each end may be any memory. */
 static CUresult copy(uint64_t target, uint64_t source, size_t bytes, int sides, CUstream handle, bool wait) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);

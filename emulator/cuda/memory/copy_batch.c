@@ -1,4 +1,4 @@
-/* Batches of copies: all are checked before any is handed over; each then runs as a copy of its own. */
+/* Batches of copies. All copies are checked before the first is submitted; each then runs by itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@ static bool valid_order(CUmemcpySrcAccessOrder order) {
     return order >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
 }
 
-/* Attributes hold from their copy to the next ones': the first stands at copy 0, the others in order. */
+/* Attributes apply from their copy to the next attributes' copy. The first must be at copy 0 and the
+ * others in order. */
 static bool valid_attributes(const CUmemcpyAttributes *attributes, const size_t *from, size_t number,
                              size_t count) {
     if (!attributes || !from || !number || number > count || from[0])
@@ -24,7 +25,7 @@ static bool valid_attributes(const CUmemcpyAttributes *attributes, const size_t 
     return true;
 }
 
-/* How many bytes one element of an operation has: its arrays say. 0 = they differ, or there is none. */
+/* Bytes per element of an operation, from its arrays. 0 if the arrays differ, or if there is none. */
 static size_t element_bytes(const CUDA_MEMCPY3D_BATCH_OP *operation) {
     const CUmemcpy3DOperand *operands[] = {&operation->src, &operation->dst};
     size_t bytes = 0;
@@ -72,7 +73,7 @@ static CUDA_MEMCPY3D box_of(const CUDA_MEMCPY3D_BATCH_OP *operation, size_t elem
     return box;
 }
 
-/* What the copies of a batch are, one by one: false where number `i` is none. */
+/* Gives copy number `i` of a batch; false if that copy is not valid. */
 typedef bool (*batch_box)(const void *batch, size_t i, CUDA_MEMCPY3D *box);
 
 struct lines {

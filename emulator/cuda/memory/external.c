@@ -1,5 +1,5 @@
-/* Memory that another API, or another process, hands over as an opaque descriptor: buffers and mipmapped
- * arrays within it. Here every such descriptor comes from cuMemExportToShareableHandle. */
+/* External memory: another API or process exports it as an opaque descriptor, and the program maps buffers
+ * and mipmapped arrays in it. Here every such descriptor comes from cuMemExportToShareableHandle. */
 #include <unistd.h>
 
 #include "cuda/context/context.h"
@@ -31,7 +31,7 @@ static CUresult import(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *form, CUexternalM
         object_free(memory);
         return outcome;
     }
-    close(form->handle.fd); /* an import takes the descriptor over */
+    close(form->handle.fd); /* an import takes over the descriptor */
     memory->share = share;
     memory->size = form->size;
     *result = memory;
@@ -46,7 +46,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_ME
     return driver_leave(memory && form ? import(form, memory) : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Maps the whole share again, and enters the stretch asked for as imported memory. */
+/* Maps the whole share again, and enters the requested range as imported memory. */
 static CUresult map(CUcontext context, CUexternalMemory memory, uint64_t offset, uint64_t size,
                     uint64_t *address) {
     if (!size || offset > memory->size || size > memory->size - offset)
@@ -109,7 +109,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *result, CUext
     return driver_leave(outcome);
 }
 
-/* What was mapped from it stays until it is freed. */
+/* Memory mapped from the import stays until the program frees it. */
 CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
     CUresult entered = driver_enter();
     if (entered)

@@ -1,4 +1,4 @@
-/* The many names of filling memory with one value. */
+/* The API's many functions that fill memory with one value. */
 #include "cuda/memory/copy.h"
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
@@ -30,7 +30,7 @@ static CUDA_MEMSET_NODE_PARAMS rows(CUdeviceptr address, size_t pitch, unsigned 
                                      .height = height};
 }
 
-/* One width of element: its four functions. */
+/* Defines the four functions of one element width. */
 #define FILLS(bits, type, element)                                                                           \
     CUresult cuMemsetD##bits##_v2(CUdeviceptr address, type value, size_t count) {                           \
         return fill(line(address, element, value, count), NULL, true);                                       \

@@ -1,6 +1,7 @@
-/* Device memory across processes by handle (cuIpc*). A handle says which process has the memory under which
- * descriptor; whoever opens it reaches into that process, so both must share a PID namespace and a user, as
- * with NVIDIA's. The memory lives as long as the exporter's allocation or any importer's mapping. */
+/* Device memory across processes by handle (cuIpc*). A handle names the exporting process and its
+ * descriptor of the memory. The importer opens that descriptor through /proc, so both processes must share
+ * a PID namespace and a user, as with NVIDIA's driver. The memory lives as long as the exporter's
+ * allocation or any importer's mapping. */
 #include "cuda/memory/ipc.h"
 
 #include <fcntl.h>
@@ -49,7 +50,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *result, CUdeviceptr address) {
     return driver_leave(outcome);
 }
 
-/* The exporter's file; -1 = the exporter is gone, or out of reach. */
+/* Opens the exporter's file; -1 if the exporter is gone or out of reach. */
 static int reach(const struct ipc_handle *handle) {
     char path[64];
     uint32_t pid;
@@ -119,7 +120,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle given, unsig
     memcpy(&handle, &given, sizeof handle);
     if (!address || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != IPC_MAGIC)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if ((int)handle.slot == driver.book.slot) /* a process opens nothing of its own */
+    if ((int)handle.slot == driver.book.slot) /* a process must not open its own handles */
         return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     struct wanted wanted = {.share_id = handle.share_id, .offset = handle.offset, .context = context};
     struct allocation *already = memory_search(is_open, &wanted);

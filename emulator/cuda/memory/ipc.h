@@ -8,16 +8,17 @@
 
 struct ipc_handle {
     uint64_t magic, share_id, offset, size;
-    uint64_t claimed_ns; /* of the exporter's slot, which may have another owner by now */
+    uint64_t claimed_ns; /* claim time of the exporter's slot, which may have another owner by now */
     uint32_t slot;
     int fd;
 };
 
 _Static_assert(sizeof(struct ipc_handle) <= CU_IPC_HANDLE_SIZE, "a handle holds no more");
 
-/* All but the offset. */
+/* Fills all fields but the offset. */
 void ipc_describe(struct ipc_handle *handle, const struct share *share, uint64_t size);
-/* Maps what a handle names, as imported memory of a context. INVALID_VALUE where its exporter is gone. */
+/* Maps the memory that a handle names, as imported memory of a context. INVALID_VALUE if the exporter is
+ * gone. */
 CUresult ipc_open(CUcontext context, const struct ipc_handle *handle, CUdeviceptr *address);
 
 #endif

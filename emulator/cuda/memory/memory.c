@@ -8,18 +8,18 @@
 
 enum { SMALL_BYTES = 1 << 20, SMALL_ALIGNMENT = 512 };
 
-/* Where small allocations of one context live; freed with the last of them. */
+/* A block for small allocations of one context. The block is freed with the last of them. */
 struct block {
     struct block *next;
     CUcontext context;
     uint64_t base;
     size_t used, live;
-    struct share *share; /* NULL = nothing in it was offered to other processes */
+    struct share *share; /* NULL = no memory of the block was offered to other processes */
 };
 
 static struct block *blocks; /* lock; the newest first */
 
-/* Charged and backed, in whole granules; 0 = the card or the address space is full. */
+/* Charges and backs memory in whole granules; 0 if the card or the address space is full. */
 static uint64_t take_granules(CUcontext context, size_t bytes) {
     if (!book_charge(&driver.book, context->gpu, bytes))
         return 0;

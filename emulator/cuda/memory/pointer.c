@@ -1,4 +1,4 @@
-/* What the driver knows about an address. */
+/* Attributes of addresses, and hints about managed memory. */
 #include <string.h>
 
 #include "cuda/context/context.h"
@@ -74,7 +74,7 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     return driver_leave(value ? get(value, attribute, address) : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* For an address it does not know, the driver says so by zeros and not by an error. */
+/* For an unknown address the driver returns zeros instead of an error. */
 static void get_or_zero(void *value, CUpointer_attribute attribute, CUdeviceptr address) {
     if (get(value, attribute, address) == CUDA_SUCCESS)
         return;
@@ -121,7 +121,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     return driver_leave(good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Hints about managed memory have nothing to move here; they check what they are told. */
+/* Hints about managed memory have no effect here beyond their checks. */
 static CUresult hint(CUdeviceptr address, size_t count) {
     CUcontext context;
     CUresult entered = context_enter(&context);

@@ -4,10 +4,10 @@
 #include "cuda/memory/table.h"
 
 enum { ALIGNMENT = 512 };
-#define CHUNK ((size_t)32 << 20) /* how NVIDIA's pools grow */
+#define CHUNK ((size_t)32 << 20) /* NVIDIA's pools grow by this size */
 
 static CUmemoryPool first;                   /* lock */
-static CUmemoryPool defaults[NODE_MAX_GPUS]; /* lock; by device, made when first asked for */
+static CUmemoryPool defaults[NODE_MAX_GPUS]; /* lock; by device, made at first use */
 static CUmemoryPool currents[NODE_MAX_GPUS]; /* lock; NULL = the default one */
 
 CUmemoryPool pool_new(CUdevice device) {
@@ -37,7 +37,7 @@ CUmemoryPool pool_current(CUdevice device) {
     return currents[device] ? currents[device] : default_of(device);
 }
 
-/* Tells the book what pools reserve, and how much of it is not in use. */
+/* Records in the book how much pools reserve and how much of that is unused. */
 static void note(const struct CUmemPoolHandle_st *pool, int64_t reserved_bytes, int64_t used_bytes) {
     book_note(&driver.book, pool->gpu, BOOK_POOLED, reserved_bytes);
     book_note(&driver.book, pool->gpu, BOOK_POOLED_FREE, reserved_bytes - used_bytes);

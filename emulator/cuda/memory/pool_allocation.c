@@ -1,4 +1,4 @@
-/* Allocation from pools, in the order of a stream. */
+/* Allocation from pools, ordered by streams. */
 #include "cuda/context/context.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/memory.h"
@@ -42,7 +42,7 @@ static void free_effect(const struct work_data *data) {
         memory_release(allocation);
 }
 
-/* Freed in the order of the stream: at once, unless the stream still waits for a host function. */
+/* Frees in the order of the stream: at once, unless the stream still waits for a host function. */
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);

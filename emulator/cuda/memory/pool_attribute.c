@@ -1,4 +1,4 @@
-/* A pool's attributes: how much is reserved and used, and from where on free memory goes back. */
+/* A pool's attributes: reserved and used bytes, and the threshold above which free memory is given back. */
 #include "cuda/memory/pool.h"
 
 #define THRESHOLD CU_MEMPOOL_ATTR_RELEASE_THRESHOLD

@@ -1,6 +1,6 @@
-/* Pools across processes: the importer gets a pool it cannot allocate from, and pointers into it one by one.
- * The exporter's pool pays for what it has reserved; whoever maps a pointer that the exporter has freed pays
- * for it. */
+/* Pools across processes. The importer gets a pool from which it cannot allocate, and imports pointers one
+ * by one. The exporter's pool pays for its reserved bytes. A process that maps a pointer which the
+ * exporter has freed pays for that memory. */
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,14 +13,14 @@
 
 #define POOL_MAGIC 0x4C4F4F5053504C50ull
 
-/* What the exported file says. */
+/* The content of the exported file. */
 struct pool_tag {
     uint64_t magic, pool_id, claimed_ns;
     uint32_t gpu, slot;
     uint64_t book_inode;
 };
 
-/* What the importer is handed for a pointer. */
+/* The data of an exported pointer. */
 struct pool_pointer {
     struct ipc_handle handle;
     uint32_t pool_id;

@@ -13,10 +13,10 @@
 #define TAG_MAGIC 0x45524148534D4C50ull /* "PLMSHARE" */
 enum { TAG_BYTES = 4096 };
 
-/* Stands in the file behind the memory itself. */
+/* Follows the memory in the file. */
 struct tag {
     uint64_t magic, id, bytes;
-    uint64_t book_device, book_inode; /* whose book: a machine may have several emulated nodes */
+    uint64_t book_device, book_inode; /* identify the book, as a machine may have several emulated nodes */
     uint32_t gpu, reserved;
 };
 

@@ -1,6 +1,5 @@
-/* Memory that is offered to other processes after it was allocated: from private pages into a file, at the
- * same address. Pages that nobody has touched stay untouched, so this costs no more host memory than before.
- */
+/* Moves memory from private pages into a file, at the same address, when it is offered to other processes
+ * after its allocation. Untouched pages stay untouched, so the move costs no more host memory than before. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,7 +9,7 @@
 enum { PAGES_AT_ONCE = 4096 };
 #define PAGE_TOUCHED (3ull << 62) /* present or swapped out: Documentation/admin-guide/mm/pagemap.rst */
 
-/* One bit of news per page; where the kernel tells nothing, all count as touched. */
+/* Reads one entry per page. If the kernel gives no entries, all pages count as touched. */
 static void look(int pagemap, uint64_t base, size_t page_bytes, size_t count, uint64_t *entries) {
     size_t bytes = count * sizeof *entries;
     if (pagemap < 0 ||
@@ -46,6 +45,6 @@ struct share *share_move(int gpu, uint64_t base, size_t bytes, size_t paid_bytes
                                                MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != MAP_FAILED;
     struct share *share = moved ? share_offer(gpu, bytes, paid_bytes, fd) : NULL;
     if (!share)
-        close(fd); /* where it was mapped, the mapping keeps it */
+        close(fd); /* an existing mapping keeps the file */
     return share;
 }

@@ -121,7 +121,7 @@ static uint64_t reserve_aligned(size_t size, size_t alignment) {
     return base;
 }
 
-/* Where the program would like it; 0 if something is there already, or it is no place to start at. */
+/* Reserves addresses at the program's hint; 0 if the hint is in use or not a valid start. */
 static uint64_t reserve_at(uint64_t hint, size_t size, size_t alignment) {
     if (!hint || hint % alignment)
         return 0;
@@ -131,7 +131,7 @@ static uint64_t reserve_at(uint64_t hint, size_t size, size_t alignment) {
         return 0;
     if ((uint64_t)(uintptr_t)memory == hint)
         return hint;
-    munmap(memory, size); /* a kernel before 4.17 takes it for a wish */
+    munmap(memory, size); /* kernels before 4.17 treat MAP_FIXED_NOREPLACE as a hint */
     return 0;
 }
 

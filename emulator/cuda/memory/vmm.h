@@ -1,4 +1,4 @@
-/* Physical memory, as cuMemCreate makes it and others import it. */
+/* Physical memory, made by cuMemCreate or imported. */
 #ifndef PLIMSOLL_EMULATOR_VMM_H
 #define PLIMSOLL_EMULATOR_VMM_H
 
@@ -11,14 +11,14 @@ struct physical {
     size_t size;
     CUmemAllocationProp props;
     int gpu, fd;
-    struct share *share; /* NULL = never exported nor imported; it has the descriptor then */
-    unsigned uses;       /* handles and mappings */
+    struct share *share; /* NULL = never exported nor imported; else the share owns the descriptor */
+    unsigned uses;       /* number of handles and mappings */
 };
 
-/* NULL for a stale or foreign handle. */
+/* The physical memory of a handle; NULL for a stale or foreign one. */
 struct physical *vmm_physical(PHYSICAL handle);
 void vmm_release(struct physical *physical);
-/* Another use of what lies in a share, which it takes over; NULL without host memory. */
+/* Makes physical memory of a share and takes over the share; NULL without host memory. */
 struct physical *vmm_of_share(struct share *share);
 
 #endif

@@ -1,5 +1,5 @@
-/* Physical memory across processes, by file descriptors: the memory lives as long as anyone's handle or
- * mapping, whoever made it. */
+/* Physical memory across processes, by file descriptors. The memory lives as long as any process's handle
+ * or mapping. */
 #include <unistd.h>
 
 #include "cuda/memory/vmm.h"
@@ -62,7 +62,7 @@ CUresult cuMemImportFromShareableHandle(PHYSICAL *handle, void *shareable, CUmem
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* Of an imported handle as of an own one. */
+/* Works for imported handles and for own ones. */
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *props, PHYSICAL handle) {
     CUresult entered = driver_enter();
     if (entered)

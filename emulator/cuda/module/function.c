@@ -5,7 +5,7 @@
 
 enum { THREADS_PER_SM = 1536, BLOCKS_PER_SM = 16, SHARED_PER_SM = 100 << 10, REGISTERED_SHARED = 1 << 10 };
 
-/* Enters and finds the function; library kernels will do. */
+/* Enters and finds the function; a library's kernel is accepted too. */
 static CUresult enter(CUfunction handle, CUfunction *function) {
     CUcontext context;
     CUresult entered = context_enter(&context);
@@ -108,7 +108,7 @@ CUresult cuFuncLoad(CUfunction handle) {
     return driver_leave(module_require(function->module) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Parameters are known of `busy` and `spin` only. */
+/* Only the parameters of `busy` and `spin` are known. */
 CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size) {
     CUfunction function;
     CUresult entered = enter(handle, &function);

@@ -10,7 +10,7 @@
 #define FATBIN_MAGIC 0xBA55ED50u
 #define FATBIN_WRAPPER_MAGIC 0x466243B1u
 
-/* As nvcc lays them out (fatbinary_section.h of the toolkit). */
+/* The layout of nvcc (fatbinary_section.h of the toolkit). */
 struct fatbin {
     uint32_t magic;
     uint16_t version, header_bytes;
@@ -50,7 +50,7 @@ size_t module_image_bytes(const void *image) {
         return module_image_bytes(wrapper.image);
     }
     if (magic != FATBIN_MAGIC)
-        return 1; /* nothing that a compiler made */
+        return 1; /* not a compiler's output */
     memcpy(&fatbin, image, sizeof fatbin);
     return fatbin.header_bytes + fatbin.bytes;
 }

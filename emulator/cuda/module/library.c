@@ -1,4 +1,4 @@
-/* Libraries: images that belong to no context; each context gets its own module on first use. */
+/* Libraries: images that belong to no context. Each context gets its own module at first use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@ enum { CONTEXTS = 16 };
 
 struct CUlib_st {
     struct object object;
-    char *ptx; /* NULL = not text: every name exists */
+    char *ptx; /* NULL = not text: any name is a kernel */
     size_t image_bytes;
     CUkernel kernels;
     struct {
         CUcontext context;
-        unsigned long long id; /* the context's: its address may be used again */
+        unsigned long long id; /* the context's id, as its address may be used again */
         CUmodule module;
     } modules[CONTEXTS];
 };

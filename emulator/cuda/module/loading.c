@@ -1,4 +1,4 @@
-/* Loading modules and finding functions in them. */
+/* Calls that load modules and find functions in them. */
 #include <stdlib.h>
 
 #include "cuda/context/context.h"

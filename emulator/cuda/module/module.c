@@ -10,8 +10,8 @@
 
 static CUmodule first; /* lock */
 
-/* What modules cost: the size of their image, in whole pieces of the node file's `module`, charged to the
- * card when a function is first launched, or at once with CUDA_MODULE_LOADING=EAGER. */
+/* A module costs its image's size, rounded up to a multiple of the node file's `module`. The card is
+ * charged when a function is first launched, or at once with CUDA_MODULE_LOADING=EAGER. */
 bool module_is_lazy(void) {
     const char *mode = getenv("CUDA_MODULE_LOADING");
     return !mode || strcmp(mode, "EAGER") != 0;
@@ -107,7 +107,7 @@ void module_free_all(CUcontext context) {
     }
 }
 
-/* Sizes of the parameters of the kernels that have any, each aligned to its own. */
+/* Sizes of the parameters of kernels that have any. Each parameter is aligned to its own size. */
 static const struct {
     const char *name;
     size_t sizes[MODULE_PARAMETERS];
@@ -135,7 +135,7 @@ bool module_parameter(CUfunction function, size_t index, size_t *offset, size_t 
     return false;
 }
 
-/* The launch's parameters as one piece of memory, where the program gives them so. */
+/* The launch's parameters in one buffer, if the program passes them so; else NULL. */
 static const char *buffer_of(void **extra) {
     for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2)
         if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)

@@ -1,6 +1,6 @@
-/* Modules, libraries, and the kernels in them. Any image loads; where it is PTX text, its entries are the
- * kernels that exist, and of anything else every name does. A kernel named `busy` takes one u64: how long it
- * runs, in nanoseconds. A kernel named `spin` takes five parameters; see spin.h. Every other one runs for
+/* Modules and the kernels in them. Any image loads. If the image is PTX text, its entries are the kernels
+ * that exist; in any other image every name is a kernel. A kernel named `busy` takes one u64: its run time
+ * in nanoseconds. A kernel named `spin` takes five parameters; see spin.h. Every other kernel runs for
  * MODULE_KERNEL_NS. */
 #ifndef PLIMSOLL_EMULATOR_MODULE_H
 #define PLIMSOLL_EMULATOR_MODULE_H
@@ -15,7 +15,7 @@ struct CUmod_st {
     CUcontext context;
     char *ptx; /* NULL = not text */
     size_t image_bytes, charged_bytes;
-    bool is_loaded; /* its memory stands in the book, where modules cost any */
+    bool is_loaded; /* the book charges its memory, if modules cost any */
     CUfunction functions;
 };
 
@@ -26,20 +26,21 @@ struct CUfunc_st {
     CUkernel kernel; /* NULL = not from a library */
     char name[MODULE_NAME_BYTES];
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
-    struct old_launch *old; /* what cuLaunchGrid goes by; NULL until the program says any of it */
+    struct old_launch *old; /* settings for cuLaunchGrid; NULL until the program sets one */
 };
 
-/* The function meant by a handle; a library's kernel will do as well. NULL = neither. */
+/* The function of a handle; a library's kernel is accepted too. NULL if the handle is neither. */
 CUfunction module_function(CUcontext context, CUfunction handle);
-/* Where a function's parameter lies; false = none that is known. */
+/* The offset and size of a function's parameter; false if that parameter is unknown. */
 bool module_parameter(CUfunction function, size_t index, size_t *offset, size_t *size);
-/* A launch's parameters, and how many are known. INVALID_VALUE where they are missing. */
+/* Reads a launch's parameters; *count is the number of known ones. INVALID_VALUE if parameters are
+ * missing. */
 CUresult module_parameters(CUfunction function, void **parameters, void **extra,
                            uint64_t values[MODULE_PARAMETERS], size_t *count);
 bool module_is_spin(CUfunction function);
-/* OUT_OF_MEMORY where it is loaded eagerly and finds no room. */
+/* Loads a module. OUT_OF_MEMORY if modules load eagerly and the card has no room. */
 CUresult module_load(CUcontext context, const void *image, size_t image_bytes, CUmodule *module);
-/* Before a function of it runs: false where the card has no room for it. */
+/* Charges the module before one of its functions runs; false if the card has no room. */
 bool module_require(CUmodule module);
 void module_refund(CUmodule module);
 bool module_is_lazy(void);

@@ -2,7 +2,7 @@
 
 #include "cuda/context/context.h"
 
-static struct capture *first; /* lock; under way */
+static struct capture *first; /* lock; captures under way */
 _Thread_local CUstreamCaptureMode capture_thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 void capture_enlist(struct capture *capture) {

@@ -1,4 +1,4 @@
-/* Beginning, ending and asking about stream captures. */
+/* Calls that begin, end and query stream captures. */
 #include "cuda/stream/capture_record.h"
 
 #include "cuda/context/context.h"
@@ -56,8 +56,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgra
     return driver_leave(begin(stream, graph, dependencies, count, mode));
 }
 
-/* Everything captured must lead to the origin: a node that another stream ends in and the origin never waited
- * for is work whose end nobody would know. */
+/* Everything captured must lead to the origin stream. If the origin never waited for another stream's last
+ * node, no event would mark the end of that node's work. */
 static bool is_needed(CUgraph graph, CUgraphNode node) {
     for (CUgraphNode other = graph->first; other; other = other->next)
         for (size_t i = 0; i < other->dependency_count; i++)

@@ -63,7 +63,7 @@ void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
             return;
     }
     if (ticket < event->committed)
-        return; /* recorded anew meanwhile, on a stream that came first */
+        return; /* a later record of the event, on a faster stream, was committed first */
     event->gpu = gpu;
     event->mark = mark;
     event->recorded_ns = book_now_ns();
@@ -71,7 +71,7 @@ void event_commit(CUevent event, uint64_t ticket, int gpu, uint64_t mark) {
     event->committed = ticket;
 }
 
-/* A record is reached after the work before it, but not before it was made. */
+/* A record is reached after the work before it, but not before the record was committed. */
 static void date(CUevent event) {
     uint64_t at_ns = timeline_reached_at(&driver.book, event->gpu, event->mark);
     event->reached_ns = at_ns > event->recorded_ns ? at_ns : event->recorded_ns;
@@ -88,7 +88,7 @@ bool event_reached(CUevent event, uint64_t ticket, uint64_t *due_ns) {
 }
 
 void event_settle(int gpu, uint64_t spans) {
-    static uint64_t settled[NODE_MAX_GPUS]; /* lock; stretches of this process when that was last done */
+    static uint64_t settled[NODE_MAX_GPUS]; /* lock; count of this process's stretches at the last settling */
     uint64_t due_ns;
     if (spans - settled[gpu] < BOOK_MAX_SPANS / 2)
         return;

@@ -1,4 +1,4 @@
-/* Events as the API has them: made, recorded, waited for, asked. */
+/* The API of events: create, record, wait, query. */
 #include "book/timeline.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/pool.h"
@@ -84,8 +84,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     return driver_leave(event->ticket ? submit(stream, &work) : CUDA_SUCCESS);
 }
 
-/* Common to query, synchronise and elapsed time: a record within a capture has no time. The first two may
- * harm a capture under way elsewhere: NCCL's watchdog made that famous. */
+/* Common checks of query, synchronise and elapsed time: a record within a capture has no time. Query and
+ * synchronise may invalidate a capture on another thread; NCCL's watchdog is the known case. */
 static CUresult enter_event(CUevent event, bool unsafe) {
     CUresult entered = driver_enter();
     if (entered)

@@ -1,6 +1,6 @@
-/* Events of whole contexts: recorded behind all that a context was handed, or waited for by all that it will
- * be. Such a record has a part in each stream, and stands once the last part does. A primary context's work
- * includes that of its green contexts; a green one's is its own only. */
+/* Events of whole contexts. Such a record comes after all work submitted to the context; such a wait holds
+ * all later work of the context. The record has a part in each stream and is committed with its last part.
+ * A primary context's work includes that of its green contexts. A green context's work is only its own. */
 #include "cuda/context/context.h"
 #include "cuda/stream/awaited.h"
 #include "cuda/stream/capture.h"
@@ -8,7 +8,7 @@
 #include "cuda/stream/queue.h"
 #include "cuda/stream/stream.h"
 
-/* Does `other` belong to what is meant by `context`? */
+/* True if the work of `other` counts as work of `context`. */
 static bool is_part(CUcontext context, CUcontext other) {
     return other == context || (other->charged && other->owner == context);
 }

@@ -1,5 +1,5 @@
-/* Launching as before CUDA 4: the function itself remembers the shape of its blocks and its parameters, and a
- * launch names only the grid. Still in every driver. Texture references are not emulated. */
+/* The launch API from before CUDA 4, which every driver still has: the function keeps the shape of its
+ * blocks and its parameters, and a launch names only the grid. Texture references are not emulated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct old_launch {
     unsigned char parameters[PARAMETER_BYTES];
 };
 
-/* Enters and finds what a function remembers. */
+/* Enters and finds the settings that a function keeps. */
 static CUresult enter(CUfunction handle, struct old_launch **old) {
     CUcontext context;
     CUresult entered = context_enter(&context);

@@ -3,7 +3,7 @@
 #include "cuda/context/context.h"
 #include "cuda/stream/awaited.h"
 
-static _Thread_local CUstream thread_default; /* what handle 0 means; NULL = the legacy default stream */
+static _Thread_local CUstream thread_default; /* the meaning of handle 0; NULL = the legacy default stream */
 
 CUstream stream_set_default(CUstream stream) {
     CUstream before = thread_default;

@@ -12,9 +12,9 @@
 #include "cuda/stream/stream.h"
 
 enum {
-    QUEUE_DEPTH = 1024, /* commits per GPU before a launch blocks, as deep as NVIDIA's queues */
-    ROOM_NS = 2000000,  /* how much must have run then before it goes on: to wake for each would be to spin */
-    PORTER_NAP_NS = 200000, /* while waiting work depends on something with no foreseeable end: a flag, say */
+    QUEUE_DEPTH = 1024,     /* commits per GPU before a launch blocks; NVIDIA's queues are as deep */
+    ROOM_NS = 2000000,      /* a blocked launch goes on after so much work, not after each commit */
+    PORTER_NAP_NS = 200000, /* sleep while waiting work depends on a flag or the like */
 };
 
 struct waiting {
@@ -24,14 +24,14 @@ struct waiting {
     struct spin spin;
 };
 
-static uint64_t last_number;                              /* lock; orders waiting work across streams */
-static unsigned waiting_count;                            /* lock */
-static unsigned waiting_launches, waiting_spins;          /* lock; of them, kernels, and kernels that spin */
-static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER; /* work for the porter */
-static pthread_cond_t brought = PTHREAD_COND_INITIALIZER; /* some waiting work was committed */
+static uint64_t last_number;                     /* lock; orders waiting work across streams */
+static unsigned waiting_count;                   /* lock */
+static unsigned waiting_launches, waiting_spins; /* lock; the kernels among them, and those that spin */
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER; /* work for the porter arrived */
+static pthread_cond_t brought = PTHREAD_COND_INITIALIZER; /* waiting work was committed */
 static pthread_cond_t held_up = PTHREAD_COND_INITIALIZER; /* the porter is in a host function */
-static CUstream in_host_function;                         /* lock; whose function runs; NULL for none */
-static bool porter_runs;                                  /* lock */
+static CUstream in_host_function; /* lock; the stream whose host function runs; NULL = none */
+static bool porter_runs;          /* lock */
 
 static struct {
     uint64_t marks[QUEUE_DEPTH];
@@ -59,8 +59,8 @@ static void commit_device(CUstream stream, const struct work *work) {
     queues[gpu].marks[queues[gpu].count++ % QUEUE_DEPTH] = stream->mark;
 }
 
-/* A record takes no time, but its process's turn: where others have the GPU, it is reached in the next one.
- */
+/* A record takes no time but needs its process's turn. While other processes have the GPU, the record is
+ * reached in this process's next turn. */
 static void commit_record(CUstream stream, const struct work *work) {
     int gpu = stream->context->gpu;
     uint64_t due_ns, slice = 0;
@@ -79,11 +79,11 @@ static void commit(CUstream stream, const struct work *work) {
         commit_record(stream, work);
     else if (work->kind == WORK_STORE)
         work_value_store(&work->data);
-    else if (work->kind == WORK_WAIT && work->event->gpu == gpu) /* what comes next runs after it anyway */
+    else if (work->kind == WORK_WAIT && work->event->gpu == gpu) /* both run on one queue, in order */
         stream->mark = timeline_later(&driver.book, gpu, stream->mark, work->event->mark);
 }
 
-/* An older piece of waiting work in a stream with which this one orders itself implicitly? */
+/* True if older work waits in a stream with which this stream is implicitly ordered. */
 static bool stands_behind(CUstream stream, uint64_t number) {
     CUstream legacy = stream->context->legacy;
     if (stream != legacy)
@@ -94,7 +94,7 @@ static bool stands_behind(CUstream stream, uint64_t number) {
     return false;
 }
 
-/* Can this work be committed once all before it in its stream is? */
+/* True if this work can be committed once all work before it in its stream is committed. */
 static bool is_ready(CUstream stream, const struct work *work, uint64_t *due_ns) {
     if (work->kind == WORK_HOST || work->kind == WORK_STORE)
         return timeline_reached(&driver.book, stream->context->gpu, stream->mark, due_ns);
@@ -108,7 +108,8 @@ static bool is_ready(CUstream stream, const struct work *work, uint64_t *due_ns)
     return event_reached(work->event, work->ticket, due_ns);
 }
 
-/* One at a time, as the driver has one thread for them; other streams' work goes on meanwhile. */
+/* Runs host functions one at a time, because the driver has one thread for them. Other streams' work goes
+ * on meanwhile. */
 static void run_host(CUstream stream, const struct work *work) {
     in_host_function = stream;
     pthread_cond_signal(&held_up);
@@ -157,8 +158,9 @@ static bool is_host_function(CUstream stream) {
     return stream->first && stream->first->work.kind == WORK_HOST;
 }
 
-/* Commits the oldest waiting work of a stream if that is possible, or drops it if nothing is any more. A host
- * function stays in the list while it runs, so that all behind it waits. */
+/* Commits the oldest waiting work of a stream if that is possible. A process that is cut off from the book
+ * drops the work instead. A host function stays in the list while it runs, so that all work behind it
+ * waits. */
 static bool bring(CUstream stream, uint64_t *due_ns) {
     if (in_host_function && (stream == in_host_function || is_host_function(stream)))
         return false;
@@ -201,7 +203,7 @@ static bool bring_any(uint64_t *due_ns) {
     return false;
 }
 
-/* Under the lock, which it lets go of while it sleeps. */
+/* Commits waiting work, or sleeps. The caller holds the lock, which is released during the sleep. */
 static void bring_or_nap(void) {
     uint64_t latest_ns = book_now_ns() + PORTER_NAP_NS, due_ns = latest_ns;
     if (bring_any(&due_ns))
@@ -210,7 +212,7 @@ static void bring_or_nap(void) {
     if (due_ns < latest_ns)
         timeline_sleep_until(due_ns);
     else
-        nanosleep(&(struct timespec){.tv_nsec = PORTER_NAP_NS}, NULL); /* nothing to be punctual for */
+        nanosleep(&(struct timespec){.tv_nsec = PORTER_NAP_NS}, NULL); /* no due time needs a precise sleep */
     pthread_mutex_lock(&driver.lock);
 }
 
@@ -226,7 +228,7 @@ static void *porter(void *unused) {
     return NULL;
 }
 
-/* Goes on in the porter's place while that is in a host function. */
+/* Does the porter's work while the porter is in a host function. */
 static void *relief(void *unused) {
     (void)unused;
     pthread_mutex_lock(&driver.lock);
@@ -252,7 +254,8 @@ static bool start_porter(void) {
     if (porter_runs)
         return true;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's handlers belong on its own threads */
+    pthread_sigmask(SIG_SETMASK, &all,
+                    &before); /* the program's signal handlers must run on its own threads */
     porter_runs = start(porter) && start(relief);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return porter_runs;
@@ -278,7 +281,7 @@ static CUresult append(CUstream stream, const struct work *work) {
     return CUDA_SUCCESS;
 }
 
-/* Begins to spin at once where it can, and is over at once where it need not spin. */
+/* Submits a kernel that spins. It starts at once if it can, and ends at once if it need not spin. */
 static CUresult append_spin(CUstream stream, const struct work *work) {
     uint64_t due_ns;
     CUresult result = append(stream, work);

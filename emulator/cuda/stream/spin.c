@@ -21,7 +21,8 @@ CUresult spin_prepare(struct work *work) {
     return good ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* The end of the work before it, that of streams with which its own orders itself implicitly included. */
+/* The mark of the work before the kernel, including work of streams with which its stream is implicitly
+ * ordered. */
 static uint64_t mark_before(CUstream stream) {
     CUcontext context = stream->context;
     uint64_t mark = stream->mark;
@@ -41,8 +42,8 @@ static void start(const struct work *work) {
         work_value_store(&word);
 }
 
-/* From its process's point of view it spins already behind the work before it: so the process keeps its turn
- * when that ends. */
+/* The process counts the kernel as spinning already behind earlier work, so the process keeps its turn
+ * when that work ends. */
 static bool is_at_head(struct spin *spin, CUstream stream, const struct work *work, uint64_t *due_ns) {
     int gpu = stream->context->gpu;
     if (spin->phase == SPIN_NEW)
@@ -69,7 +70,9 @@ static bool has_started(struct spin *spin, CUstream stream, const struct work *w
 
 bool spin_go_on(struct spin *spin, CUstream stream, const struct work *work, uint64_t *due_ns) {
     int gpu = stream->context->gpu;
-    event_settle(gpu, timeline_span_count(&driver.book, gpu)); /* while it spins, nothing is issued */
+    event_settle(
+        gpu, timeline_span_count(
+                 &driver.book, gpu)); /* while the kernel spins, nothing is issued that would settle events */
     if (!has_started(spin, stream, work, due_ns) || !work_value_holds(&work->data))
         return false;
     spin->phase = SPIN_OVER;

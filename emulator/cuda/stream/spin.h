@@ -11,17 +11,17 @@
 
 #include "cuda/stream/work.h"
 
-/* How far a kernel that spins has come. */
+/* The progress of a kernel that spins. */
 struct spin {
     enum { SPIN_NEW, SPIN_BEHIND, SPIN_AT_HEAD, SPIN_STARTED, SPIN_OVER } phase;
-    uint64_t mark; /* of the slice in which it starts */
+    uint64_t mark; /* mark of the slice in which the kernel starts */
 };
 
-/* Turns a launch with these parameters into work: ILLEGAL_ADDRESS where a word lies in no memory. */
+/* Turns a launch with these parameters into work; ILLEGAL_ADDRESS if an address lies in no known memory. */
 CUresult spin_prepare(struct work *work);
-/* The kernel is the first in its stream's list: brings it on as far as it gets. True once it spins no more;
- * its rest is then the stream's latest work. If not, *due_ns is when to look again, as far as that is known.
- */
+/* Advances a kernel that is first in its stream's list. True once the kernel has stopped spinning; its
+ * remaining run time is then the stream's latest work. Otherwise *due_ns is the time for the next check,
+ * if that time is known. */
 bool spin_go_on(struct spin *spin, CUstream stream, const struct work *work, uint64_t *due_ns);
 /* Ends a kernel that may still spin. */
 void spin_drop(struct spin *spin, CUstream stream);

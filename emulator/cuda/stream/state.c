@@ -1,4 +1,4 @@
-/* What a stream is and remembers. */
+/* Properties and settings of streams. */
 #include "cuda/context/context.h"
 #include "cuda/stream/lookup.h"
 #include "cuda/stream/submit.h"

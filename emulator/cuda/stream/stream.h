@@ -11,25 +11,25 @@ enum { STREAM_LEAST_PRIORITY = 0, STREAM_GREATEST_PRIORITY = -5 };
 
 struct CUstream_st {
     struct object object;
-    CUstream next; /* in its context */
+    CUstream next; /* in the list of its context */
     CUcontext context;
     unsigned flags;
     int priority;
     unsigned long long id;
-    pthread_t thread; /* of a per-thread default stream */
+    pthread_t thread; /* owner of a per-thread default stream */
     bool per_thread;
-    bool dying;    /* destroyed by the program, still has work */
-    uint64_t mark; /* of the last work committed; timeline.h */
+    bool dying;    /* destroyed by the program, but still has work */
+    uint64_t mark; /* mark of the last committed work; timeline.h */
     struct waiting *first, *last;
     struct capture *capture; /* NULL = not capturing */
-    CUgraphNode *tips;       /* while capturing: the nodes that the next one depends on */
+    CUgraphNode *tips;       /* while capturing: the nodes on which the next node depends */
     size_t tip_count;
     CUsynchronizationPolicy sync_policy;
     CUaccessPolicyWindow window;
 };
 
 CUstream stream_new(CUcontext context, unsigned flags, int priority);
-/* Does the stream order itself with the legacy default stream? */
+/* True if the stream is implicitly ordered with the legacy default stream. */
 bool stream_is_blocking(const struct CUstream_st *stream);
 void stream_free(CUstream stream);
 

@@ -1,4 +1,4 @@
-/* Waiting for work: streams and whole contexts; host functions within streams. */
+/* Synchronisation of streams and contexts, and host functions within streams. */
 #include "cuda/context/context.h"
 #include "cuda/memory/pool.h"
 #include "cuda/stream/capture.h"

@@ -1,5 +1,5 @@
-/* Streams that write a word of memory, or wait until one holds something: the only way in which work can wait
- * on the device for what has not been launched yet. */
+/* Streams that write a word of memory, or wait until a word has a value. By this way alone can work wait
+ * on the device for work that has not been launched yet. */
 #include "cuda/context/context.h"
 #include "cuda/memory/memory.h"
 #include "cuda/stream/capture.h"
@@ -61,7 +61,7 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMe
     return cuStreamBatchMemOp_v2(stream, count, operations, flags);
 }
 
-/* One kind of operation on one width, under its two names. */
+/* Defines one kind of operation on one width, under its two names. */
 #define VALUES(kind, bits, field, member, operation_kind)                                                    \
     CUresult cuStream##kind##Value##bits##_v2(CUstream stream, CUdeviceptr address, cuuint##bits##_t value,  \
                                               unsigned int flags) {                                          \

@@ -8,7 +8,7 @@ static uint64_t load(const uint64_t *v) {
                          : __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE);
 }
 
-/* As signed numbers of the word's width, so that counters may wrap. */
+/* Compares as signed numbers of the word's width, so that counters may wrap. */
 static bool has_come_to(const uint64_t *v, uint64_t now) {
     return v[BYTES] == 4 ? (int32_t)(uint32_t)(now - v[VALUE]) >= 0 : (int64_t)(now - v[VALUE]) >= 0;
 }

@@ -1,4 +1,4 @@
-/* A piece of work: what a call hands to a stream, and what a node of a graph does. */
+/* A piece of work, as a call submits it to a stream and as a node of a graph keeps it. */
 #ifndef PLIMSOLL_EMULATOR_WORK_H
 #define PLIMSOLL_EMULATOR_WORK_H
 
@@ -7,12 +7,12 @@
 
 enum work_kind {
     WORK_DEVICE, /* takes length_ns on the device; `effect` moves its data */
-    WORK_SPIN,   /* the same, after a word of memory has come to a value; spin.h */
-    WORK_RECORD, /* of an event */
-    WORK_WAIT,   /* for an event's record number `ticket` */
-    WORK_HOST,   /* a host function */
-    WORK_STORE,  /* of a value into memory; value.c */
-    WORK_UNTIL,  /* memory holds a value */
+    WORK_SPIN,   /* WORK_DEVICE after a word of memory has reached a value; spin.h */
+    WORK_RECORD, /* records an event */
+    WORK_WAIT,   /* waits for an event's record number `ticket` */
+    WORK_HOST,   /* runs a host function */
+    WORK_STORE,  /* stores a value into memory; value.c */
+    WORK_UNTIL,  /* waits until memory has a value */
 };
 
 enum { WORK_VALUES = 12 };
@@ -28,21 +28,21 @@ struct work {
     unsigned launches; /* kernels in it: 0 or 1 */
     void (*effect)(const struct work_data *data);
     struct work_data data;
-    uint64_t parameters[MODULE_PARAMETERS]; /* of a kernel */
+    uint64_t parameters[MODULE_PARAMETERS]; /* parameters of a kernel */
     size_t parameter_count;
-    CUgraphNodeType type; /* as what a capture records it */
-    const void *params; /* of that type, during the call: CUDA_KERNEL_NODE_PARAMS for a kernel; may be NULL */
+    CUgraphNodeType type; /* type of the node that a capture makes of it */
+    const void *params;   /* the API's parameters of that type, valid during the call; may be NULL */
     CUevent event;
     uint64_t ticket;
     CUhostFn host;
-    CUstreamCallback callback; /* cuStreamAddCallback's form, with the stream */
+    CUstreamCallback callback; /* the form of cuStreamAddCallback, with the stream */
     void *host_data;
 };
 
-/* What WORK_STORE does, and what WORK_UNTIL waits for. */
+/* The effect of WORK_STORE, and the condition of WORK_UNTIL. */
 void work_value_store(const struct work_data *data);
 bool work_value_holds(const struct work_data *data);
-/* What the two above need for an u32: to store it, or to wait until memory has come to it. */
+/* The data of both for a u32: the value to store, or the value that memory must reach. */
 struct work_data work_word(uint64_t address, uint64_t value);
 
 #endif
