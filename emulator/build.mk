@@ -2,13 +2,12 @@
 # and an ordinary CUDA program to run on it (or on a real GPU).
 EMULATOR := build/emulator
 EMULATOR_FLAGS := $(C_FLAGS) -D_GNU_SOURCE -Iemulator
-EMULATOR_BOOK := $(addprefix emulator/,node_file.c node_value.c book.c book_file.c book_shared.c book_view.c timeline.c timeline_wait.c)
-EMULATOR_NVML := $(wildcard emulator/nvml*.c)
-EMULATOR_TOOLS := emulator/book_tool.c emulator/busy.c
-EMULATOR_CUDA := $(filter-out $(EMULATOR_BOOK) $(EMULATOR_NVML) $(EMULATOR_TOOLS),$(wildcard emulator/*.c))
+EMULATOR_BOOK := $(wildcard emulator/book/*.c)
+EMULATOR_NVML := $(wildcard emulator/nvml/*.c)
+EMULATOR_CUDA := $(wildcard emulator/cuda/*.c emulator/cuda/*/*.c)
 emulator_objects = $(patsubst emulator/%.c,$(EMULATOR)/objects/%.o,$(1))
 
-libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) emulator/busy.c)
+libraries: $(patsubst emulator/%.c,$(EMULATOR)/cuda13/%.o,$(EMULATOR_CUDA) emulator/tools/busy.c)
 libraries: $(EMULATOR)/libcuda.so.1 $(EMULATOR)/libnvidia-ml.so.1 $(EMULATOR)/book build/bin/busy
 
 # Every source sees the real headers, so a signature that differs from NVIDIA's does not compile.
@@ -29,11 +28,11 @@ $(EMULATOR)/libnvidia-ml.so.1: $(call emulator_objects,$(EMULATOR_NVML) $(EMULAT
 	@$(CC_PORTABLE) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $^ -lpthread -ldl -o $@
 	@ln -sf libnvidia-ml.so.1 $(EMULATOR)/libnvidia-ml.so
 
-$(EMULATOR)/book: $(call emulator_objects,emulator/book_tool.c $(EMULATOR_BOOK))
+$(EMULATOR)/book: $(call emulator_objects,emulator/tools/book.c $(EMULATOR_BOOK))
 	@$(CC_PORTABLE) $^ -lpthread -o $@
 
-build/bin/busy: $(call emulator_objects,emulator/busy.c)
+build/bin/busy: $(call emulator_objects,emulator/tools/busy.c)
 	@mkdir -p $(@D)
 	@$(CC_PORTABLE) $^ -ldl -o $@
 
--include $(wildcard $(EMULATOR)/objects/*.d $(EMULATOR)/cuda13/*.d)
+-include $(wildcard $(addprefix $(EMULATOR)/,$(foreach depth,* */* */*/*,objects/$(depth).d cuda13/$(depth).d)))

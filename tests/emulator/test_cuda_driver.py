@@ -261,7 +261,7 @@ def test_the_library_exports_the_api_and_nothing_else() -> None:
 
 def test_every_listed_function_is_exported() -> None:
     """What cuGetProcAddress finds, dlsym finds too, as in NVIDIA's library."""
-    table = (ROOT / "emulator" / "functions.def").read_text()
+    table = (ROOT / "emulator" / "cuda" / "functions.def").read_text()
     listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", table, flags=re.MULTILINE))
     assert len(listed) > 350
     assert listed <= read_library(LIBRARIES / "libcuda.so.1").defined

@@ -33,7 +33,7 @@ def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_says_what_the_emulator_says() -> None:
     """Each variant that the emulator has, whose type is checked there, stands behind the same name and version."""
-    text = (ROOT / "emulator/functions.def").read_text("utf-8")
+    text = (ROOT / "emulator/cuda/functions.def").read_text("utf-8")
     rows = re.findall(r"^(?:FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)(?:, (\w+))?\)", text, re.MULTILINE)
     table = {
         (variant.name, variant.suffix, variant.version): variant.symbol for variant in variants_in(HEADERS)

@@ -60,7 +60,7 @@ def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
 
 def unreachable() -> set[str]:
     """Hooks whose function the emulated driver (CUDA 12.8) does not have, or hands out under no name."""
-    lists = (ROOT / "emulator/functions.def").read_text("utf-8")
+    lists = (ROOT / "emulator/cuda/functions.def").read_text("utf-8")
     return {hook for hook in hooked_symbols() if not re.search(rf" {hook}[,)]", lists)}
 
 

@@ -1,0 +1,48 @@
+/* The readers' view of the book: snapshots, utilisation samples, and the ring of injected events. */
+#ifndef PLIMSOLL_EMULATOR_BOOK_VIEW_H
+#define PLIMSOLL_EMULATOR_BOOK_VIEW_H
+
+#include "book/state.h"
+
+/* One process on one GPU, as a reader sees it. */
+struct book_process {
+    uint32_t pid; /* in the reader's PID namespace; 0 = not visible from there */
+    uint32_t slot;
+    uint32_t contexts;
+    uint32_t reserved;
+    uint64_t used_bytes, peak_bytes;
+    uint64_t purpose_bytes[BOOK_PURPOSES];
+    uint64_t busy_ns, spun_ns, unfinished_ns, launches;
+    uint64_t claimed_ns;
+    char name[BOOK_NAME_BYTES];
+};
+
+struct book_snapshot {
+    uint64_t time_ns;    /* CLOCK_MONOTONIC */
+    uint64_t used_bytes; /* by processes; the driver's reserved bytes come on top */
+    uint64_t peak_bytes; /* highest used_bytes since the book was made */
+    uint64_t busy_ns, spun_ns;
+    uint32_t lost;
+    uint32_t process_count;
+    struct book_process processes[BOOK_MAX_SLOTS];
+};
+
+/* Copies the current state of one GPU, after sweeping dead processes and advancing the timeline. Costs
+ * microseconds per process. */
+void book_look(struct book *book, int gpu, struct book_snapshot *snapshot);
+/* Copies utilisation samples newer than `since_ns` (CLOCK_MONOTONIC), oldest first; returns how many. */
+uint32_t book_samples(struct book *book, int gpu, uint64_t since_ns,
+                      struct book_sample samples[BOOK_MAX_SAMPLES]);
+/* Appends an event and wakes all waiting threads. */
+void book_post_event(struct book *book, int gpu, uint64_t type, uint64_t data);
+/* The sequence number of the latest event, from which a new listener starts. */
+uint64_t book_event_cursor(struct book *book);
+/* Waits for the next event after *cursor that `wanted` accepts. False after timeout_ms. */
+bool book_next_event(struct book *book, uint64_t *cursor,
+                     bool (*wanted)(const struct book_event *event, void *closure), void *closure,
+                     unsigned timeout_ms, struct book_event *event);
+/* Marks a GPU as fallen off the bus, or as back on it. */
+void book_set_lost(struct book *book, int gpu, bool lost);
+bool book_is_lost(const struct book *book, int gpu);
+
+#endif

@@ -1,0 +1,168 @@
+/* The load of the GPUs: utilisation, samples, and utilisation per process.
+ *
+ * The book keeps the samples, whichever process moves the clock, so no process needs to watch. The sample
+ * period is the node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
+#include "nvml/session.h"
+
+#include <string.h>
+
+static unsigned sample_pct(const struct book_sample *sample) {
+    uint64_t period_ns = nvml_node()->sample_ns;
+    uint64_t pct = (sample->busy_ns * 100 + period_ns / 2) / period_ns;
+    return pct > 100 ? 100 : (unsigned)pct;
+}
+
+unsigned nvml_busy_pct(int gpu) {
+    struct book_sample samples[BOOK_MAX_SAMPLES];
+    uint32_t count = book_samples(nvml_book(), gpu, 0, samples);
+    return count ? sample_pct(&samples[count - 1]) : 0;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+    int gpu;
+    nvmlReturn_t found = nvml_find_present_gpu(device, utilization, &gpu);
+    if (found == NVML_SUCCESS)
+        *utilization = (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu), .memory = 0};
+    return found;
+}
+
+static nvmlReturn_t give_idle_engine(nvmlDevice_t device, unsigned *utilization, unsigned *period_us) {
+    int gpu;
+    nvmlReturn_t found = nvml_find_present_gpu(device, period_us ? utilization : NULL, &gpu);
+    if (found != NVML_SUCCESS)
+        return found;
+    *utilization = 0;
+    *period_us = (unsigned)(nvml_node()->sample_ns / 1000);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *utilization,
+                                             unsigned *period_us) {
+    return give_idle_engine(device, utilization, period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *utilization,
+                                             unsigned *period_us) {
+    return give_idle_engine(device, utilization, period_us);
+}
+
+static nvmlReturn_t check_sample_request(nvmlDevice_t device, nvmlSamplingType_t type,
+                                         const nvmlValueType_t *value_type, const unsigned *count,
+                                         const nvmlSample_t *samples, int *gpu) {
+    nvmlReturn_t found = nvml_find_present_gpu(device, value_type ? count : NULL, gpu);
+    if (found != NVML_SUCCESS)
+        return found;
+    if (type >= NVML_SAMPLINGTYPE_COUNT || (samples && !*count))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool kept = type == NVML_GPU_UTILIZATION_SAMPLES || type == NVML_MEMORY_UTILIZATION_SAMPLES;
+    return kept ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+/* If the caller has room for fewer samples than there are, returns the oldest. A second call from the last
+ * stamp then loses none. */
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                                  unsigned long long last_seen_us, nvmlValueType_t *value_type,
+                                  unsigned *count, nvmlSample_t *samples) {
+    struct book_sample kept[BOOK_MAX_SAMPLES];
+    int gpu;
+    nvmlReturn_t asked = check_sample_request(device, type, value_type, count, samples, &gpu);
+    if (asked != NVML_SUCCESS)
+        return asked;
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    if (!samples) {
+        *count = BOOK_MAX_SAMPLES;
+        return NVML_SUCCESS;
+    }
+    uint32_t newer = book_samples(nvml_book(), gpu, nvml_unstamp_ns(last_seen_us), kept);
+    if (!newer)
+        return NVML_ERROR_NOT_FOUND;
+    *count = newer < *count ? newer : *count;
+    for (uint32_t i = 0; i < *count; i++)
+        samples[i] = (nvmlSample_t){
+            .timeStamp = nvml_stamp_us(kept[i].time_ns),
+            .sampleValue.uiVal = type == NVML_GPU_UTILIZATION_SAMPLES ? sample_pct(&kept[i]) : 0,
+        };
+    return NVML_SUCCESS;
+}
+
+/* One process's use of a GPU, averaged over the samples newer than the caller's stamp. */
+struct usage {
+    uint32_t pid;
+    unsigned busy_pct;
+    unsigned long long stamp_us;
+};
+
+static bool measure(const struct book_process *process, const struct book_sample *samples, uint32_t count,
+                    struct usage *usage) {
+    unsigned sum_pct = 0, covered = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (samples[i].time_ns <= process->claimed_ns)
+            continue; /* the slot belonged to another process then */
+        sum_pct += samples[i].process_pct[process->slot];
+        covered++;
+    }
+    if (!sum_pct || !process->pid)
+        return false;
+    unsigned average_pct = (sum_pct + covered / 2) / covered;
+    *usage = (struct usage){
+        .pid = process->pid,
+        .busy_pct = average_pct ? average_pct : 1, /* the process did work, which 0 would hide */
+        .stamp_us = nvml_stamp_us(samples[count - 1].time_ns),
+    };
+    return true;
+}
+
+static uint32_t measure_all(int gpu, unsigned long long last_seen_us, struct usage usages[BOOK_MAX_SLOTS]) {
+    struct book_sample samples[BOOK_MAX_SAMPLES];
+    struct book_snapshot snapshot;
+    uint32_t found = 0;
+    book_look(nvml_book(), gpu, &snapshot);
+    uint32_t count = book_samples(nvml_book(), gpu, nvml_unstamp_ns(last_seen_us), samples);
+    for (uint32_t i = 0; i < snapshot.process_count; i++)
+        found += measure(&snapshot.processes[i], samples, count, &usages[found]);
+    return found;
+}
+
+/* As in the driver, the needed count is that of the whole buffer, however many processes there are. */
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
+                                             unsigned *count, unsigned long long last_seen_us) {
+    struct usage usages[BOOK_MAX_SLOTS];
+    int gpu;
+    nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
+    if (found != NVML_SUCCESS)
+        return found;
+    uint32_t used = utilization ? measure_all(gpu, last_seen_us, usages) : BOOK_MAX_SLOTS;
+    if (!used)
+        return NVML_ERROR_NOT_FOUND;
+    if (!utilization || used > *count) {
+        *count = used;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    for (uint32_t i = 0; i < used; i++)
+        utilization[i] = (nvmlProcessUtilizationSample_t){
+            .pid = usages[i].pid, .timeStamp = usages[i].stamp_us, .smUtil = usages[i].busy_pct};
+    *count = used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *info) {
+    struct usage usages[BOOK_MAX_SLOTS];
+    int gpu;
+    nvmlReturn_t found = nvml_find_present_gpu(device, info, &gpu);
+    if (found != NVML_SUCCESS)
+        return found;
+    if (info->version != nvmlProcessesUtilizationInfo_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    uint32_t room = info->procUtilArray ? info->processSamplesCount : 0;
+    uint32_t used = room ? measure_all(gpu, info->lastSeenTimeStamp, usages) : BOOK_MAX_SLOTS;
+    if (!used)
+        return NVML_ERROR_NOT_FOUND;
+    info->processSamplesCount = used;
+    if (used > room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (uint32_t i = 0; i < used; i++)
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .pid = usages[i].pid, .timeStamp = usages[i].stamp_us, .smUtil = usages[i].busy_pct};
+    return NVML_SUCCESS;
+}
