@@ -1,7 +1,7 @@
 # The preload library. Included by the Makefile, which defines the compiler and the headers' folders.
 HOOK := build/hook
-HOOK_SOURCES := $(wildcard hook/lib/*.c)
-HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h) $(HOOK)/pages.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
+HOOK_SOURCES := $(wildcard hook/lib/*.c hook/lib/*/*.c hook/lib/*/*/*.c)
+HOOK_NEEDS := $(HOOK_SOURCES) $(wildcard hook/lib/*.h hook/lib/*/*.h hook/lib/*/*/*.h) $(HOOK)/pages.h $(HOOK)/exports.map $(HOOK)/known_names.h $(HOOK)/variants.h hook/lib/build.mk
 # Only the table's names leave the library; every symbol it needs itself must be found at link time; and its own
 # names mean its own functions, also when another preload in front exports the same ones. It links libc alone: of
 # the locks' functions libc itself has those used here, in every glibc, and what starts its one thread is looked up when

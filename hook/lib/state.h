@@ -6,14 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "captures.h"
-#include "cuda_api.h"
-#include "holdings.h"
+#include "share/captures.h"
+#include "driver/cuda_api.h"
+#include "memory/holdings.h"
 #include "hooks.h"
 #include "pages.h"
-#include "loader.h"
-#include "meters.h"
-#include "pools.h"
+#include "driver/loader.h"
+#include "share/meters.h"
+#include "memory/pools/pools.h"
 
 /* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
 #define PLIMSOLL_EXPORT(symbol, kind) extern __typeof__(symbol) symbol __attribute__((visibility("default")));

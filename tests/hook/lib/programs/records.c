@@ -1,9 +1,9 @@
 /* Drives the records of pools directly: a driver stands behind them that knows no pool. */
-#include "charge.h"
-#include "driver.h"
-#include "gpus.h"
-#include "attach.h"
-#include "room.h"
+#include "memory/charge.h"
+#include "driver/driver.h"
+#include "driver/gpus.h"
+#include "broker/attach.h"
+#include "memory/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>

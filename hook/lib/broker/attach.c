@@ -1,0 +1,298 @@
+#include "broker/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "share/gate.h"
+#include "memory/ledger.h"
+#include "broker/limits.h"
+#include "broker/messages.h"
+#include "memory/owners.h"
+#include "say.h"
+
+/* What pthread_atfork is made of, in every glibc; the name itself is in no shared library of some of them. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+#define WAIT_MS 10000
+#define POLL_MS 5
+
+struct directories {
+    const char *limits;
+    const char *counts;
+};
+
+/* In a container only its own two directories count; elsewhere the environment names them. False: this
+ * process is not under Plimsoll. */
+static bool find_directories(struct directories *found) {
+    struct stat status;
+    *found = (struct directories){PLIMSOLL_CONTAINER_LIMITS_DIR, PLIMSOLL_CONTAINER_COUNTS_DIR};
+    if (stat(PLIMSOLL_CONTAINER_LIMITS_DIR, &status) == 0)
+        return true;
+    found->limits = getenv(PLIMSOLL_LIMITS_DIR_VARIABLE);
+    found->counts = getenv(PLIMSOLL_COUNTS_DIR_VARIABLE);
+    return found->limits && *found->limits && found->counts && *found->counts;
+}
+
+/* Maps a file of exactly known size; NULL if it is not there, or shorter (touching it would be a SIGBUS). */
+static void *map_file(const char *directory, const char *name, size_t size, int is_writable) {
+    char path[sizeof(plimsoll.limits_dir) + 16];
+    struct stat status;
+    void *mapping = MAP_FAILED;
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
+        return NULL;
+    int file = open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    if (file < 0)
+        return NULL;
+    if (fstat(file, &status) == 0 && (uint64_t)status.st_size >= size)
+        mapping = mmap(NULL, size, is_writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+static bool is_valid_counts(const struct plimsoll_counts *counts) {
+    return counts->magic == PLIMSOLL_COUNTS_MAGIC && counts->version == PLIMSOLL_VERSION &&
+           counts->size == sizeof(*counts);
+}
+
+/* Which GPUs a container has is fixed for its life; only their numbers change. */
+static void store_numbers(const struct plimsoll_limits *copy) {
+    for (unsigned i = 0; i < copy->gpu_count; i++) {
+        const struct plimsoll_gpu_limit *from = &copy->gpus[i];
+        __atomic_store_n(&plimsoll.gpus[i].line_bytes, from->line_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].granted_bytes, from->granted_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].excess_bytes, from->excess_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].context_bytes, from->context_bytes, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&plimsoll.flags, copy->flags, __ATOMIC_RELAXED);
+    __atomic_store_n(&plimsoll.generation, copy->generation, __ATOMIC_RELEASE);
+}
+
+static void store_identities(const struct plimsoll_limits *copy) {
+    plimsoll.gpu_count = copy->gpu_count;
+    for (unsigned i = 0; i < copy->gpu_count; i++) {
+        memcpy(plimsoll.gpus[i].uuid, copy->gpus[i].uuid, sizeof(plimsoll.gpus[i].uuid));
+        plimsoll_uuid_bytes(copy->gpus[i].uuid, plimsoll.gpus[i].uuid_bytes);
+    }
+}
+
+static bool has_same_gpus(const struct plimsoll_limits *copy) {
+    if (copy->gpu_count != plimsoll.gpu_count)
+        return false;
+    for (unsigned i = 0; i < copy->gpu_count; i++)
+        if (strcmp(copy->gpus[i].uuid, plimsoll.gpus[i].uuid) != 0)
+            return false;
+    return true;
+}
+
+/* Runs on with the last limits when the new ones cannot be read or are for other GPUs: the program must not
+ * suffer from a broker's trouble, nor gain from it. */
+static void refresh_from(const struct plimsoll_limits *mapping, uint64_t generation) {
+    if (__atomic_exchange_n(&plimsoll.is_refreshing, true, __ATOMIC_ACQUIRE))
+        return; /* another thread is at it */
+    struct plimsoll_limits copy;
+    if (plimsoll_limits_copy(mapping, &copy) && has_same_gpus(&copy)) {
+        store_numbers(&copy);
+        plimsoll_note("limits changed: generation %llu", (unsigned long long)copy.generation);
+    } else if (generation % 2 == 0 && generation == __atomic_load_n(&mapping->generation, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&plimsoll.generation, generation, __ATOMIC_RELEASE); /* looked at; not again */
+        plimsoll_fail("new limits are not readable or name other GPUs; going on with the last ones");
+    }
+    __atomic_store_n(&plimsoll.is_refreshing, false, __ATOMIC_RELEASE);
+}
+
+/* The odd number just above means that the next limits are being written: until they are, the last ones hold.
+ */
+void plimsoll_refresh(void) {
+    uint64_t generation = __atomic_load_n(&plimsoll.limits->generation, __ATOMIC_ACQUIRE);
+    uint64_t known = __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED);
+    if (generation != known && generation != known + 1)
+        refresh_from(plimsoll.limits, generation);
+}
+
+/* The child shares the mapped files but not the slot, and holds no GPU memory: CUDA does not survive a fork.
+ * Locks that another thread held at that moment are held by nobody here. */
+static void in_forked_child(void) {
+    pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
+    plimsoll.is_refreshing = false;
+    plimsoll_holdings_reset(&plimsoll.holdings);
+    plimsoll_pools_reset();
+    plimsoll_captures_reset();
+    plimsoll_shares_in_child();
+    plimsoll.graphs_counted = 0;
+    memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
+    memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
+    plimsoll.is_announced = false;
+    plimsoll_depth = 0;
+    if (plimsoll.standing == STANDING_ATTACHED)
+        plimsoll.standing = STANDING_MAPPED;
+}
+
+static void unmap(const struct plimsoll_limits *limits, struct plimsoll_counts *counts) {
+    if (limits)
+        munmap((void *)(uintptr_t)limits, sizeof(*limits));
+    if (counts)
+        munmap(counts, sizeof(*counts));
+}
+
+static bool is_valid_gate(const struct plimsoll_gate *gate) {
+    return gate->magic == PLIMSOLL_GATE_MAGIC && gate->version == PLIMSOLL_VERSION &&
+           gate->size == sizeof(*gate);
+}
+
+static bool has_share(const struct plimsoll_limits *limits) {
+    for (unsigned i = 0; i < limits->gpu_count; i++)
+        if (limits->gpus[i].share_pct > 0 || limits->gpus[i].limit_pct < 100)
+            return true;
+    return false;
+}
+
+/* Who owns its GPUs alone is never held back. Without a gate nobody is, which is said where it matters. */
+static void map_gate(const char *directory, const struct plimsoll_limits *limits) {
+    if (limits->flags & PLIMSOLL_FLAG_WHOLE_GPUS)
+        return;
+    const struct plimsoll_gate *gate = map_file(directory, PLIMSOLL_GATE_NAME, sizeof(*gate), 0);
+    if (gate && is_valid_gate(gate)) {
+        plimsoll_gate_follow(gate);
+        return;
+    }
+    if (gate)
+        munmap((void *)(uintptr_t)gate, sizeof(*gate));
+    if (has_share(limits))
+        plimsoll_fail(
+            "no valid gate in %s: the compute share of this container is not enforced (is the broker of "
+            "this node older than this library?)",
+            directory);
+}
+
+static bool map_valid(const struct directories *in) {
+    struct plimsoll_limits copy;
+    const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
+    struct plimsoll_counts *counts = map_file(in->counts, PLIMSOLL_COUNTS_NAME, sizeof(*counts), 1);
+    if (!limits || !counts || !is_valid_counts(counts) || !plimsoll_limits_copy(limits, &copy)) {
+        unmap(limits, counts);
+        return false;
+    }
+    plimsoll.limits = limits;
+    plimsoll.counts = counts;
+    store_identities(&copy);
+    store_numbers(&copy);
+    map_gate(in->limits, &copy);
+    return true;
+}
+
+/* Under attach_lock. */
+static enum plimsoll_standing map_locked(struct directories *in) {
+    int standing = plimsoll.standing;
+    if (standing != STANDING_UNKNOWN)
+        return (enum plimsoll_standing)standing;
+    plimsoll.is_verbose = getenv("PLIMSOLL_LOG") != NULL;
+    standing = STANDING_TRANSPARENT;
+    if (find_directories(in)) {
+        snprintf(plimsoll.limits_dir, sizeof(plimsoll.limits_dir), "%s", in->limits);
+        standing = map_valid(in) ? STANDING_MAPPED : STANDING_UNKNOWN;
+    }
+    __atomic_store_n(&plimsoll.standing, standing, __ATOMIC_RELEASE);
+    return (enum plimsoll_standing)standing;
+}
+
+enum plimsoll_standing plimsoll_map_files(void) {
+    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
+    if (standing != STANDING_UNKNOWN)
+        return (enum plimsoll_standing)standing;
+    int saved = errno;
+    struct directories in = {0};
+    pthread_mutex_lock(&plimsoll.attach_lock);
+    enum plimsoll_standing reached = map_locked(&in);
+    pthread_mutex_unlock(&plimsoll.attach_lock);
+    errno = saved;
+    return reached;
+}
+
+/* Under attach_lock, with the files mapped. */
+static enum plimsoll_standing claim_slot(void) {
+    uint64_t owner = plimsoll_own_owner();
+    int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
+    if (slot < 0)
+        return STANDING_MAPPED;
+    plimsoll.slot = (unsigned)slot;
+    plimsoll.owner = owner;
+    __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
+                     __ATOMIC_SEQ_CST);
+    if (!plimsoll.is_fork_watched)
+        plimsoll.is_fork_watched = __register_atfork(NULL, NULL, in_forked_child, &__dso_handle) == 0;
+    __atomic_store_n(&plimsoll.standing, STANDING_ATTACHED, __ATOMIC_RELEASE);
+    plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
+    return STANDING_ATTACHED;
+}
+
+static enum plimsoll_standing attach_locked(struct directories *in) {
+    enum plimsoll_standing reached = map_locked(in);
+    return reached == STANDING_MAPPED ? claim_slot() : reached;
+}
+
+static void sleep_ms(long duration_ms) {
+    struct timespec left = {.tv_nsec = duration_ms * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+static bool is_before(const struct timespec *deadline) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec < deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec < deadline->tv_nsec);
+}
+
+static void complain(enum plimsoll_standing reached, const struct directories *in) {
+    if (reached == STANDING_UNKNOWN)
+        plimsoll_fail(
+            "no valid limits in %s after %d s: refusing the GPU (is the broker of this node running?)",
+            in->limits, WAIT_MS / 1000);
+    if (reached == STANDING_MAPPED)
+        plimsoll_fail("all %u process slots of this container are taken, for %d s: this process gets no GPU",
+                      PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
+}
+
+/* For limits, and for a slot: the broker clears those of the dead one by one, and a program that forks
+ * without rest fills the table faster. */
+static enum plimsoll_standing wait_for_place(struct directories *in) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += WAIT_MS / 1000;
+    enum plimsoll_standing reached;
+    bool is_waiting;
+    do {
+        pthread_mutex_lock(&plimsoll.attach_lock);
+        reached = attach_locked(in);
+        pthread_mutex_unlock(&plimsoll.attach_lock);
+        is_waiting = reached == STANDING_UNKNOWN || reached == STANDING_MAPPED;
+        if (is_waiting)
+            sleep_ms(POLL_MS);
+    } while (is_waiting && is_before(&deadline));
+    complain(reached, in);
+    return reached;
+}
+
+enum plimsoll_standing plimsoll_attach(void) {
+    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
+    if (standing == STANDING_ATTACHED || standing == STANDING_TRANSPARENT)
+        return (enum plimsoll_standing)standing;
+    int saved = errno;
+    struct directories in = {0};
+    enum plimsoll_standing reached = wait_for_place(&in);
+    if (reached == STANDING_ATTACHED) {
+        plimsoll_tell_hello();
+        plimsoll_tell_kept();
+    }
+    errno = saved;
+    return reached;
+}

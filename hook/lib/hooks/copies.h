@@ -1,0 +1,48 @@
+/* How a copy stands to the container's gate.
+ *
+ * From device memory to device memory it keeps the GPU as busy as a kernel: a launch. With one end in the
+ * host it passes the gate, since the engines that move it are not what is shared. A copy that the host waits
+ * for is the end of a burst, whatever it moves.
+ */
+#ifndef PLIMSOLL_COPIES_H
+#define PLIMSOLL_COPIES_H
+
+#include "share/syncing.h"
+
+/* Whether an address that may be anything lies on a device. Asks the driver, so only where the gate is shut
+ * or metered. */
+bool plimsoll_is_on_device(CUdeviceptr address);
+
+/* The same of one end of a box; `address` matters only where the type is unified. */
+static inline bool plimsoll_end_is_on_device(CUmemorytype type, CUdeviceptr address) {
+    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
+           (type == CU_MEMORYTYPE_UNIFIED && plimsoll_is_on_device(address));
+}
+
+/* The whole hook of a copy in a stream, where only the arguments tell what it is. */
+#define PLIMSOLL_COPIES_ASYNC(symbol, is_launch, stream, parameters, arguments)                              \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        if (!(is_launch))                                                                                    \
+            return REAL(symbol) arguments;                                                                   \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
+    }
+
+/* Of one that the host waits for. */
+#define PLIMSOLL_COPIES(symbol, is_launch, stream, parameters, arguments)                                    \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        CUresult result;                                                                                     \
+        if (is_launch) {                                                                                     \
+            plimsoll_enter_launch(&launch, stream);                                                          \
+            result = plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                 \
+        } else {                                                                                             \
+            plimsoll_before_sync(stream);                                                                    \
+            result = REAL(symbol) arguments;                                                                 \
+        }                                                                                                    \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+#endif

@@ -1,0 +1,346 @@
+/* How a pool is charged.
+ *
+ * Before an allocation: what lives in the pool with it, in the chunks by which pools grow, so that the driver
+ * does not pass the line in the meantime. After it: what the driver says it has reserved. Several threads may
+ * be between the two; a charge is lowered only by an answer that no allocation can have overtaken, one asked
+ * for when none was under way and none began since. It is raised by any.
+ */
+#include "memory/pools/inside.h"
+
+#include "broker/attach.h"
+#include "driver/driver.h"
+#include "memory/room.h"
+
+#include <sched.h>
+
+/* By how much NVIDIA's pools grow; what they keep, they keep in blocks. */
+#define CHUNK_BYTES 0x2000000u
+#define BLOCK_BYTES 0x200000u
+/* The alignment of what they hand out. */
+#define GRAIN_BYTES 512u
+
+static uint64_t rounded(uint64_t bytes, uint64_t to) {
+    uint64_t over = bytes % to;
+    return over == 0 ? bytes : bytes > UINT64_MAX - to ? UINT64_MAX : bytes - over + to;
+}
+
+/* --- what the driver has, and what is charged for it -----------------------------------------------------
+ */
+
+CUmemoryPool plimsoll_pool_pin(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    uint64_t handle = pool->is_closing ? 0 : pool->handle;
+    pool->pins += handle != 0;
+    pthread_mutex_unlock(&pool->lock);
+    return (CUmemoryPool)(uintptr_t)handle;
+}
+
+void plimsoll_pool_unpin(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    pool->pins--;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static bool is_pinned(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    bool is_so = pool->pins > 0;
+    pthread_mutex_unlock(&pool->lock);
+    return is_so;
+}
+
+uint64_t plimsoll_pool_reserved(struct plimsoll_pool *pool) {
+    cuuint64_t bytes = 0;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    CUmemoryPool handle = pool->is_graphs ? NULL : plimsoll_pool_pin(pool);
+    if (pool->is_graphs)
+        result = CALLED(cuDeviceGetGraphMemAttribute)(pool->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                                      &bytes);
+    else if (handle)
+        result = CALLED(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+    if (handle)
+        plimsoll_pool_unpin(pool);
+    return result == CUDA_SUCCESS ? bytes : 0;
+}
+
+static void uncharge(int gpu, uint64_t bytes) {
+    struct plimsoll_holding charged = {.gpu = (int16_t)gpu, .bytes = bytes};
+    if (bytes > 0)
+        plimsoll_give_back(&charged);
+}
+
+/* A destroyed pool gives back what is freed of it at once, and no longer tells. */
+static uint64_t least_bytes(const struct plimsoll_pool *pool, uint64_t reserved_bytes) {
+    uint64_t live = pool->is_destroyed ? rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
+    return reserved_bytes > live ? reserved_bytes : live;
+}
+
+uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_bytes, uint64_t started) {
+    uint64_t surplus = 0, missing = 0;
+    pthread_mutex_lock(&pool->lock);
+    uint64_t least = least_bytes(pool, reserved_bytes);
+    if (least > pool->charged_bytes) {
+        missing = least - pool->charged_bytes;
+    } else if (pool->in_flight == 0 && pool->started == started) {
+        surplus = pool->charged_bytes - least;
+        pool->charged_bytes = least;
+        pool->is_slack = !pool->is_graphs && least > rounded(pool->live_bytes, BLOCK_BYTES);
+    }
+    if (pool->is_slack)
+        __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);
+    int gpu =
+        pool->gpu; /* of a pool that is destroyed the record may be another's, on another GPU, right after */
+    pthread_mutex_unlock(&pool->lock);
+    uncharge(gpu, surplus);
+    return missing;
+}
+
+uint64_t plimsoll_pool_started(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    uint64_t started = pool->started;
+    pthread_mutex_unlock(&pool->lock);
+    return started;
+}
+
+void plimsoll_pool_look(struct plimsoll_pool *pool) {
+    uint64_t started = plimsoll_pool_started(pool);
+    plimsoll_depth++;
+    uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
+    plimsoll_depth--;
+    plimsoll_pool_settle(pool, reserved_bytes, started);
+}
+
+void plimsoll_pools_look(void) {
+    if (!__atomic_exchange_n(&plimsoll_pools()->has_slack, 0, __ATOMIC_ACQ_REL))
+        return;
+    for (unsigned i = 0; i < __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE); i++) {
+        struct plimsoll_pool *pool = &plimsoll_pools()->records[i];
+        pthread_mutex_lock(&pool->lock);
+        bool is_slack = pool->is_taken && pool->is_slack;
+        pthread_mutex_unlock(&pool->lock);
+        if (is_slack)
+            plimsoll_pool_look(pool);
+    }
+}
+
+/* Trimming takes no part in a capture, and must not break one that this thread has under way. */
+static void trim(struct plimsoll_pool *pool) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUmemoryPool handle = pool->is_graphs ? NULL : plimsoll_pool_pin(pool);
+    bool is_relaxed = HAS(cuThreadExchangeStreamCaptureMode) &&
+                      CALLED(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+    if (pool->is_graphs)
+        REAL(cuDeviceGraphMemTrim)(pool->device);
+    else if (handle)
+        REAL(cuMemPoolTrimTo)(handle, 0);
+    if (is_relaxed)
+        CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
+    if (handle)
+        plimsoll_pool_unpin(pool);
+}
+
+/* --- allocating and freeing ------------------------------------------------------------------------------
+ */
+
+/* Takes part in what is charged already. False, with the bytes to charge first, if that is too little. */
+static bool join(struct plimsoll_pool *pool, uint64_t bytes, uint64_t *missing) {
+    pthread_mutex_lock(&pool->lock);
+    uint64_t with_it = pool->live_bytes > UINT64_MAX - bytes ? UINT64_MAX : pool->live_bytes + bytes;
+    uint64_t needed = rounded(with_it, CHUNK_BYTES);
+    bool is_covered = needed <= pool->charged_bytes;
+    if (is_covered)
+        pool->live_bytes = with_it;
+    else
+        *missing = needed - pool->charged_bytes;
+    pthread_mutex_unlock(&pool->lock);
+    return is_covered;
+}
+
+static bool add_charge(struct plimsoll_pool *pool, uint64_t bytes, const char *function) {
+    if (!plimsoll_charge_gpu(pool->gpu, bytes, 0, function))
+        return false;
+    pthread_mutex_lock(&pool->lock);
+    pool->charged_bytes += bytes;
+    pthread_mutex_unlock(&pool->lock);
+    return true;
+}
+
+void plimsoll_pool_enter(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    pool->started++;
+    pool->in_flight++;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void plimsoll_pool_leave(struct plimsoll_pool *pool, uint64_t unused_bytes) {
+    pthread_mutex_lock(&pool->lock);
+    pool->in_flight--;
+    pool->live_bytes -= unused_bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+bool plimsoll_pool_charge(struct plimsoll_pool *pool, uint64_t bytes, const struct plimsoll_charge *charge) {
+    struct plimsoll_charge part = {.function = charge->function, .bytes = bytes, .gpu = pool->gpu};
+    plimsoll_pool_leave(pool, 0);
+    bool fits = plimsoll_reserve_patiently(&part, 0);
+    plimsoll_pool_enter(pool);
+    pthread_mutex_lock(&pool->lock);
+    pool->charged_bytes += fits ? bytes : 0;
+    pthread_mutex_unlock(&pool->lock);
+    return fits;
+}
+
+/* Room is made once, and before this thread takes part: it may lower the very charge that is to be raised. If
+ * the charge is refused, another thread may have made the pool grow for both meanwhile. */
+static bool enter_charged(struct plimsoll_pool *pool, const struct plimsoll_charge *charge) {
+    uint64_t missing, bytes = charge->bytes;
+    plimsoll_pool_enter(pool);
+    if (join(pool, bytes, &missing))
+        return true;
+    plimsoll_pool_leave(pool, 0);
+    plimsoll_pools_make_room(pool->gpu, missing);
+    plimsoll_pool_enter(pool);
+    while (!join(pool, bytes, &missing)) {
+        if (plimsoll_pool_charge(pool, missing, charge))
+            continue;
+        bool has_joined = join(pool, bytes, &missing);
+        if (!has_joined)
+            plimsoll_pool_leave(pool, 0);
+        return has_joined;
+    }
+    return true;
+}
+
+CUresult plimsoll_pool_reserve(struct plimsoll_charge *charge, struct plimsoll_pool *pool, uint64_t bytes) {
+    if (!pool || pool->gpu < 0)
+        return plimsoll_reserve(charge, pool ? pool->gpu : charge->gpu, bytes);
+    charge->gpu = pool->gpu;
+    charge->bytes = rounded(bytes, GRAIN_BYTES);
+    plimsoll_refresh();
+    if (!enter_charged(pool, charge))
+        return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
+    plimsoll_depth++;
+    return CUDA_SUCCESS;
+}
+
+/* The driver grew the pool by more than it was expected to, and the line forbids: back to what was. */
+static CUresult undo(struct plimsoll_pool *pool, CUdeviceptr pointer, uint64_t bytes, CUstream stream) {
+    REAL(cuMemFreeAsync)(pointer, stream);
+    pthread_mutex_lock(&pool->lock);
+    pool->live_bytes -= bytes;
+    pool->is_slack = true;
+    pthread_mutex_unlock(&pool->lock);
+    trim(pool);
+    plimsoll_pool_look(pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult finish(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
+                       CUdeviceptr pointer, CUstream stream) {
+    uint64_t started = plimsoll_pool_started(pool);
+    uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
+    plimsoll_pool_leave(pool, result == CUDA_SUCCESS ? 0 : charge->bytes);
+    uint64_t missing = plimsoll_pool_settle(pool, reserved_bytes, started);
+    if (missing == 0 || add_charge(pool, missing, charge->function) || result != CUDA_SUCCESS)
+        return result;
+    return undo(pool, pointer, charge->bytes, stream);
+}
+
+CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
+                              CUdeviceptr pointer, CUstream stream, uint64_t with) {
+    if (!pool || pool->gpu < 0)
+        return plimsoll_commit(charge, result, HELD_MEMORY, pointer, with);
+    result = finish(charge, pool, result, pointer, stream);
+    plimsoll_depth--;
+    if (result == CUDA_SUCCESS)
+        plimsoll_remember((struct plimsoll_holding){.key = pointer,
+                                                    .bytes = charge->bytes,
+                                                    .with = with,
+                                                    .pool = (uint32_t)plimsoll_pool_index(pool) + 1,
+                                                    .gpu = (int16_t)pool->gpu,
+                                                    .kind = HELD_MEMORY});
+    return result;
+}
+
+/* Found and dropped in one: of two threads that free the last of it, the later one may come when the record
+ * is a new pool's already. */
+static void drop_if_empty(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&plimsoll_pools()->lock);
+    pthread_mutex_lock(&pool->lock);
+    if (pool->is_destroyed && pool->live_bytes == 0 && pool->in_flight == 0)
+        pool->is_taken = pool->is_destroyed = false;
+    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_unlock(&plimsoll_pools()->lock);
+}
+
+void plimsoll_pool_returned(const struct plimsoll_holding *holding) {
+    struct plimsoll_pool *pool = &plimsoll_pools()->records[holding->pool - 1];
+    pthread_mutex_lock(&pool->lock);
+    pool->live_bytes -= holding->bytes;
+    pool->is_slack = true;
+    bool is_destroyed = pool->is_destroyed;
+    uint64_t started = pool->started;
+    pthread_mutex_unlock(&pool->lock);
+    __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);
+    if (!is_destroyed)
+        return;
+    plimsoll_pool_settle(pool, 0, started);
+    drop_if_empty(pool);
+}
+
+void plimsoll_pool_close(struct plimsoll_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    pool->is_closing = true;
+    pthread_mutex_unlock(&pool->lock);
+    while (is_pinned(pool))
+        sched_yield(); /* a question takes the driver a microsecond */
+}
+
+void plimsoll_pool_closed(struct plimsoll_pool *pool, bool is_destroyed) {
+    pthread_mutex_lock(&pool->lock);
+    pool->is_closing = false;
+    if (is_destroyed)
+        pool->handle = 0;
+    pool->is_destroyed = is_destroyed;
+    uint64_t started = pool->started;
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_destroyed)
+        return;
+    plimsoll_pool_settle(pool, 0, started);
+    drop_if_empty(pool);
+}
+
+/* --- room ------------------------------------------------------------------------------------------------
+ */
+
+static bool is_short(int gpu, uint64_t bytes) {
+    uint64_t line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED);
+    uint64_t granted_bytes = __atomic_load_n(&plimsoll.gpus[gpu].granted_bytes, __ATOMIC_RELAXED);
+    uint64_t most_bytes = granted_bytes < line_bytes ? granted_bytes : line_bytes;
+    uint64_t used_bytes = plimsoll_used((unsigned)gpu);
+    return used_bytes > most_bytes || bytes > most_bytes - used_bytes;
+}
+
+static void look_at_all(int gpu, uint64_t bytes, bool is_trimmed) {
+    for (unsigned i = 0;
+         i < __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE) && is_short(gpu, bytes); i++) {
+        struct plimsoll_pool *pool = &plimsoll_pools()->records[i];
+        pthread_mutex_lock(&pool->lock);
+        bool has_some = pool->is_taken && pool->gpu == gpu && pool->charged_bytes > pool->live_bytes;
+        pthread_mutex_unlock(&pool->lock);
+        if (!has_some)
+            continue;
+        if (is_trimmed)
+            trim(pool);
+        plimsoll_pool_look(pool);
+    }
+}
+
+/* The driver does the same when a card is full: an allocation takes precedence over a pool's idle memory. */
+void plimsoll_pools_make_room(int gpu, uint64_t bytes) {
+    if (gpu < 0 || plimsoll_is_whole() || __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE) == 0)
+        return;
+    plimsoll_depth++;
+    look_at_all(gpu, bytes, false);
+    look_at_all(gpu, bytes, true);
+    plimsoll_depth--;
+}

@@ -1,0 +1,342 @@
+/* Nobody keeps the lock while the driver is asked: what it may tell is copied before, and taken in after,
+ * unless the context ended meanwhile.
+ *
+ * Marks are dated by the GPU's clock, as the time from an anchor, a mark that was reached earlier. The
+ * anchor's own moment on the host's clock is only bounded: no mark was reached before it was recorded, or
+ * after it was seen to be. It is taken to be the latest possible: of many looks one comes right after the end
+ * of something, but what is recorded behind long kernels says little.
+ */
+#include "share/looks.h"
+
+#include "share/bursts.h"
+#include "clock.h"
+#include "driver/driver.h"
+#include "share/gate.h"
+#include "share/marks.h"
+
+#define SHARES (&plimsoll.shares)
+
+/* The driver tells times as floats: beyond this they are coarser than two microseconds. */
+#define ANCHORED_NS 16000000000
+/* By more than this part of the time, 61 ppm, the clocks of GPU and host do not drift apart. */
+#define DRIFT_SHIFT 14
+/* How long after its time a tail without a mark gets one from the keeper. */
+#define TAIL_NS 1000000
+#define AT_ONCE_NS 2000
+
+/* --- asking ----------------------------------------------------------------------------------------------
+ */
+
+static bool is_behind(const struct plimsoll_meter *meter, unsigned index) {
+    for (unsigned i = 0; i < index; i++)
+        if (!meter->look.is_reached[i] && meter->marks[i].stream == meter->marks[index].stream)
+            return true;
+    return false;
+}
+
+static void date(struct plimsoll_look *look, unsigned index, CUevent event) {
+    float passed_ms = 0;
+    if (!look->anchor)
+        look->anchor = event;
+    if (look->anchor != event && CALLED(cuEventElapsedTime)(&passed_ms, look->anchor, event) != CUDA_SUCCESS)
+        look->is_failed = true;
+    look->since_anchor_ns[index] = (int64_t)((double)passed_ms * 1e6);
+}
+
+static void ask_each(struct plimsoll_meter *meter) {
+    struct plimsoll_look *look = &meter->look;
+    for (unsigned i = 0; i < look->count && !look->is_failed; i++) {
+        look->is_reached[i] = false;
+        if (is_behind(meter, i))
+            continue;
+        CUresult result = REAL(cuEventQuery)(meter->marks[i].event);
+        look->is_reached[i] = result == CUDA_SUCCESS;
+        look->is_failed = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+        if (look->is_reached[i])
+            date(look, i, meter->marks[i].event);
+    }
+    look->seen_ns = plimsoll_now_ns();
+}
+
+/* In relaxed mode: a query would break the capture of another thread. */
+static void ask(struct plimsoll_meter *meter, uint64_t context) {
+    CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (CALLED(cuCtxPushCurrent_v2)(of) != CUDA_SUCCESS) {
+        meter->look.is_failed = true;
+        return;
+    }
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
+    ask_each(meter);
+    CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
+    CALLED(cuCtxPopCurrent_v2)(&popped);
+}
+
+/* Under the lock. */
+static bool begin_look(struct plimsoll_meter *meter) {
+    if (!meter->context || meter->is_looked_at || meter->mark_count == 0)
+        return false;
+    meter->is_looked_at = true;
+    meter->users++;
+    meter->look.count = meter->mark_count;
+    meter->look.anchor = meter->anchor;
+    meter->look.is_failed = false;
+    return true;
+}
+
+/* --- taking in -------------------------------------------------------------------------------------------
+ */
+
+/* Under the lock, as all below: the bounds of the anchor's moment. */
+static void narrow(struct plimsoll_meter *meter, const struct plimsoll_look *look) {
+    if (!meter->anchor && look->anchor) {
+        meter->anchor = look->anchor;
+        meter->anchor_ns = meter->narrowed_ns = look->seen_ns;
+    }
+    meter->anchor_ns += (look->seen_ns - meter->narrowed_ns) >> DRIFT_SHIFT;
+    meter->narrowed_ns = look->seen_ns;
+    for (unsigned i = 0; i < look->count; i++) {
+        if (!look->is_reached[i])
+            continue;
+        int64_t since_ns = look->since_anchor_ns[i], now_ns = (int64_t)meter->anchor_ns;
+        int64_t least_ns = (int64_t)meter->marks[i].recorded_ns - since_ns;
+        int64_t most_ns = (int64_t)look->seen_ns - since_ns;
+        meter->anchor_ns = (uint64_t)(now_ns < least_ns ? least_ns : now_ns > most_ns ? most_ns : now_ns);
+    }
+}
+
+static uint64_t distance(uint64_t one, uint64_t other) {
+    return one > other ? one - other : other - one;
+}
+
+/* What of a stretch the process executed itself. Within one of its slices all of it; a longer one was shared,
+ * or cut once by each of the others' slices: what comes nearest to what was expected. */
+static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
+    uint64_t slice_ns = plimsoll_gate_slice_ns(), sharers = plimsoll_gate_sharers();
+    uint64_t rounds = stretch_ns / (sharers * slice_ns) + 1, others_ns = rounds * (sharers - 1) * slice_ns;
+    uint64_t part_ns = stretch_ns / sharers;
+    uint64_t cut_ns = stretch_ns > others_ns ? stretch_ns - others_ns : 0;
+    if (stretch_ns <= slice_ns || sharers == 1 || expected_ns == 0)
+        return stretch_ns <= slice_ns ? stretch_ns : part_ns;
+    bool is_cut = cut_ns > 0 && distance(cut_ns, expected_ns) < distance(part_ns, expected_ns);
+    uint64_t nearest_ns = is_cut ? cut_ns : part_ns;
+    return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
+}
+
+/* Shorter launches count sooner than longer ones, which may have waited for something or been cut by others'
+ * slices: what takes too long is overdue, and known by that. */
+static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
+    if (mark->launches == 0 || at_ns <= from_ns)
+        return;
+    uint64_t each_ns = executed_of(at_ns - from_ns, mark->launches * meter->average_ns) / mark->launches;
+    each_ns = each_ns ? each_ns : 1;
+    meter->learned++;
+    if (meter->average_ns == 0)
+        meter->average_ns = each_ns;
+    else if (each_ns > meter->average_ns)
+        meter->average_ns += (each_ns - meter->average_ns) / 8 + 1;
+    else
+        meter->average_ns -= (meter->average_ns - each_ns) / 2;
+}
+
+/* A mark that is reached becomes the anchor when the old one is too far back. */
+static void spare_or_anchor(struct plimsoll_meter *meter, CUevent event, uint64_t at_ns) {
+    if (event == meter->anchor)
+        return;
+    if (at_ns > meter->anchor_ns + ANCHORED_NS) {
+        plimsoll_spare(meter, meter->anchor);
+        meter->anchor = event;
+        meter->anchor_ns = at_ns;
+        return;
+    }
+    plimsoll_spare(meter, event);
+}
+
+static void remove_mark(struct plimsoll_meter *meter, unsigned index) {
+    struct plimsoll_look *look = &meter->look;
+    meter->mark_count--;
+    look->count--;
+    for (unsigned i = index; i < meter->mark_count; i++)
+        meter->marks[i] = meter->marks[i + 1];
+    for (unsigned i = index; i < look->count; i++) {
+        look->is_reached[i] = look->is_reached[i + 1];
+        look->since_anchor_ns[i] = look->since_anchor_ns[i + 1];
+    }
+}
+
+static bool has_mark(const struct plimsoll_meter *meter, uint64_t key) {
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].stream == key)
+            return true;
+    return false;
+}
+
+/* The segment ended where its last mark was reached and nothing follows. A launch between its two halves
+ * keeps it open: the beginning of its segment may just have been reached. */
+static void close_segments(struct plimsoll_meter *meter) {
+    for (unsigned i = meter->stream_count; i-- > 0;) {
+        struct plimsoll_stream *stream = &meter->streams[i];
+        if (stream->tail > 0 || meter->launching > 0 || has_mark(meter, stream->key))
+            continue;
+        stream->is_open = false;
+        if (!stream->is_blocked)
+            plimsoll_stream_drop(meter, stream);
+    }
+}
+
+/* A mark that was reached as soon as it was recorded came late: what it follows had ended by then, when it
+ * should have. And into an idle stream a launch comes later than the mark at the beginning. */
+static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                              uint64_t at_ns) {
+    bool is_late = mark->due_ns && mark->due_ns < at_ns && at_ns < mark->recorded_ns + AT_ONCE_NS;
+    if (mark->is_begin)
+        return plimsoll_later(at_ns, mark->entered_ns);
+    return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
+}
+
+/* When the launch began that was the first of its segment and ended at `at_ns`. Beside others it first waited
+ * for the process's slice: a short one for what it took longer than usual, a long one for half a round of
+ * slices. */
+static uint64_t begin_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
+                         uint64_t at_ns) {
+    uint64_t from_ns = mark->entered_ns, slice_ns = plimsoll_gate_slice_ns();
+    uint64_t stretch_ns = at_ns > from_ns ? at_ns - from_ns : 0, usual_ns = meter->average_ns;
+    if (plimsoll_gate_sharers() == 1 || usual_ns == 0 || stretch_ns <= usual_ns)
+        return from_ns;
+    if (usual_ns > slice_ns)
+        return from_ns + plimsoll_sooner(plimsoll_first_wait_ns(), stretch_ns - usual_ns);
+    return stretch_ns <= 2 * usual_ns ? from_ns : at_ns - usual_ns;
+}
+
+static void retire(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
+    at_ns = moment_behind(meter, mark, at_ns);
+    if (mark->is_begin || mark->is_first)
+        plimsoll_burst_executed(meter->gpu, mark->is_begin ? at_ns : begin_of(meter, mark, at_ns));
+    if (!mark->is_begin)
+        plimsoll_burst_ended(meter->gpu, at_ns);
+    learn(meter, mark, at_ns);
+    meter->reached_ns = plimsoll_later(meter->reached_ns, at_ns);
+    close_segments(meter);
+    plimsoll_burst_settle(meter->gpu, at_ns);
+}
+
+/* The earliest that was reached and is not taken in; -1 for none. */
+static int earliest(const struct plimsoll_look *look) {
+    int found = -1;
+    for (unsigned i = 0; i < look->count; i++)
+        if (look->is_reached[i] && (found < 0 || look->since_anchor_ns[i] < look->since_anchor_ns[found]))
+            found = (int)i;
+    return found;
+}
+
+/* In the order in which they were reached, so that a burst ends before the next one begins. */
+static void take_in(struct plimsoll_meter *meter) {
+    struct plimsoll_look *look = &meter->look;
+    int index;
+    narrow(meter, look);
+    uint64_t anchor_ns = meter->anchor_ns; /* the meter's may become another one below */
+    while ((index = earliest(look)) >= 0) {
+        int64_t at_ns = (int64_t)anchor_ns + look->since_anchor_ns[index];
+        struct plimsoll_mark mark = meter->marks[index];
+        remove_mark(meter, (unsigned)index);
+        retire(meter, &mark, plimsoll_sooner(at_ns < 0 ? 0 : (uint64_t)at_ns, look->seen_ns));
+        spare_or_anchor(meter, mark.event, at_ns < 0 ? 0 : (uint64_t)at_ns);
+    }
+}
+
+/* An error here is the context's own end: its kernels failed for good, or the driver goes down. */
+static void give_up(struct plimsoll_meter *meter) {
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].event != meter->anchor)
+            plimsoll_spare(meter, meter->marks[i].event);
+    meter->mark_count = meter->stream_count = 0;
+    meter->is_broken = true;
+    plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
+}
+
+static void end_look(struct plimsoll_meter *meter, uint64_t life) {
+    meter->users--;
+    meter->is_looked_at = false;
+    if (meter->life != life)
+        return;
+    if (meter->look.is_failed)
+        give_up(meter);
+    else
+        take_in(meter);
+    plimsoll_burst_presume(meter->gpu, meter->look.seen_ns);
+    plimsoll_burst_tell_queue(meter->gpu);
+}
+
+/* --- tails -----------------------------------------------------------------------------------------------
+ */
+
+static uint64_t tail_due_ns(const struct plimsoll_meter *meter) {
+    uint64_t from_ns = plimsoll_later(meter->reached_ns, meter->entered_ns);
+    return from_ns + plimsoll_outstanding(meter) * meter->average_ns * plimsoll_gate_sharers();
+}
+
+static bool has_tail(const struct plimsoll_meter *meter) {
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (meter->streams[i].tail > 0 && !has_mark(meter, meter->streams[i].key))
+            return true;
+    return false;
+}
+
+/* Where the driver records no mark behind them, tails count as done when they should be. */
+static void drop_tails(struct plimsoll_meter *meter, uint64_t due_ns) {
+    for (unsigned i = 0; i < meter->stream_count; i++)
+        if (!has_mark(meter, meter->streams[i].key))
+            meter->streams[i].tail = 0;
+    plimsoll_burst_ended(meter->gpu, due_ns);
+    close_segments(meter);
+    plimsoll_burst_settle(meter->gpu, due_ns);
+}
+
+static void see_to_tails(struct plimsoll_meter *meter, bool is_end_likely) {
+    uint64_t now_ns = plimsoll_now_ns(), due_ns = tail_due_ns(meter);
+    if (!meter->context || meter->is_broken || meter->launching > 0 || !has_tail(meter))
+        return;
+    if (is_end_likely || now_ns > due_ns)
+        plimsoll_mark_context(meter);
+    if (meter->context && now_ns > due_ns + TAIL_NS && meter->launching == 0 && has_tail(meter))
+        drop_tails(meter, due_ns);
+}
+
+/* --- looks -----------------------------------------------------------------------------------------------
+ */
+
+void plimsoll_look_at(struct plimsoll_meter *meter) {
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t life = meter->life, context = meter->context;
+    bool is_begun = begin_look(meter);
+    pthread_mutex_unlock(&SHARES->lock);
+    if (!is_begun)
+        return;
+    ask(meter, context);
+    pthread_mutex_lock(&SHARES->lock);
+    end_look(meter, life);
+    pthread_mutex_unlock(&SHARES->lock);
+}
+
+/* Meters are never freed, so the list may be walked without the lock from a head that was read under it. */
+static struct plimsoll_meter *all_meters(void) {
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *first = SHARES->meters;
+    pthread_mutex_unlock(&SHARES->lock);
+    return first;
+}
+
+void plimsoll_look(bool is_end_likely) {
+    uint64_t now_ns = plimsoll_now_ns();
+    __atomic_store_n(&SHARES->looked_ns, now_ns, __ATOMIC_RELAXED);
+    for (struct plimsoll_meter *meter = all_meters(); meter; meter = meter->next) {
+        plimsoll_look_at(meter);
+        pthread_mutex_lock(&SHARES->lock);
+        see_to_tails(meter, is_end_likely);
+        plimsoll_burst_tell_queue(meter->gpu);
+        pthread_mutex_unlock(&SHARES->lock);
+    }
+    plimsoll_bursts_tell_look(
+        now_ns); /* only now: a process that was stopped would be believed what it last said */
+}

@@ -1,0 +1,64 @@
+#include "share/sampling.h"
+
+#include "clock.h"
+#include "share/gate.h"
+#include "share/looks.h"
+
+#define SHARES (&plimsoll.shares)
+
+/* Launches between two samples at most, and the parts of what may be queued in which samples come while
+ * launches are long. */
+#define PASSES_MOST 255u
+#define SAMPLE_PARTS 4
+/* So many may be queued while nothing is known of them: the first one's end tells, and they may be long. */
+#define FIRST_LAUNCHES 4
+#define NAP_NS 100000
+#define LONGEST_NAP_NS 10000000
+
+/* Under the lock. The next sample: soon while launches are long, or nothing is known of them. */
+static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
+    uint64_t each_ns = plimsoll_each_ns(meter, now_ns), passes = 1;
+    if (meter->average_ns)
+        passes = plimsoll_sooner(plimsoll_gate_alone_ns() / SAMPLE_PARTS / each_ns | 1, PASSES_MOST);
+    __atomic_store_n(&SHARES->passes_each, (uint32_t)passes, __ATOMIC_RELAXED);
+    __atomic_store_n(&SHARES->passes_left, (uint32_t)passes - 1, __ATOMIC_RELAXED);
+}
+
+/* How much more is queued than may be. */
+static uint64_t excess_ns(struct plimsoll_meter *meter) {
+    plimsoll_look_at(meter);
+    uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
+    pthread_mutex_lock(&SHARES->lock);
+    bool is_known = meter->average_ns > 0 || meter->mark_count < FIRST_LAUNCHES;
+    uint64_t left_ns = is_known ? plimsoll_left_ns(meter, now_ns) : UINT64_MAX;
+    plan_sample(meter, now_ns);
+    pthread_mutex_unlock(&SHARES->lock);
+    return left_ns > alone_ns ? left_ns - alone_ns : 0;
+}
+
+/* Twice the time that the excess should take, within two launches: those in the queue may wait for this one.
+ */
+static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess) {
+    pthread_mutex_lock(&SHARES->lock);
+    uint64_t most_ns = plimsoll_later(2 * meter->average_ns, plimsoll_gate_alone_ns());
+    pthread_mutex_unlock(&SHARES->lock);
+    return excess < most_ns ? plimsoll_sooner(2 * excess, most_ns) : most_ns;
+}
+
+/* Waits while too much is queued, so that a neighbour who comes soon has its part. */
+void plimsoll_sample_await_room(struct plimsoll_meter *meter, uint32_t word) {
+    uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
+    uint64_t until_ns = begun_ns + patience_ns(meter, excess);
+    while (excess > 0 && plimsoll_gate_word() == word && plimsoll_now_ns() < until_ns) {
+        plimsoll_gate_sleep(word, plimsoll_sooner(plimsoll_later(excess, NAP_NS), LONGEST_NAP_NS));
+        excess = excess_ns(meter);
+    }
+}
+
+/* While the broker is lost every launch comes here, whatever its gate's word says. */
+bool plimsoll_sample_is_due(void) {
+    uint32_t left = __atomic_load_n(&SHARES->passes_left, __ATOMIC_RELAXED);
+    if (left > 0)
+        __atomic_store_n(&SHARES->passes_left, left - 1, __ATOMIC_RELAXED);
+    return left == 0;
+}

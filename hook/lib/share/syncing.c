@@ -1,0 +1,141 @@
+#include "share/syncing.h"
+
+#include <errno.h>
+
+#include "share/captures.h"
+#include "memory/charge.h"
+#include "clock.h"
+#include "share/looks.h"
+#include "share/marks.h"
+
+#define SHARES (&plimsoll.shares)
+
+/* How often a program that polls has its marks looked at. */
+#define QUERY_NS 100000
+
+/* Work for us by a thread of the program, which must not notice: what is restored after it. */
+struct errand {
+    int saved_errno;
+    int cancelling;
+};
+
+static struct errand begin_errand(void) {
+    plimsoll_depth++;
+    return (struct errand){.saved_errno = errno, .cancelling = plimsoll_hold_thread()};
+}
+
+static void end_errand(const struct errand *errand) {
+    plimsoll_release_thread(errand->cancelling);
+    plimsoll_depth--;
+    errno = errand->saved_errno;
+}
+
+static bool is_metered(void) {
+    return plimsoll_depth == 0 && __atomic_load_n(&SHARES->is_metering, __ATOMIC_RELAXED);
+}
+
+/* Under the lock. Calls of the program with a stream of another context, or a broken one, are its own affair.
+ */
+static struct plimsoll_meter *metered(uint64_t context, int gpu) {
+    struct plimsoll_meter *meter = context && gpu >= 0 ? plimsoll_meter_of(context, gpu) : NULL;
+    return meter && !meter->is_broken ? meter : NULL;
+}
+
+/* In whatever context. */
+static bool has_tail(CUstream handle) {
+    uint64_t key = plimsoll_stream_key(handle);
+    bool is_found = false;
+    pthread_mutex_lock(&SHARES->lock);
+    for (struct plimsoll_meter *meter = SHARES->meters; meter && !is_found; meter = meter->next) {
+        const struct plimsoll_stream *stream = meter->context ? plimsoll_stream_in(meter, key) : NULL;
+        is_found = stream && stream->tail > 0;
+    }
+    pthread_mutex_unlock(&SHARES->lock);
+    return is_found;
+}
+
+static void mark_tail(CUstream handle) {
+    uint64_t context;
+    int gpu = plimsoll_gpu_of_stream(handle, &context);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = metered(context, gpu);
+    struct plimsoll_stream *stream = meter ? plimsoll_stream_in(meter, plimsoll_stream_key(handle)) : NULL;
+    if (stream && stream->tail > 0 && meter->mark_count < PLIMSOLL_MARKS)
+        plimsoll_mark_behind(meter, handle, 0);
+    pthread_mutex_unlock(&SHARES->lock);
+}
+
+/* An event in the legacy stream would break the captures of all streams that keep order with it, and the
+ * program may wait for something while one of them is under way. A thread's own default stream is made by the
+ * first question after it. */
+void plimsoll_see_to_tail(CUstream stream) {
+    bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
+    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
+        return;
+    mark_tail(stream);
+    if (is_legacy)
+        plimsoll_end_look();
+}
+
+void plimsoll_before_sync(CUstream stream) {
+    if (!is_metered())
+        return;
+    struct errand errand = begin_errand();
+    plimsoll_see_to_tail(stream);
+    end_errand(&errand);
+}
+
+/* Some of the program's own streams may be gone; the context is not, nor are the default ones. */
+void plimsoll_before_sync_context(void) {
+    if (!is_metered())
+        return;
+    struct errand errand = begin_errand();
+    plimsoll_see_to_tail(NULL);
+    plimsoll_see_to_tail(CU_STREAM_PER_THREAD);
+    uint64_t context = plimsoll_current_context();
+    int gpu = plimsoll_gpu_of_current_context(context);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = metered(context, gpu);
+    for (unsigned i = 0; meter && i < meter->stream_count; i++)
+        if (meter->streams[i].tail > 0) {
+            plimsoll_mark_context(meter);
+            break;
+        }
+    pthread_mutex_unlock(&SHARES->lock);
+    end_errand(&errand);
+}
+
+void plimsoll_after_sync(void) {
+    if (!is_metered())
+        return;
+    struct errand errand = begin_errand();
+    plimsoll_look(true);
+    end_errand(&errand);
+}
+
+void plimsoll_after_query(void) {
+    if (plimsoll_now_ns() > __atomic_load_n(&SHARES->looked_ns, __ATOMIC_RELAXED) + QUERY_NS)
+        plimsoll_after_sync();
+}
+
+static void block(CUstream handle) {
+    uint64_t context;
+    int gpu = plimsoll_gpu_of_stream(handle, &context);
+    plimsoll_see_to_tail(handle);
+    pthread_mutex_lock(&SHARES->lock);
+    struct plimsoll_meter *meter = metered(context, gpu);
+    struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;
+    if (stream) {
+        stream->is_open = false;
+        stream->is_blocked = true;
+    }
+    pthread_mutex_unlock(&SHARES->lock);
+}
+
+void plimsoll_before_block(CUstream stream) {
+    if (plimsoll_depth > 0 || !plimsoll_is_attached() || plimsoll_is_capturing(stream))
+        return;
+    struct errand errand = begin_errand();
+    block(stream);
+    end_errand(&errand);
+}
