@@ -6,14 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "share/captures.h"
 #include "driver/cuda_api.h"
 #include "memory/holdings.h"
 #include "hooks.h"
 #include "pages.h"
 #include "driver/loader.h"
-#include "share/meters.h"
-#include "memory/pools/pools.h"
+#include "share/shares.h"
+#include "memory/pools/pool.h"
 
 /* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
 #define PLIMSOLL_EXPORT(symbol, kind) extern __typeof__(symbol) symbol __attribute__((visibility("default")));
@@ -132,5 +131,13 @@ extern struct plimsoll_state plimsoll;
 /* How deep this thread is inside a hooked driver call. A driver may call its own exported functions through
  * the symbols that this library took over; only the outermost call counts. */
 extern _Thread_local unsigned plimsoll_depth __attribute__((tls_model("initial-exec")));
+
+static inline bool plimsoll_is_attached(void) {
+    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
+}
+
+static inline bool plimsoll_is_whole(void) {
+    return __atomic_load_n(&plimsoll.flags, __ATOMIC_RELAXED) & PLIMSOLL_FLAG_WHOLE_GPUS;
+}
 
 #endif

@@ -10,12 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "share/gate.h"
-#include "memory/ledger.h"
+#include "broker/fork.h"
 #include "broker/limits.h"
 #include "broker/messages.h"
+#include "memory/ledger.h"
 #include "memory/owners.h"
 #include "say.h"
+#include "share/gate.h"
 
 /* What pthread_atfork is made of, in every glibc; the name itself is in no shared library of some of them. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
@@ -60,80 +61,6 @@ static void *map_file(const char *directory, const char *name, size_t size, int 
 static bool is_valid_counts(const struct plimsoll_counts *counts) {
     return counts->magic == PLIMSOLL_COUNTS_MAGIC && counts->version == PLIMSOLL_VERSION &&
            counts->size == sizeof(*counts);
-}
-
-/* Which GPUs a container has is fixed for its life; only their numbers change. */
-static void store_numbers(const struct plimsoll_limits *copy) {
-    for (unsigned i = 0; i < copy->gpu_count; i++) {
-        const struct plimsoll_gpu_limit *from = &copy->gpus[i];
-        __atomic_store_n(&plimsoll.gpus[i].line_bytes, from->line_bytes, __ATOMIC_RELAXED);
-        __atomic_store_n(&plimsoll.gpus[i].granted_bytes, from->granted_bytes, __ATOMIC_RELAXED);
-        __atomic_store_n(&plimsoll.gpus[i].excess_bytes, from->excess_bytes, __ATOMIC_RELAXED);
-        __atomic_store_n(&plimsoll.gpus[i].context_bytes, from->context_bytes, __ATOMIC_RELAXED);
-    }
-    __atomic_store_n(&plimsoll.flags, copy->flags, __ATOMIC_RELAXED);
-    __atomic_store_n(&plimsoll.generation, copy->generation, __ATOMIC_RELEASE);
-}
-
-static void store_identities(const struct plimsoll_limits *copy) {
-    plimsoll.gpu_count = copy->gpu_count;
-    for (unsigned i = 0; i < copy->gpu_count; i++) {
-        memcpy(plimsoll.gpus[i].uuid, copy->gpus[i].uuid, sizeof(plimsoll.gpus[i].uuid));
-        plimsoll_uuid_bytes(copy->gpus[i].uuid, plimsoll.gpus[i].uuid_bytes);
-    }
-}
-
-static bool has_same_gpus(const struct plimsoll_limits *copy) {
-    if (copy->gpu_count != plimsoll.gpu_count)
-        return false;
-    for (unsigned i = 0; i < copy->gpu_count; i++)
-        if (strcmp(copy->gpus[i].uuid, plimsoll.gpus[i].uuid) != 0)
-            return false;
-    return true;
-}
-
-/* Runs on with the last limits when the new ones cannot be read or are for other GPUs: the program must not
- * suffer from a broker's trouble, nor gain from it. */
-static void refresh_from(const struct plimsoll_limits *mapping, uint64_t generation) {
-    if (__atomic_exchange_n(&plimsoll.is_refreshing, true, __ATOMIC_ACQUIRE))
-        return; /* another thread is at it */
-    struct plimsoll_limits copy;
-    if (plimsoll_limits_copy(mapping, &copy) && has_same_gpus(&copy)) {
-        store_numbers(&copy);
-        plimsoll_note("limits changed: generation %llu", (unsigned long long)copy.generation);
-    } else if (generation % 2 == 0 && generation == __atomic_load_n(&mapping->generation, __ATOMIC_ACQUIRE)) {
-        __atomic_store_n(&plimsoll.generation, generation, __ATOMIC_RELEASE); /* looked at; not again */
-        plimsoll_fail("new limits are not readable or name other GPUs; going on with the last ones");
-    }
-    __atomic_store_n(&plimsoll.is_refreshing, false, __ATOMIC_RELEASE);
-}
-
-/* The odd number just above means that the next limits are being written: until they are, the last ones hold.
- */
-void plimsoll_refresh(void) {
-    uint64_t generation = __atomic_load_n(&plimsoll.limits->generation, __ATOMIC_ACQUIRE);
-    uint64_t known = __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED);
-    if (generation != known && generation != known + 1)
-        refresh_from(plimsoll.limits, generation);
-}
-
-/* The child shares the mapped files but not the slot, and holds no GPU memory: CUDA does not survive a fork.
- * Locks that another thread held at that moment are held by nobody here. */
-static void in_forked_child(void) {
-    pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;
-    plimsoll.is_refreshing = false;
-    plimsoll_holdings_reset(&plimsoll.holdings);
-    plimsoll_pools_reset();
-    plimsoll_captures_reset();
-    plimsoll_shares_in_child();
-    plimsoll.graphs_counted = 0;
-    memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));
-    memset(plimsoll.gpu_of_device, 0, sizeof(plimsoll.gpu_of_device)); /* the child may see other devices */
-    plimsoll.is_announced = false;
-    plimsoll_depth = 0;
-    if (plimsoll.standing == STANDING_ATTACHED)
-        plimsoll.standing = STANDING_MAPPED;
 }
 
 static void unmap(const struct plimsoll_limits *limits, struct plimsoll_counts *counts) {
@@ -183,8 +110,7 @@ static bool map_valid(const struct directories *in) {
     }
     plimsoll.limits = limits;
     plimsoll.counts = counts;
-    store_identities(&copy);
-    store_numbers(&copy);
+    plimsoll_limits_store(&copy);
     map_gate(in->limits, &copy);
     return true;
 }
@@ -228,7 +154,8 @@ static enum plimsoll_standing claim_slot(void) {
     __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
                      __ATOMIC_SEQ_CST);
     if (!plimsoll.is_fork_watched)
-        plimsoll.is_fork_watched = __register_atfork(NULL, NULL, in_forked_child, &__dso_handle) == 0;
+        plimsoll.is_fork_watched =
+            __register_atfork(NULL, NULL, plimsoll_forget_in_child, &__dso_handle) == 0;
     __atomic_store_n(&plimsoll.standing, STANDING_ATTACHED, __ATOMIC_RELEASE);
     plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
     return STANDING_ATTACHED;

@@ -13,7 +13,4 @@ enum plimsoll_standing plimsoll_attach(void);
  * STANDING_UNKNOWN where the container's limits are not there yet. */
 enum plimsoll_standing plimsoll_map_files(void);
 
-/* Takes over a changed `limits`. One load and one comparison when it has not changed. */
-void plimsoll_refresh(void);
-
 #endif

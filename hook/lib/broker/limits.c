@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "say.h"
+#include "state.h"
+
 /* The broker rewrites the whole file in microseconds; whoever still meets it after this many tries comes
  * back later. */
 #define COPY_TRIES 64
@@ -65,4 +68,64 @@ bool plimsoll_uuid_bytes(const char *text, unsigned char bytes[16]) {
         bytes[i] = (unsigned char)(high << 4 | low);
     }
     return true;
+}
+
+/* Which GPUs a container has is fixed for its life; only their numbers change. */
+static void store_numbers(const struct plimsoll_limits *copy) {
+    for (unsigned i = 0; i < copy->gpu_count; i++) {
+        const struct plimsoll_gpu_limit *from = &copy->gpus[i];
+        __atomic_store_n(&plimsoll.gpus[i].line_bytes, from->line_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].granted_bytes, from->granted_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].excess_bytes, from->excess_bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&plimsoll.gpus[i].context_bytes, from->context_bytes, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&plimsoll.flags, copy->flags, __ATOMIC_RELAXED);
+    __atomic_store_n(&plimsoll.generation, copy->generation, __ATOMIC_RELEASE);
+}
+
+static void store_identities(const struct plimsoll_limits *copy) {
+    plimsoll.gpu_count = copy->gpu_count;
+    for (unsigned i = 0; i < copy->gpu_count; i++) {
+        memcpy(plimsoll.gpus[i].uuid, copy->gpus[i].uuid, sizeof(plimsoll.gpus[i].uuid));
+        plimsoll_uuid_bytes(copy->gpus[i].uuid, plimsoll.gpus[i].uuid_bytes);
+    }
+}
+
+static bool has_same_gpus(const struct plimsoll_limits *copy) {
+    if (copy->gpu_count != plimsoll.gpu_count)
+        return false;
+    for (unsigned i = 0; i < copy->gpu_count; i++)
+        if (strcmp(copy->gpus[i].uuid, plimsoll.gpus[i].uuid) != 0)
+            return false;
+    return true;
+}
+
+/* Runs on with the last limits when the new ones cannot be read or are for other GPUs: the program must not
+ * suffer from a broker's trouble, nor gain from it. */
+static void refresh_from(const struct plimsoll_limits *mapping, uint64_t generation) {
+    if (__atomic_exchange_n(&plimsoll.is_refreshing, true, __ATOMIC_ACQUIRE))
+        return; /* another thread is at it */
+    struct plimsoll_limits copy;
+    if (plimsoll_limits_copy(mapping, &copy) && has_same_gpus(&copy)) {
+        store_numbers(&copy);
+        plimsoll_note("limits changed: generation %llu", (unsigned long long)copy.generation);
+    } else if (generation % 2 == 0 && generation == __atomic_load_n(&mapping->generation, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&plimsoll.generation, generation, __ATOMIC_RELEASE); /* looked at; not again */
+        plimsoll_fail("new limits are not readable or name other GPUs; going on with the last ones");
+    }
+    __atomic_store_n(&plimsoll.is_refreshing, false, __ATOMIC_RELEASE);
+}
+
+/* The odd number just above means that the next limits are being written: until they are, the last ones hold.
+ */
+void plimsoll_refresh(void) {
+    uint64_t generation = __atomic_load_n(&plimsoll.limits->generation, __ATOMIC_ACQUIRE);
+    uint64_t known = __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED);
+    if (generation != known && generation != known + 1)
+        refresh_from(plimsoll.limits, generation);
+}
+
+void plimsoll_limits_store(const struct plimsoll_limits *copy) {
+    store_identities(copy);
+    store_numbers(copy);
 }

@@ -14,4 +14,10 @@ bool plimsoll_limits_copy(const struct plimsoll_limits *mapping, struct plimsoll
 /* The 16 bytes of "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" (or "MIG-"); false if `text` is none. */
 bool plimsoll_uuid_bytes(const char *text, unsigned char bytes[16]);
 
+/* Stores the first copy of `limits`: the identities of the GPUs, which never change, and their numbers. */
+void plimsoll_limits_store(const struct plimsoll_limits *copy);
+
+/* Takes over a changed `limits`. One load and one comparison when it has not changed. */
+void plimsoll_refresh(void);
+
 #endif

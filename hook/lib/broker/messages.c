@@ -63,10 +63,6 @@ static bool send_message(struct plimsoll_message *message) {
     return connection >= 0;
 }
 
-static bool is_attached(void) {
-    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
-}
-
 /* The broker may be restarting when a process starts: its greeting then goes ahead of the next message. */
 void plimsoll_tell_hello(void) {
     if (__atomic_exchange_n(&plimsoll.is_announced, true, __ATOMIC_ACQ_REL))
@@ -77,7 +73,7 @@ void plimsoll_tell_hello(void) {
 }
 
 static void tell(struct plimsoll_message *message) {
-    if (!is_attached())
+    if (!plimsoll_is_attached())
         return;
     plimsoll_tell_hello();
     if (!send_message(message))
@@ -145,7 +141,7 @@ void plimsoll_tell_kept(void) {
 }
 
 void plimsoll_tell_unknown(const char *function) {
-    if (!is_attached())
+    if (!plimsoll_is_attached())
         keep_for_later(function);
     else if (__atomic_fetch_add(&plimsoll.unknown_count, 1, __ATOMIC_RELAXED) < UNKNOWN_LIMIT)
         send_unknown(function);

@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "memory/charge.h"
 #include "broker/messages.h"
 #include "memory/room.h"
 #include "say.h"
+#include "state.h"
 
 #define WITHOUT_BROKER_MS 60000
 #define POLL_MS 100

@@ -2,9 +2,8 @@
 
 #include <string.h>
 
-#include "memory/contexts.h"
-#include "driver/driver.h"
 #include "broker/limits.h"
+#include "driver/driver.h"
 
 static int gpu_of_uuid(const unsigned char bytes[16]) {
     for (unsigned i = 0; i < plimsoll.gpu_count; i++)
@@ -51,8 +50,12 @@ int plimsoll_gpu_of_device(CUdevice device) {
     return gpu;
 }
 
+uint64_t plimsoll_primary_of_gpu(int gpu) {
+    return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.contexts[gpu].primary, __ATOMIC_ACQUIRE);
+}
+
 /* GPU_UNLISTED stands for "not known" here: contexts on such GPUs are not remembered. */
-static int known_gpu_of(uint64_t context) {
+int plimsoll_gpu_of_known_context(uint64_t context) {
     struct plimsoll_holding made;
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
         if (plimsoll_primary_of_gpu((int)gpu) == context)
@@ -62,7 +65,7 @@ static int known_gpu_of(uint64_t context) {
 }
 
 bool plimsoll_is_known_context(uint64_t context) {
-    return known_gpu_of(context) != GPU_UNLISTED;
+    return plimsoll_gpu_of_known_context(context) != GPU_UNLISTED;
 }
 
 CUdevice plimsoll_device_of_gpu(int gpu) {
@@ -72,19 +75,6 @@ CUdevice plimsoll_device_of_gpu(int gpu) {
         if (plimsoll_gpu_of_device(device) == gpu)
             return device;
     return -1;
-}
-
-int plimsoll_gpu_of_current_context(uint64_t context) {
-    CUdevice device;
-    int gpu = context ? known_gpu_of(context) : GPU_NONE;
-    if (gpu != GPU_UNLISTED)
-        return gpu;
-    if (CALLED(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
-        return GPU_NONE;
-    gpu = plimsoll_gpu_of_device(device);
-    if (gpu >= 0)
-        plimsoll_context_seen(context);
-    return gpu;
 }
 
 uint64_t plimsoll_owner_of(CUcontext context) {
@@ -100,10 +90,6 @@ uint64_t plimsoll_current_context(void) {
     return CALLED(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? plimsoll_owner_of(context) : 0;
 }
 
-int plimsoll_gpu_of_current(void) {
-    return plimsoll_gpu_of_current_context(plimsoll_current_context());
-}
-
 bool plimsoll_device_of_context(uint64_t context, CUdevice *device) {
     CUcontext popped;
     if (plimsoll_current_context() == context)
@@ -113,29 +99,6 @@ bool plimsoll_device_of_context(uint64_t context, CUdevice *device) {
     bool is_told = CALLED(cuCtxGetDevice)(device) == CUDA_SUCCESS;
     CALLED(cuCtxPopCurrent_v2)(&popped);
     return is_told;
-}
-
-static int gpu_of_context(CUcontext context) {
-    CUcontext popped;
-    int gpu = known_gpu_of((uintptr_t)context);
-    if (gpu != GPU_UNLISTED || CALLED(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-        return gpu;
-    gpu = plimsoll_gpu_of_current();
-    CALLED(cuCtxPopCurrent_v2)(&popped);
-    return gpu;
-}
-
-/* Only a stream made by the program is asked: asking after a default stream while some stream captures would
- * break that capture, and the default streams belong to the current context anyway. */
-int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
-    bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-    CUcontext owner;
-    *context = plimsoll_current_context();
-    if (is_default || !HAS(cuStreamGetCtx) || *context == 0 ||
-        CALLED(cuStreamGetCtx)(stream, &owner) != CUDA_SUCCESS || plimsoll_owner_of(owner) == *context)
-        return plimsoll_gpu_of_current_context(*context);
-    *context = plimsoll_owner_of(owner);
-    return gpu_of_context(owner);
 }
 
 /* The legacy default stream cannot capture, and asking after it would disturb a stream that does. */

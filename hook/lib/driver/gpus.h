@@ -11,21 +11,19 @@
 int plimsoll_gpu_of_device(CUdevice device);
 /* The driver's number for a GPU of `limits`; -1 where it has none. */
 CUdevice plimsoll_device_of_gpu(int gpu);
+/* The primary context on a GPU of `limits` while this process holds it, or 0. */
+uint64_t plimsoll_primary_of_gpu(int gpu);
+/* The GPU of a context that is on the books; GPU_UNLISTED for any other. */
+int plimsoll_gpu_of_known_context(uint64_t context);
 /* Whether this context is on the books. */
 bool plimsoll_is_known_context(uint64_t context);
 /* The device of a context, which need not be the current one; false where the driver does not say. */
 bool plimsoll_device_of_context(uint64_t context, CUdevice *device);
-int plimsoll_gpu_of_current(void);
-/* The same for a caller that knows the current context; 0 for none. Takes it on the books if it is not there
- * yet. */
-int plimsoll_gpu_of_current_context(uint64_t context);
 /* A green context owns nothing: its primary one does. Any other owns itself. */
 uint64_t plimsoll_owner_of(CUcontext context);
 /* The context that owns what is allocated now: the current one, or for a green one its primary; 0 for none.
  */
 uint64_t plimsoll_current_context(void);
-/* Of a stream's context, which need not be the current one; and that context, 0 for none. */
-int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);
 /* Whether work on the stream is being recorded instead of done. */
 bool plimsoll_is_capturing(CUstream stream);
 /* What a program means by a stream in the functions for per-thread default streams. */

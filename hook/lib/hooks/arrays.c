@@ -1,9 +1,11 @@
 /* CUDA arrays: texture memory, whose true layout the driver keeps to itself. Charged is the sum of their
  * elements in the driver's blocks, a lower bound; padding between rows shows in NVML alone.
  */
-#include "memory/charge.h"
-#include "memory/contexts.h"
 #include "driver/driver.h"
+#include "memory/charge.h"
+#include "memory/current.h"
+#include "memory/release.h"
+#include "memory/unseen.h"
 
 /* Sparse and deferred arrays are made without memory and get it from cuMemCreate, which is counted. The
  * headers of CUDA 11 lack the second name. */

@@ -1,4 +1,5 @@
 /* The wrappers of lists of copies that one call hands over: a launch if any of them stays on the device. */
+#include "driver/gpus.h"
 #include "hooks/copies.h"
 
 static bool any_stays_on_device(const CUdeviceptr *targets, const CUdeviceptr *sources, size_t count) {

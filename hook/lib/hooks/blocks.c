@@ -2,8 +2,9 @@
  * functions, callbacks, and waits for values or events. They pass; only the stream's segment ends before them
  * (meters.h).
  */
+#include "driver/gpus.h"
+#include "hooks/gated.h"
 #include "share/gate.h"
-#include "share/syncing.h"
 
 /* Behind an open gate too: what is in a stream when the gate is metered was put there before. */
 #define PLIMSOLL_BLOCKS(symbol, stream, parameters, arguments)                                               \

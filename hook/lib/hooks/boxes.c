@@ -2,6 +2,7 @@
  *
  * A call without one is for the driver to refuse.
  */
+#include "driver/gpus.h"
 #include "hooks/copies.h"
 
 /* The structures of all ages and dimensions have these four members in common. */

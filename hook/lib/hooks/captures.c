@@ -3,37 +3,11 @@
  * A capture is remembered by its stream, as it ends with that too. One in a thread's own default stream is
  * the thread's: if the thread goes away without ending it, it counts until its context is gone.
  */
-#include "share/captures.h"
-
 #include <sched.h>
 
-#include "memory/charge.h"
 #include "driver/driver.h"
-#include "driver/gpus.h"
-
-bool plimsoll_captures_under_way(void) {
-    return __atomic_load_n(&plimsoll.captures.under_way, __ATOMIC_SEQ_CST) > 0;
-}
-
-bool plimsoll_begin_look(void) {
-    __atomic_fetch_add(&plimsoll.captures.looks, 1, __ATOMIC_SEQ_CST);
-    if (!plimsoll_captures_under_way())
-        return true;
-    plimsoll_end_look();
-    return false;
-}
-
-void plimsoll_end_look(void) {
-    __atomic_fetch_sub(&plimsoll.captures.looks, 1, __ATOMIC_SEQ_CST);
-}
-
-void plimsoll_capture_gone(void) {
-    __atomic_fetch_sub(&plimsoll.captures.under_way, 1, __ATOMIC_SEQ_CST);
-}
-
-void plimsoll_captures_reset(void) {
-    plimsoll.captures = (struct plimsoll_captures){0};
-}
+#include "memory/current.h"
+#include "share/captures.h"
 
 /* Only a process under Plimsoll is ever asked, and of nested calls only the outermost begins anything. */
 static bool is_counting(void) {

@@ -2,11 +2,15 @@
  * new one costs here stands in `limits` once it was measured, and is charged for as long as the context
  * lives. One made before that is not charged later: NVML shows it, and so it stands in `excess_bytes`.
  */
-#include "memory/contexts.h"
-
-#include "memory/charge.h"
 #include "driver/driver.h"
+#include "driver/gpus.h"
 #include "driver/routing.h"
+#include "memory/charge.h"
+#include "memory/pools/reserved.h"
+#include "memory/primaries.h"
+#include "memory/release.h"
+#include "memory/unseen.h"
+#include "share/endings.h"
 
 CUresult cuInit(unsigned int Flags) {
     struct plimsoll_charge charge;

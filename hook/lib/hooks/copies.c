@@ -3,6 +3,8 @@
  */
 #include "hooks/copies.h"
 
+#include "driver/gpus.h"
+
 /* What CUDA never heard of is the host's. Managed memory counts as the device's, where it is mostly used. */
 bool plimsoll_is_on_device(CUdeviceptr address) {
     CUmemorytype type = CU_MEMORYTYPE_HOST;

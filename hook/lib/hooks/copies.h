@@ -7,7 +7,7 @@
 #ifndef PLIMSOLL_COPIES_H
 #define PLIMSOLL_COPIES_H
 
-#include "share/syncing.h"
+#include "hooks/gated.h"
 
 /* Whether an address that may be anything lies on a device. Asks the driver, so only where the gate is shut
  * or metered. */

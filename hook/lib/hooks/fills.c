@@ -3,7 +3,8 @@
  * Those without a stream run in the default one. Whether they return before the memory is filled is the
  * driver's choice, so they may be the end of a burst and need not be.
  */
-#include "share/syncing.h"
+#include "driver/gpus.h"
+#include "hooks/gated.h"
 
 #define IN_LINE(symbol, stream, type)                                                                        \
     PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, (CUdeviceptr dstDevice, type value, size_t N),               \

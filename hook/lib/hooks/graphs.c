@@ -13,11 +13,13 @@
 
 #include <sys/mman.h>
 
-#include "broker/attach.h"
-#include "memory/charge.h"
 #include "driver/driver.h"
-#include "share/launching.h"
-#include "memory/pools/pools.h"
+#include "driver/gpus.h"
+#include "hooks/gated.h"
+#include "memory/charge.h"
+#include "memory/pools/allocations.h"
+#include "memory/pools/graph_pool.h"
+#include "memory/release.h"
 
 /* Nodes of graphs in graphs; deeper ones are not looked at. */
 #define DEEPEST 8
@@ -191,7 +193,7 @@ static CUresult leave_hook(const uint64_t needs[PLIMSOLL_MAX_GPUS], CUresult res
 /* False: none of its nodes takes memory. */
 static bool find_needs(CUgraphExec exec, uint64_t needs[PLIMSOLL_MAX_GPUS]) {
     bool has_some = false;
-    if (__atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) != STANDING_ATTACHED)
+    if (!plimsoll_is_attached())
         return false;
     for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++)
         has_some |= (needs[gpu] = need_of(exec, gpu)) > 0;

@@ -6,10 +6,12 @@
  * could be refused any more. Stacks are left to the measurements: what they cost depends on the card and the
  * kernels.
  */
-#include "memory/charge.h"
-#include "memory/contexts.h"
 #include "driver/driver.h"
+#include "memory/charge.h"
+#include "memory/current.h"
 #include "memory/ledger.h"
+#include "memory/release.h"
+#include "memory/unseen.h"
 
 static enum plimsoll_kind kind_of(CUlimit limit) {
     if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)

@@ -1,5 +1,6 @@
 /* The wrappers of what launches kernels. Graphs are launched in graphs.c. */
-#include "share/launching.h"
+#include "driver/gpus.h"
+#include "hooks/gated.h"
 
 /* The launches from before CUDA 4 run in the legacy default stream, unless they name another. */
 PLIMSOLL_LAUNCHES(cuLaunch, NULL, (CUfunction f), (f))

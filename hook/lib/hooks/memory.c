@@ -2,8 +2,10 @@
  *
  * `with` is the context that memory dies with: for cuMemAlloc, pitch and managed memory the current one.
  */
-#include "memory/charge.h"
 #include "driver/driver.h"
+#include "memory/charge.h"
+#include "memory/current.h"
+#include "memory/release.h"
 
 /* The three steps, for what lies in the current context and whose size is known beforehand. */
 #define ALLOCATE_HERE(symbol, pointer, bytes, ...)                                                           \

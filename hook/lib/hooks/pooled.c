@@ -1,10 +1,14 @@
 /* The wrappers of pools: allocating from them, and trimming them. What they free goes through cuMemFreeAsync
  * and cuMemFree like all else (memory.c); they shrink as well wherever work is waited for (syncs.c).
  */
-#include "memory/charge.h"
 #include "driver/driver.h"
 #include "hooks/graphs.h"
-#include "memory/pools/pools.h"
+#include "memory/current.h"
+#include "memory/pools/allocations.h"
+#include "memory/pools/handles.h"
+#include "memory/pools/records.h"
+#include "memory/pools/reserved.h"
+#include "memory/release.h"
 
 /* What a stream captures is a node of its graph, and takes memory when that runs (graphs.c). */
 static bool is_capturing(CUstream stream) {

@@ -6,8 +6,8 @@
  */
 #include "driver/driver.h"
 #include "driver/gpus.h"
-#include "memory/ledger.h"
 #include "hooks/views.h"
+#include "memory/ledger.h"
 
 #define NO_INSTANCE UINT32_MAX /* what NVML says where there is no MIG */
 

@@ -1,9 +1,9 @@
 /* The wrappers of what waits for work, or asks whether it is done: where a burst may end, and where the
  * driver gives back what pools keep too much of. Copies that the host waits for are in copies.c and boxes.c.
  */
-#include "memory/charge.h"
-#include "memory/pools/pools.h"
-#include "share/syncing.h"
+#include "driver/gpus.h"
+#include "hooks/gated.h"
+#include "memory/pools/reserved.h"
 
 static bool is_outer(void) {
     return plimsoll_depth == 0 && plimsoll_is_attached();

@@ -1,11 +1,13 @@
 /* What the program is told about memory: its own line instead of the card, as if the card were that small.
  * Totals never exceed the real card's; free is never negative, also when a line sank below what is used.
  */
-#include "broker/attach.h"
-#include "memory/charge.h"
-#include "driver/driver.h"
-#include "memory/room.h"
 #include "hooks/views.h"
+
+#include "broker/attach.h"
+#include "broker/limits.h"
+#include "driver/driver.h"
+#include "memory/current.h"
+#include "memory/room.h"
 
 struct memory {
     uint64_t total_bytes;

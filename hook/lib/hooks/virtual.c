@@ -4,9 +4,11 @@
  * after mapping is good practice in CUDA's own samples. So handles carry references as the driver's do. An
  * imported one is charged nothing, but for what charge.c lets it inherit.
  */
-#include "memory/charge.h"
-#include "memory/contexts.h"
 #include "driver/driver.h"
+#include "memory/charge.h"
+#include "memory/current.h"
+#include "memory/release.h"
+#include "memory/unseen.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags) {

@@ -47,51 +47,12 @@ CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum p
  * line but past the grant. False, counted and told, if the line forbids. */
 bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes);
 
-/* Keeps what was charged for `holding.key` until that is freed; if there is no memory to, until this process
- * ends. */
-void plimsoll_remember(struct plimsoll_holding holding);
-
 /* Makes a reservation in blocks larger or smaller, when only the driver's answer tells the size; false, and
  * as it was, if the line forbids. */
 bool plimsoll_adjust_blocks(struct plimsoll_charge *charge, uint64_t bytes);
 
-/* Off the books: what a holding was charged, or what it referred to. */
-void plimsoll_give_back(const struct plimsoll_holding *holding);
-
-/* One reference more or less to what cuMemCreate made or an import brought; with the last it is given back.
- */
-void plimsoll_refer(uint64_t handle, int change);
-
-/* Counts and tells a refusal. */
-void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function);
-
 /* Never waits. Adds `bytes` to this process's word if the line allows, where `extra_bytes` of them may stand
  * past it; else counts and tells the refusal. Goes by the limits as last read. */
 bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function);
-
-/* After a free: off the books, or back on them if the driver refused. */
-CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding);
-
-/* A freeing hook. Forgotten before the driver's call, since the driver may hand the same name to another
- * thread right after it; given back after the call, since until then the memory is taken. What is not known
- * here goes to the driver all the same. */
-#define PLIMSOLL_FREE(symbol, held, key, ...)                                                                \
-    do {                                                                                                     \
-        struct plimsoll_holding holding;                                                                     \
-        bool is_known =                                                                                      \
-            plimsoll_depth == 0 && plimsoll_holdings_take(&plimsoll.holdings, held, key, &holding);          \
-        plimsoll_depth++;                                                                                    \
-        CUresult result = REAL(symbol)(__VA_ARGS__);                                                         \
-        plimsoll_depth--;                                                                                    \
-        return is_known ? plimsoll_settle_free(result, &holding) : result;                                   \
-    } while (0)
-
-static inline bool plimsoll_is_attached(void) {
-    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
-}
-
-static inline bool plimsoll_is_whole(void) {
-    return __atomic_load_n(&plimsoll.flags, __ATOMIC_RELAXED) & PLIMSOLL_FLAG_WHOLE_GPUS;
-}
 
 #endif

@@ -1,13 +1,16 @@
 /* Primary contexts: one per GPU, shared by all who retain it, and counted by the driver. */
-#include "memory/charge.h"
-#include "memory/contexts.h"
-#include "driver/driver.h"
-#include "broker/attach.h"
-#include "memory/ledger.h"
+#include "memory/primaries.h"
+
+#include "broker/limits.h"
 #include "broker/messages.h"
-#include "memory/room.h"
-#include "memory/unseen.h"
 #include "broker/waiting.h"
+#include "memory/ledger.h"
+#include "memory/pools/graph_pool.h"
+#include "memory/pools/reserved.h"
+#include "memory/release.h"
+#include "memory/room.h"
+#include "memory/words.h"
+#include "share/endings.h"
 
 uint64_t plimsoll_context_bytes(int gpu) {
     plimsoll_refresh();
@@ -37,10 +40,6 @@ void plimsoll_context_ended(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
-uint64_t plimsoll_primary_of_gpu(int gpu) {
-    return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.contexts[gpu].primary, __ATOMIC_ACQUIRE);
-}
-
 /* Reserved under the lock, so that two threads never ask for one context twice; waited for outside it. */
 static enum plimsoll_fit try_to_enter(unsigned gpu, uint64_t bytes) {
     pthread_mutex_lock(&plimsoll.context_lock);
@@ -54,7 +53,7 @@ static enum plimsoll_fit try_to_enter(unsigned gpu, uint64_t bytes) {
 
 bool plimsoll_primary_enter(int gpu, const char *function) {
     if (gpu < 0)
-        return gpu == GPU_NONE || plimsoll_charge_gpu(gpu, 0, 0, function);
+        return gpu == GPU_NONE || plimsoll_admit_unlisted(0, function);
     uint64_t bytes = plimsoll_context_bytes(gpu);
     enum plimsoll_fit fit;
     unsigned turn = 0;
@@ -77,7 +76,7 @@ void plimsoll_primary_enter_unjudged(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
-static void leave(int gpu) {
+void plimsoll_primary_leave(int gpu) {
     if (gpu < 0)
         return;
     pthread_mutex_lock(&plimsoll.context_lock);
@@ -104,7 +103,7 @@ bool plimsoll_is_former_primary(int gpu, uint64_t context) {
 }
 
 /* Makes `to` the known one where `from` still is. */
-static bool change(int gpu, struct plimsoll_primary from, struct plimsoll_primary to) {
+bool plimsoll_primary_change(int gpu, struct plimsoll_primary from, struct plimsoll_primary to) {
     pthread_mutex_lock(&plimsoll.context_lock);
     struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
     bool is_changed = plimsoll_is_same(from, (struct plimsoll_primary){here->primary, here->primary_id});
@@ -117,28 +116,15 @@ static bool change(int gpu, struct plimsoll_primary from, struct plimsoll_primar
     return is_changed;
 }
 
-/* An unlisted GPU has nothing to remember. The context that is known may have been replaced unseen. */
-void plimsoll_primary_entered(int gpu, CUcontext context) {
-    struct plimsoll_primary now = {(uintptr_t)context, plimsoll_context_id(context)};
-    bool is_new = context && (gpu < 0 || change(gpu, PLIMSOLL_NO_PRIMARY, now));
-    if (is_new) {
-        plimsoll_context_made(gpu);
-        return;
-    }
-    leave(gpu);
-    if (context && !plimsoll_is_same(plimsoll_primary_known(gpu), now))
-        plimsoll_contexts_look(gpu);
-}
-
 bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
                            void (*gone)(const struct plimsoll_holding *)) {
-    if (!known.context || !change(gpu, known, PLIMSOLL_NO_PRIMARY))
+    if (!known.context || !plimsoll_primary_change(gpu, known, PLIMSOLL_NO_PRIMARY))
         return false;
     plimsoll_bursts_lost(known.context);
     plimsoll_holdings_sweep(&plimsoll.holdings, known.context, gone);
     plimsoll_pools_look();
     plimsoll_graph_pool_look(gpu);
-    leave(gpu);
+    plimsoll_primary_leave(gpu);
     plimsoll_context_ended(gpu);
     return true;
 }

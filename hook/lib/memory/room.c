@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <time.h>
 
-#include "broker/attach.h"
-#include "memory/charge.h"
+#include "broker/limits.h"
 #include "memory/ledger.h"
 #include "memory/owners.h"
+#include "state.h"
 
 /* How often limits that change under a reservation are read again, the later half of them after a pause. A
  * broker that takes longer was killed while writing, and the next one finishes what it began: until then the

@@ -6,13 +6,16 @@
  * is noticed when another context turns up, and before anything is refused: what the ended one held must not
  * count any more then.
  */
-#include "memory/charge.h"
-#include "memory/contexts.h"
-#include "driver/driver.h"
-#include "memory/ledger.h"
 #include "memory/unseen.h"
 
-uint64_t plimsoll_context_id(CUcontext context) {
+#include "driver/driver.h"
+#include "driver/gpus.h"
+#include "memory/ledger.h"
+#include "memory/primaries.h"
+#include "memory/release.h"
+#include "share/endings.h"
+
+static uint64_t id_of(CUcontext context) {
     unsigned long long id = 0;
     bool is_told = context && HAS(cuCtxGetId) && CALLED(cuCtxGetId)(context, &id) == CUDA_SUCCESS;
     return is_told ? id : 0;
@@ -35,7 +38,7 @@ static struct plimsoll_primary ask_driver(CUdevice device) {
     if (CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) != CUDA_SUCCESS || !is_active ||
         REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return PLIMSOLL_NO_PRIMARY;
-    struct plimsoll_primary now = {(uintptr_t)context, plimsoll_context_id(context)};
+    struct plimsoll_primary now = {(uintptr_t)context, id_of(context)};
     release(device);
     return now;
 }
@@ -45,6 +48,19 @@ static struct plimsoll_primary primary_of(CUdevice device) {
     struct plimsoll_primary now = ask_driver(device);
     plimsoll_depth--;
     return now;
+}
+
+/* An unlisted GPU has nothing to remember. The context that is known may have been replaced unseen. */
+void plimsoll_primary_entered(int gpu, CUcontext context) {
+    struct plimsoll_primary now = {(uintptr_t)context, id_of(context)};
+    bool is_new = context && (gpu < 0 || plimsoll_primary_change(gpu, PLIMSOLL_NO_PRIMARY, now));
+    if (is_new) {
+        plimsoll_context_made(gpu);
+        return;
+    }
+    plimsoll_primary_leave(gpu);
+    if (context && !plimsoll_is_same(plimsoll_primary_known(gpu), now))
+        plimsoll_contexts_look(gpu);
 }
 
 static void adopt_primary(int gpu, struct plimsoll_primary now) {

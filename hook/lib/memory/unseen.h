@@ -1,40 +1,20 @@
-/* What primaries.c and unseen.c have between them: a primary context as the driver tells it apart. */
+/* Contexts that come and go without a call of a hook. */
 #ifndef PLIMSOLL_UNSEEN_H
 #define PLIMSOLL_UNSEEN_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "state.h"
 
-#include "driver/cuda_api.h"
-#include "memory/holdings.h"
+/* All leave again but the one that made the context; NULL: the retain failed. */
+void plimsoll_primary_entered(int gpu, CUcontext context);
 
-/* A driver may use one handle again for the context that comes after a reset. The number is another one then;
- * drivers before CUDA 12.0 tell none, and 0 stands for it. */
-struct plimsoll_primary {
-    uint64_t context; /* 0: none */
-    uint64_t id;
-};
+/* Takes a context on the books that no hook saw being made, since the program got it by a way of its own, as
+ * NVIDIA's runtime may through a private table. `context` owns what is allocated in it (plimsoll_owner_of).
+ * Some loads when it is known. */
+void plimsoll_context_seen(uint64_t context);
 
-#define PLIMSOLL_NO_PRIMARY ((struct plimsoll_primary){0, 0})
-
-static inline bool plimsoll_is_same(struct plimsoll_primary a, struct plimsoll_primary b) {
-    return a.context == b.context && a.id == b.id;
-}
-
-/* The driver's number for a context; 0 where it tells none. */
-uint64_t plimsoll_context_id(CUcontext context);
-
-/* Of a GPU of `limits`, as it was last noted. */
-struct plimsoll_primary plimsoll_primary_known(int gpu);
-
-/* Whether this was the GPU's primary context until it ended: a thread may still have it current. */
-bool plimsoll_is_former_primary(int gpu, uint64_t context);
-
-/* Enters for a context that is there already, so nothing is judged. */
-void plimsoll_primary_enter_unjudged(int gpu);
-
-/* Takes a primary context off the books where it still stands there, each of its holdings by `gone`. */
-bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
-                           void (*gone)(const struct plimsoll_holding *));
+/* Asks the driver whether the primary context on a GPU is still the one that is known; if not, what was
+ * charged with that goes back, and its successor is charged. True if so. Asks in every case: not for a path
+ * that must be fast. */
+bool plimsoll_contexts_look(int gpu);
 
 #endif

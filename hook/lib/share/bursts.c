@@ -4,6 +4,7 @@
 #include "share/bursts.h"
 
 #include "clock.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 
 #define SHARES (&plimsoll.shares)

@@ -10,11 +10,6 @@
 
 #include <stdbool.h>
 
-struct plimsoll_captures {
-    unsigned under_way; /* atomic; captures begun, or about to be, and not ended */
-    unsigned looks;     /* atomic; questions under way, or about to be */
-};
-
 /* Whether a capture is under way, or about to be, in any context. */
 bool plimsoll_captures_under_way(void);
 

@@ -12,12 +12,13 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "share/bursts.h"
 #include "clock.h"
 #include "driver/driver.h"
+#include "say.h"
+#include "share/bursts.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 #include "share/looks.h"
-#include "say.h"
 
 #define SHARES (&plimsoll.shares)
 

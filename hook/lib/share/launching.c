@@ -3,14 +3,16 @@
 #include <errno.h>
 
 #include "broker/attach.h"
-#include "share/bursts.h"
-#include "share/captures.h"
-#include "memory/charge.h"
 #include "clock.h"
+#include "driver/gpus.h"
+#include "memory/current.h"
+#include "share/bursts.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 #include "share/keeper.h"
 #include "share/looks.h"
 #include "share/marks.h"
+#include "share/meters.h"
 #include "share/sampling.h"
 #include "share/standing.h"
 

@@ -8,11 +8,13 @@
  */
 #include "share/looks.h"
 
-#include "share/bursts.h"
 #include "clock.h"
 #include "driver/driver.h"
+#include "share/bursts.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 #include "share/marks.h"
+#include "share/meters.h"
 
 #define SHARES (&plimsoll.shares)
 

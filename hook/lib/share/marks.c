@@ -3,11 +3,12 @@
  */
 #include "share/marks.h"
 
-#include "share/bursts.h"
-#include "share/captures.h"
 #include "clock.h"
 #include "driver/driver.h"
+#include "share/captures.h"
+#include "share/estimates.h"
 #include "share/gate.h"
+#include "share/meters.h"
 
 #define SHARES (&plimsoll.shares)
 

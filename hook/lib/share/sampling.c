@@ -1,6 +1,7 @@
 #include "share/sampling.h"
 
 #include "clock.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 #include "share/looks.h"
 

@@ -2,11 +2,12 @@
 
 #include <unistd.h>
 
-#include "share/bursts.h"
 #include "clock.h"
+#include "share/bursts.h"
+#include "share/estimates.h"
 #include "share/gate.h"
 #include "share/looks.h"
-#include "share/syncing.h"
+#include "share/tails.h"
 
 #define SHARES (&plimsoll.shares)
 

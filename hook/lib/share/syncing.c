@@ -2,11 +2,13 @@
 
 #include <errno.h>
 
-#include "share/captures.h"
-#include "memory/charge.h"
 #include "clock.h"
+#include "driver/gpus.h"
+#include "memory/current.h"
 #include "share/looks.h"
 #include "share/marks.h"
+#include "share/meters.h"
+#include "share/tails.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -34,49 +36,6 @@ static bool is_metered(void) {
     return plimsoll_depth == 0 && __atomic_load_n(&SHARES->is_metering, __ATOMIC_RELAXED);
 }
 
-/* Under the lock. Calls of the program with a stream of another context, or a broken one, are its own affair.
- */
-static struct plimsoll_meter *metered(uint64_t context, int gpu) {
-    struct plimsoll_meter *meter = context && gpu >= 0 ? plimsoll_meter_of(context, gpu) : NULL;
-    return meter && !meter->is_broken ? meter : NULL;
-}
-
-/* In whatever context. */
-static bool has_tail(CUstream handle) {
-    uint64_t key = plimsoll_stream_key(handle);
-    bool is_found = false;
-    pthread_mutex_lock(&SHARES->lock);
-    for (struct plimsoll_meter *meter = SHARES->meters; meter && !is_found; meter = meter->next) {
-        const struct plimsoll_stream *stream = meter->context ? plimsoll_stream_in(meter, key) : NULL;
-        is_found = stream && stream->tail > 0;
-    }
-    pthread_mutex_unlock(&SHARES->lock);
-    return is_found;
-}
-
-static void mark_tail(CUstream handle) {
-    uint64_t context;
-    int gpu = plimsoll_gpu_of_stream(handle, &context);
-    pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
-    struct plimsoll_stream *stream = meter ? plimsoll_stream_in(meter, plimsoll_stream_key(handle)) : NULL;
-    if (stream && stream->tail > 0 && meter->mark_count < PLIMSOLL_MARKS)
-        plimsoll_mark_behind(meter, handle, 0);
-    pthread_mutex_unlock(&SHARES->lock);
-}
-
-/* An event in the legacy stream would break the captures of all streams that keep order with it, and the
- * program may wait for something while one of them is under way. A thread's own default stream is made by the
- * first question after it. */
-void plimsoll_see_to_tail(CUstream stream) {
-    bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
-    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
-        return;
-    mark_tail(stream);
-    if (is_legacy)
-        plimsoll_end_look();
-}
-
 void plimsoll_before_sync(CUstream stream) {
     if (!is_metered())
         return;
@@ -95,7 +54,7 @@ void plimsoll_before_sync_context(void) {
     uint64_t context = plimsoll_current_context();
     int gpu = plimsoll_gpu_of_current_context(context);
     pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
+    struct plimsoll_meter *meter = plimsoll_sound_meter_of(context, gpu);
     for (unsigned i = 0; meter && i < meter->stream_count; i++)
         if (meter->streams[i].tail > 0) {
             plimsoll_mark_context(meter);
@@ -123,7 +82,7 @@ static void block(CUstream handle) {
     int gpu = plimsoll_gpu_of_stream(handle, &context);
     plimsoll_see_to_tail(handle);
     pthread_mutex_lock(&SHARES->lock);
-    struct plimsoll_meter *meter = metered(context, gpu);
+    struct plimsoll_meter *meter = plimsoll_sound_meter_of(context, gpu);
     struct plimsoll_stream *stream = meter ? plimsoll_stream_for(meter, plimsoll_stream_key(handle)) : NULL;
     if (stream) {
         stream->is_open = false;

@@ -17,7 +17,10 @@ SOURCES: Final = (
     PROGRAMS / "books_map.c",
     *(ROOT / "hook/lib" / f"{name}.c" for name in PARTS),
 )
-POOL_PARTS: Final = ("memory/pools/reserved", "memory/pools/records", "memory/holdings", "memory/ledger", "state")
+POOL_PARTS: Final = (
+    *("memory/pools/records", "memory/pools/handles", "memory/pools/reserved"),
+    *("memory/holdings", "memory/ledger", "state"),
+)
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
 BUILDS: Final = {
     "plain": (),

@@ -5,21 +5,18 @@
  * be between the two; a charge is lowered only by an answer that no allocation can have overtaken, one asked
  * for when none was under way and none began since. It is raised by any.
  */
-#include "memory/pools/inside.h"
-
-#include "broker/attach.h"
-#include "driver/driver.h"
-#include "memory/room.h"
+#include "memory/pools/reserved.h"
 
 #include <sched.h>
 
-/* By how much NVIDIA's pools grow; what they keep, they keep in blocks. */
-#define CHUNK_BYTES 0x2000000u
-#define BLOCK_BYTES 0x200000u
-/* The alignment of what they hand out. */
-#define GRAIN_BYTES 512u
+#include "driver/driver.h"
+#include "memory/pools/records.h"
+#include "memory/room.h"
+#include "memory/words.h"
 
-static uint64_t rounded(uint64_t bytes, uint64_t to) {
+#define BLOCK_BYTES 0x200000u
+
+uint64_t plimsoll_rounded(uint64_t bytes, uint64_t to) {
     uint64_t over = bytes % to;
     return over == 0 ? bytes : bytes > UINT64_MAX - to ? UINT64_MAX : bytes - over + to;
 }
@@ -62,15 +59,9 @@ uint64_t plimsoll_pool_reserved(struct plimsoll_pool *pool) {
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-static void uncharge(int gpu, uint64_t bytes) {
-    struct plimsoll_holding charged = {.gpu = (int16_t)gpu, .bytes = bytes};
-    if (bytes > 0)
-        plimsoll_give_back(&charged);
-}
-
 /* A destroyed pool gives back what is freed of it at once, and no longer tells. */
 static uint64_t least_bytes(const struct plimsoll_pool *pool, uint64_t reserved_bytes) {
-    uint64_t live = pool->is_destroyed ? rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
+    uint64_t live = pool->is_destroyed ? plimsoll_rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
     return reserved_bytes > live ? reserved_bytes : live;
 }
 
@@ -83,14 +74,14 @@ uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_byte
     } else if (pool->in_flight == 0 && pool->started == started) {
         surplus = pool->charged_bytes - least;
         pool->charged_bytes = least;
-        pool->is_slack = !pool->is_graphs && least > rounded(pool->live_bytes, BLOCK_BYTES);
+        pool->is_slack = !pool->is_graphs && least > plimsoll_rounded(pool->live_bytes, BLOCK_BYTES);
     }
     if (pool->is_slack)
         __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);
     int gpu =
         pool->gpu; /* of a pool that is destroyed the record may be another's, on another GPU, right after */
     pthread_mutex_unlock(&pool->lock);
-    uncharge(gpu, surplus);
+    plimsoll_uncharge_and_tell(gpu, surplus);
     return missing;
 }
 
@@ -123,7 +114,7 @@ void plimsoll_pools_look(void) {
 }
 
 /* Trimming takes no part in a capture, and must not break one that this thread has under way. */
-static void trim(struct plimsoll_pool *pool) {
+void plimsoll_pool_trim(struct plimsoll_pool *pool) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUmemoryPool handle = pool->is_graphs ? NULL : plimsoll_pool_pin(pool);
     bool is_relaxed = HAS(cuThreadExchangeStreamCaptureMode) &&
@@ -141,29 +132,6 @@ static void trim(struct plimsoll_pool *pool) {
 /* --- allocating and freeing ------------------------------------------------------------------------------
  */
 
-/* Takes part in what is charged already. False, with the bytes to charge first, if that is too little. */
-static bool join(struct plimsoll_pool *pool, uint64_t bytes, uint64_t *missing) {
-    pthread_mutex_lock(&pool->lock);
-    uint64_t with_it = pool->live_bytes > UINT64_MAX - bytes ? UINT64_MAX : pool->live_bytes + bytes;
-    uint64_t needed = rounded(with_it, CHUNK_BYTES);
-    bool is_covered = needed <= pool->charged_bytes;
-    if (is_covered)
-        pool->live_bytes = with_it;
-    else
-        *missing = needed - pool->charged_bytes;
-    pthread_mutex_unlock(&pool->lock);
-    return is_covered;
-}
-
-static bool add_charge(struct plimsoll_pool *pool, uint64_t bytes, const char *function) {
-    if (!plimsoll_charge_gpu(pool->gpu, bytes, 0, function))
-        return false;
-    pthread_mutex_lock(&pool->lock);
-    pool->charged_bytes += bytes;
-    pthread_mutex_unlock(&pool->lock);
-    return true;
-}
-
 void plimsoll_pool_enter(struct plimsoll_pool *pool) {
     pthread_mutex_lock(&pool->lock);
     pool->started++;
@@ -176,89 +144,6 @@ void plimsoll_pool_leave(struct plimsoll_pool *pool, uint64_t unused_bytes) {
     pool->in_flight--;
     pool->live_bytes -= unused_bytes;
     pthread_mutex_unlock(&pool->lock);
-}
-
-bool plimsoll_pool_charge(struct plimsoll_pool *pool, uint64_t bytes, const struct plimsoll_charge *charge) {
-    struct plimsoll_charge part = {.function = charge->function, .bytes = bytes, .gpu = pool->gpu};
-    plimsoll_pool_leave(pool, 0);
-    bool fits = plimsoll_reserve_patiently(&part, 0);
-    plimsoll_pool_enter(pool);
-    pthread_mutex_lock(&pool->lock);
-    pool->charged_bytes += fits ? bytes : 0;
-    pthread_mutex_unlock(&pool->lock);
-    return fits;
-}
-
-/* Room is made once, and before this thread takes part: it may lower the very charge that is to be raised. If
- * the charge is refused, another thread may have made the pool grow for both meanwhile. */
-static bool enter_charged(struct plimsoll_pool *pool, const struct plimsoll_charge *charge) {
-    uint64_t missing, bytes = charge->bytes;
-    plimsoll_pool_enter(pool);
-    if (join(pool, bytes, &missing))
-        return true;
-    plimsoll_pool_leave(pool, 0);
-    plimsoll_pools_make_room(pool->gpu, missing);
-    plimsoll_pool_enter(pool);
-    while (!join(pool, bytes, &missing)) {
-        if (plimsoll_pool_charge(pool, missing, charge))
-            continue;
-        bool has_joined = join(pool, bytes, &missing);
-        if (!has_joined)
-            plimsoll_pool_leave(pool, 0);
-        return has_joined;
-    }
-    return true;
-}
-
-CUresult plimsoll_pool_reserve(struct plimsoll_charge *charge, struct plimsoll_pool *pool, uint64_t bytes) {
-    if (!pool || pool->gpu < 0)
-        return plimsoll_reserve(charge, pool ? pool->gpu : charge->gpu, bytes);
-    charge->gpu = pool->gpu;
-    charge->bytes = rounded(bytes, GRAIN_BYTES);
-    plimsoll_refresh();
-    if (!enter_charged(pool, charge))
-        return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
-    plimsoll_depth++;
-    return CUDA_SUCCESS;
-}
-
-/* The driver grew the pool by more than it was expected to, and the line forbids: back to what was. */
-static CUresult undo(struct plimsoll_pool *pool, CUdeviceptr pointer, uint64_t bytes, CUstream stream) {
-    REAL(cuMemFreeAsync)(pointer, stream);
-    pthread_mutex_lock(&pool->lock);
-    pool->live_bytes -= bytes;
-    pool->is_slack = true;
-    pthread_mutex_unlock(&pool->lock);
-    trim(pool);
-    plimsoll_pool_look(pool);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult finish(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
-                       CUdeviceptr pointer, CUstream stream) {
-    uint64_t started = plimsoll_pool_started(pool);
-    uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
-    plimsoll_pool_leave(pool, result == CUDA_SUCCESS ? 0 : charge->bytes);
-    uint64_t missing = plimsoll_pool_settle(pool, reserved_bytes, started);
-    if (missing == 0 || add_charge(pool, missing, charge->function) || result != CUDA_SUCCESS)
-        return result;
-    return undo(pool, pointer, charge->bytes, stream);
-}
-
-CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
-                              CUdeviceptr pointer, CUstream stream, uint64_t with) {
-    if (!pool || pool->gpu < 0)
-        return plimsoll_commit(charge, result, HELD_MEMORY, pointer, with);
-    result = finish(charge, pool, result, pointer, stream);
-    plimsoll_depth--;
-    if (result == CUDA_SUCCESS)
-        plimsoll_remember((struct plimsoll_holding){.key = pointer,
-                                                    .bytes = charge->bytes,
-                                                    .with = with,
-                                                    .pool = (uint32_t)plimsoll_pool_index(pool) + 1,
-                                                    .gpu = (int16_t)pool->gpu,
-                                                    .kind = HELD_MEMORY});
-    return result;
 }
 
 /* Found and dropped in one: of two threads that free the last of it, the later one may come when the record
@@ -330,7 +215,7 @@ static void look_at_all(int gpu, uint64_t bytes, bool is_trimmed) {
         if (!has_some)
             continue;
         if (is_trimmed)
-            trim(pool);
+            plimsoll_pool_trim(pool);
         plimsoll_pool_look(pool);
     }
 }

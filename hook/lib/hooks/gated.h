@@ -1,0 +1,74 @@
+/* The whole hooks of functions that put work on a GPU, or wait for it. */
+#ifndef PLIMSOLL_GATED_H
+#define PLIMSOLL_GATED_H
+
+#include "driver/driver.h"
+#include "share/launching.h"
+#include "share/syncing.h"
+
+static inline bool plimsoll_is_gate_open(void) {
+    const uint32_t *word = __atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED);
+    return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
+}
+
+/* Whether a launch needs nothing. Threads that count down at once lose a count: a sample comes a little
+ * later. */
+static inline bool plimsoll_launch_passes(void) {
+    uint32_t left = __atomic_load_n(&plimsoll.shares.passes_left, __ATOMIC_RELAXED);
+    if (left == 0 || !plimsoll_is_gate_open())
+        return false;
+    __atomic_store_n(&plimsoll.shares.passes_left, left - 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* Where a hook goes on: to the driver's function if it passes, else to what it does itself. */
+static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll_function gated,
+                                             bool passes) {
+    if (!passes)
+        return gated;
+    plimsoll_function driver = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
+    return driver ? driver : gated; /* not found yet: a program that links the driver, and never called it */
+}
+
+/* A hook that is hardly more than a jump to the driver where `passes` says so. What it does otherwise
+ * follows as the body of a function of its own, so that it costs the open gate not even a stack frame. */
+#define PLIMSOLL_PASSING(symbol, passes, parameters, arguments)                                              \
+    static CUresult gated_##symbol parameters;                                                               \
+    CUresult symbol parameters {                                                                             \
+        plimsoll_function way = plimsoll_way(HOOK_##symbol, (plimsoll_function)gated_##symbol, passes);      \
+        return ((__typeof__(&symbol))way)arguments;                                                          \
+    }                                                                                                        \
+    static CUresult gated_##symbol parameters
+
+#define PLIMSOLL_GATED(symbol, parameters, arguments)                                                        \
+    PLIMSOLL_PASSING(symbol, plimsoll_is_gate_open(), parameters, arguments)
+
+/* The whole hook of a function that launches. */
+#define PLIMSOLL_LAUNCHES(symbol, stream, parameters, arguments)                                             \
+    PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
+    }
+
+/* The whole hook of a function that launches and, as far as the driver does, waits for it. */
+#define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
+    PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        CUresult result = plimsoll_leave_launch(&launch, REAL(symbol) arguments);                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+/* The whole hook of a function that waits and does nothing else to the GPU. `before` is one of the calls
+ * above, or (void)0 where it waits for something that is no stream's. */
+#define PLIMSOLL_SYNCS(symbol, before, parameters, arguments)                                                \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        before;                                                                                              \
+        CUresult result = REAL(symbol) arguments;                                                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+#endif

@@ -1,0 +1,137 @@
+#include "memory/pools/allocations.h"
+
+#include "broker/limits.h"
+#include "driver/driver.h"
+#include "memory/pools/graph_pool.h"
+#include "memory/pools/records.h"
+#include "memory/pools/reserved.h"
+#include "memory/release.h"
+
+/* By how much NVIDIA's pools grow; what they keep, they keep in blocks. */
+#define CHUNK_BYTES 0x2000000u
+
+/* The alignment of what they hand out. */
+#define GRAIN_BYTES 512u
+
+/* Takes part in what is charged already. False, with the bytes to charge first, if that is too little. */
+static bool join(struct plimsoll_pool *pool, uint64_t bytes, uint64_t *missing) {
+    pthread_mutex_lock(&pool->lock);
+    uint64_t with_it = pool->live_bytes > UINT64_MAX - bytes ? UINT64_MAX : pool->live_bytes + bytes;
+    uint64_t needed = plimsoll_rounded(with_it, CHUNK_BYTES);
+    bool is_covered = needed <= pool->charged_bytes;
+    if (is_covered)
+        pool->live_bytes = with_it;
+    else
+        *missing = needed - pool->charged_bytes;
+    pthread_mutex_unlock(&pool->lock);
+    return is_covered;
+}
+
+static bool add_charge(struct plimsoll_pool *pool, uint64_t bytes, const char *function) {
+    if (!plimsoll_charge_gpu(pool->gpu, bytes, 0, function))
+        return false;
+    pthread_mutex_lock(&pool->lock);
+    pool->charged_bytes += bytes;
+    pthread_mutex_unlock(&pool->lock);
+    return true;
+}
+
+static bool charge_pool(struct plimsoll_pool *pool, uint64_t bytes, const struct plimsoll_charge *charge) {
+    struct plimsoll_charge part = {.function = charge->function, .bytes = bytes, .gpu = pool->gpu};
+    plimsoll_pool_leave(pool, 0);
+    bool fits = plimsoll_reserve_patiently(&part, 0);
+    plimsoll_pool_enter(pool);
+    pthread_mutex_lock(&pool->lock);
+    pool->charged_bytes += fits ? bytes : 0;
+    pthread_mutex_unlock(&pool->lock);
+    return fits;
+}
+
+/* Room is made once, and before this thread takes part: it may lower the very charge that is to be raised. If
+ * the charge is refused, another thread may have made the pool grow for both meanwhile. */
+static bool enter_charged(struct plimsoll_pool *pool, const struct plimsoll_charge *charge) {
+    uint64_t missing, bytes = charge->bytes;
+    plimsoll_pool_enter(pool);
+    if (join(pool, bytes, &missing))
+        return true;
+    plimsoll_pool_leave(pool, 0);
+    plimsoll_pools_make_room(pool->gpu, missing);
+    plimsoll_pool_enter(pool);
+    while (!join(pool, bytes, &missing)) {
+        if (charge_pool(pool, missing, charge))
+            continue;
+        bool has_joined = join(pool, bytes, &missing);
+        if (!has_joined)
+            plimsoll_pool_leave(pool, 0);
+        return has_joined;
+    }
+    return true;
+}
+
+CUresult plimsoll_pool_reserve(struct plimsoll_charge *charge, struct plimsoll_pool *pool, uint64_t bytes) {
+    if (!pool || pool->gpu < 0)
+        return plimsoll_reserve(charge, pool ? pool->gpu : charge->gpu, bytes);
+    charge->gpu = pool->gpu;
+    charge->bytes = plimsoll_rounded(bytes, GRAIN_BYTES);
+    plimsoll_refresh();
+    if (!enter_charged(pool, charge))
+        return charge->refusal = CUDA_ERROR_OUT_OF_MEMORY;
+    plimsoll_depth++;
+    return CUDA_SUCCESS;
+}
+
+/* The driver grew the pool by more than it was expected to, and the line forbids: back to what was. */
+static CUresult undo(struct plimsoll_pool *pool, CUdeviceptr pointer, uint64_t bytes, CUstream stream) {
+    REAL(cuMemFreeAsync)(pointer, stream);
+    pthread_mutex_lock(&pool->lock);
+    pool->live_bytes -= bytes;
+    pool->is_slack = true;
+    pthread_mutex_unlock(&pool->lock);
+    plimsoll_pool_trim(pool);
+    plimsoll_pool_look(pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult finish(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
+                       CUdeviceptr pointer, CUstream stream) {
+    uint64_t started = plimsoll_pool_started(pool);
+    uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
+    plimsoll_pool_leave(pool, result == CUDA_SUCCESS ? 0 : charge->bytes);
+    uint64_t missing = plimsoll_pool_settle(pool, reserved_bytes, started);
+    if (missing == 0 || add_charge(pool, missing, charge->function) || result != CUDA_SUCCESS)
+        return result;
+    return undo(pool, pointer, charge->bytes, stream);
+}
+
+CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
+                              CUdeviceptr pointer, CUstream stream, uint64_t with) {
+    if (!pool || pool->gpu < 0)
+        return plimsoll_commit(charge, result, HELD_MEMORY, pointer, with);
+    result = finish(charge, pool, result, pointer, stream);
+    plimsoll_depth--;
+    if (result == CUDA_SUCCESS)
+        plimsoll_remember((struct plimsoll_holding){.key = pointer,
+                                                    .bytes = charge->bytes,
+                                                    .with = with,
+                                                    .pool = (uint32_t)plimsoll_pool_index(pool) + 1,
+                                                    .gpu = (int16_t)pool->gpu,
+                                                    .kind = HELD_MEMORY});
+    return result;
+}
+
+/* Whoever waits does so outside the pool, whose charge others may lower meanwhile: so it looks again. */
+bool plimsoll_graph_pool_enter(int gpu, uint64_t bytes, const char *function) {
+    struct plimsoll_pool *pool = plimsoll_graph_pool_of(gpu);
+    struct plimsoll_charge charge = {.function = function};
+    if (!pool)
+        return false;
+    plimsoll_refresh();
+    plimsoll_pools_make_room(gpu, plimsoll_graph_pool_growth(pool, bytes));
+    plimsoll_pool_enter(pool);
+    for (uint64_t growth; (growth = plimsoll_graph_pool_growth(pool, bytes)) > 0; bytes -= growth)
+        if (!charge_pool(pool, growth, &charge)) {
+            plimsoll_pool_leave(pool, 0);
+            return false;
+        }
+    return true;
+}

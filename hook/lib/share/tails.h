@@ -1,0 +1,11 @@
+/* Tails: the launches into a stream that no mark follows yet. */
+#ifndef PLIMSOLL_TAILS_H
+#define PLIMSOLL_TAILS_H
+
+#include "driver/cuda_api.h"
+
+/* A mark follows what was launched into a stream, if none does yet. For a thread that is about to use the
+ * stream. */
+void plimsoll_see_to_tail(CUstream stream);
+
+#endif
