@@ -18,7 +18,8 @@
 #include "say.h"
 #include "share/gate.h"
 
-/* What pthread_atfork is made of, in every glibc; the name itself is in no shared library of some of them. */
+/* The function behind pthread_atfork in every glibc. Some glibc releases export the name pthread_atfork from
+ * no shared library. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
@@ -30,7 +31,7 @@ struct directories {
     const char *counts;
 };
 
-/* In a container only its own two directories count; elsewhere the environment names them. False: this
+/* In a container only its own two directories count. Elsewhere the environment names them. False: this
  * process is not under Plimsoll. */
 static bool find_directories(struct directories *found) {
     struct stat status;
@@ -42,7 +43,8 @@ static bool find_directories(struct directories *found) {
     return found->limits && *found->limits && found->counts && *found->counts;
 }
 
-/* Maps a file of exactly known size; NULL if it is not there, or shorter (touching it would be a SIGBUS). */
+/* Maps a file of known size; NULL if the file is missing or shorter (touching the mapping would be a
+ * SIGBUS). */
 static void *map_file(const char *directory, const char *name, size_t size, int is_writable) {
     char path[sizeof(plimsoll.limits_dir) + 16];
     struct stat status;
@@ -82,7 +84,8 @@ static bool has_share(const struct plimsoll_limits *limits) {
     return false;
 }
 
-/* Who owns its GPUs alone is never held back. Without a gate nobody is, which is said where it matters. */
+/* A container that owns its GPUs alone is never held back. Without a gate no container is; standard error
+ * reports that where a share was requested. */
 static void map_gate(const char *directory, const struct plimsoll_limits *limits) {
     if (limits->flags & PLIMSOLL_FLAG_WHOLE_GPUS)
         return;
@@ -115,7 +118,7 @@ static bool map_valid(const struct directories *in) {
     return true;
 }
 
-/* Under attach_lock. */
+/* Needs attach_lock. */
 static enum plimsoll_standing map_locked(struct directories *in) {
     int standing = plimsoll.standing;
     if (standing != STANDING_UNKNOWN)
@@ -143,7 +146,7 @@ enum plimsoll_standing plimsoll_map_files(void) {
     return reached;
 }
 
-/* Under attach_lock, with the files mapped. */
+/* Needs attach_lock, and the files mapped. */
 static enum plimsoll_standing claim_slot(void) {
     uint64_t owner = plimsoll_own_owner();
     int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
@@ -189,8 +192,8 @@ static void complain(enum plimsoll_standing reached, const struct directories *i
                       PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
 }
 
-/* For limits, and for a slot: the broker clears those of the dead one by one, and a program that forks
- * without rest fills the table faster. */
+/* Waits for limits, and for a slot. The broker clears the slots of dead processes one by one, and a program
+ * that forks all the time may fill the table faster. */
 static enum plimsoll_standing wait_for_place(struct directories *in) {
     struct timespec deadline;
     clock_gettime(CLOCK_MONOTONIC, &deadline);

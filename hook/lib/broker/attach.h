@@ -4,13 +4,13 @@
 
 #include "state.h"
 
-/* Maps the container's files and claims a slot, waiting up to 10 s for the first valid limits and a slot.
- * Returns STANDING_ATTACHED or STANDING_TRANSPARENT; anything less means refused, and one line on standard
+/* Maps the container's files and claims a slot. Waits up to 10 s for the first valid limits and a slot.
+ * Returns STANDING_ATTACHED or STANDING_TRANSPARENT; any lower value means refused, with one line on standard
  * error. */
 enum plimsoll_standing plimsoll_attach(void);
 
-/* Maps the files if they are there now, without waiting and without a slot: enough for the views. Returns
- * STANDING_UNKNOWN where the container's limits are not there yet. */
+/* Maps the files if they exist now, without waiting and without a slot: that is enough for the views. Returns
+ * STANDING_UNKNOWN where the container's limits do not exist yet. */
 enum plimsoll_standing plimsoll_map_files(void);
 
 #endif

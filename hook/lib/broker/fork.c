@@ -7,8 +7,8 @@
 #include "share/meters.h"
 #include "state.h"
 
-/* The child shares the mapped files but not the slot, and holds no GPU memory: CUDA does not survive a fork.
- * Locks that another thread held at that moment are held by nobody here. */
+/* The child shares the mapped files but not the slot. It holds no GPU memory, because CUDA does not survive a
+ * fork. No thread of the child holds a lock that another thread held at the fork. */
 void plimsoll_forget_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     plimsoll.resolve_lock = plimsoll.attach_lock = plimsoll.retry_lock = plimsoll.context_lock = fresh;

@@ -1,4 +1,5 @@
-/* A seqlock's reader: the file is consistent if `generation` was even and the same before and after. */
+/* The reader of a seqlock: a copy of the file is consistent if `generation` was even, and the same before and
+ * after. */
 #include "broker/limits.h"
 
 #include <string.h>
@@ -6,11 +7,11 @@
 #include "say.h"
 #include "state.h"
 
-/* The broker rewrites the whole file in microseconds; whoever still meets it after this many tries comes
- * back later. */
+/* The broker rewrites the whole file in microseconds. A reader that meets the rewriting after this many tries
+ * comes back later. */
 #define COPY_TRIES 64
 
-/* Word by word, each load atomic: a plain memcpy beside a writer would be a data race. */
+/* Copies word by word with atomic loads: a plain memcpy beside a writer would be a data race. */
 static void copy_words(const struct plimsoll_limits *from, struct plimsoll_limits *to) {
     _Static_assert(sizeof(*from) % sizeof(uint64_t) == 0, "whole words");
     const uint64_t *source = (const uint64_t *)(const void *)from;
@@ -70,7 +71,7 @@ bool plimsoll_uuid_bytes(const char *text, unsigned char bytes[16]) {
     return true;
 }
 
-/* Which GPUs a container has is fixed for its life; only their numbers change. */
+/* A container's GPUs are fixed for its life. Only their numbers change. */
 static void store_numbers(const struct plimsoll_limits *copy) {
     for (unsigned i = 0; i < copy->gpu_count; i++) {
         const struct plimsoll_gpu_limit *from = &copy->gpus[i];
@@ -100,24 +101,24 @@ static bool has_same_gpus(const struct plimsoll_limits *copy) {
     return true;
 }
 
-/* Runs on with the last limits when the new ones cannot be read or are for other GPUs: the program must not
- * suffer from a broker's trouble, nor gain from it. */
+/* If the new limits cannot be read or name other GPUs, the last limits stay: the program must neither suffer
+ * nor gain from a broker's trouble. */
 static void refresh_from(const struct plimsoll_limits *mapping, uint64_t generation) {
     if (__atomic_exchange_n(&plimsoll.is_refreshing, true, __ATOMIC_ACQUIRE))
-        return; /* another thread is at it */
+        return; /* another thread refreshes */
     struct plimsoll_limits copy;
     if (plimsoll_limits_copy(mapping, &copy) && has_same_gpus(&copy)) {
         store_numbers(&copy);
         plimsoll_note("limits changed: generation %llu", (unsigned long long)copy.generation);
     } else if (generation % 2 == 0 && generation == __atomic_load_n(&mapping->generation, __ATOMIC_ACQUIRE)) {
-        __atomic_store_n(&plimsoll.generation, generation, __ATOMIC_RELEASE); /* looked at; not again */
+        __atomic_store_n(&plimsoll.generation, generation, __ATOMIC_RELEASE); /* tried once; not again */
         plimsoll_fail("new limits are not readable or name other GPUs; going on with the last ones");
     }
     __atomic_store_n(&plimsoll.is_refreshing, false, __ATOMIC_RELEASE);
 }
 
-/* The odd number just above means that the next limits are being written: until they are, the last ones hold.
- */
+/* The odd number just above means that the next limits are being written. Until they are complete, the last
+ * ones hold. */
 void plimsoll_refresh(void) {
     uint64_t generation = __atomic_load_n(&plimsoll.limits->generation, __ATOMIC_ACQUIRE);
     uint64_t known = __atomic_load_n(&plimsoll.generation, __ATOMIC_RELAXED);

@@ -1,4 +1,4 @@
-/* Reading `limits` while the broker may be rewriting it. */
+/* Reads `limits` while the broker may be rewriting it. */
 #ifndef PLIMSOLL_LIMITS_H
 #define PLIMSOLL_LIMITS_H
 
@@ -7,17 +7,17 @@
 
 #include "pages.h"
 
-/* Copies a consistent state of the mapping. False while it is being rewritten, torn, or not ours: wrong
- * magic, version or size, too many GPUs, an identity that is no UUID. */
+/* Copies a consistent state of the mapping. False while the file is being rewritten, or if it is torn or not
+ * ours: wrong magic, version or size, too many GPUs, an identity that is no UUID. */
 bool plimsoll_limits_copy(const struct plimsoll_limits *mapping, struct plimsoll_limits *copy);
 
-/* The 16 bytes of "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" (or "MIG-"); false if `text` is none. */
+/* The 16 bytes of "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" (or "MIG-"); false if `text` is no such name. */
 bool plimsoll_uuid_bytes(const char *text, unsigned char bytes[16]);
 
 /* Stores the first copy of `limits`: the identities of the GPUs, which never change, and their numbers. */
 void plimsoll_limits_store(const struct plimsoll_limits *copy);
 
-/* Takes over a changed `limits`. One load and one comparison when it has not changed. */
+/* Stores the numbers of a changed `limits`. Costs one load and one comparison if the file has not changed. */
 void plimsoll_refresh(void);
 
 #endif

@@ -1,8 +1,7 @@
-/* One connection per message, but for reports of shares (reports.c). A socket kept open would be a file
- * descriptor inside somebody else's program: closed by its `closefrom`, reused under its number, inherited by
- * its children. Messages are rare (a start, a context, a refusal), and the broker reads what was queued even
- * after this side has closed.
- */
+/* Each message has a connection of its own. An open socket would be a file descriptor inside somebody else's
+ * program: the program's `closefrom` could close it, its number could be reused, its children would inherit
+ * it. Messages are rare (a start, a context, a refusal), and the broker reads what was queued even after this
+ * side has closed. */
 #include "broker/messages.h"
 
 #include <errno.h>
@@ -20,8 +19,8 @@
 #define DENIED_INTERVAL_NS 100000000u
 #define UNKNOWN_LIMIT 8
 
-/* sun_path holds 108 bytes and a container's directory may be deeper: the way through /proc is short. */
-int plimsoll_connect(void) {
+/* sun_path holds 108 bytes, and a container's directory may be deeper. A path through /proc is short. */
+static int open_connection(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int directory = open(plimsoll.limits_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
@@ -37,7 +36,7 @@ int plimsoll_connect(void) {
     return connection;
 }
 
-bool plimsoll_send_on(int connection, struct plimsoll_message *message) {
+static bool send_on(int connection, struct plimsoll_message *message) {
     message->magic = PLIMSOLL_MESSAGE_MAGIC;
     message->version = PLIMSOLL_VERSION;
     message->slot = plimsoll.slot;
@@ -46,8 +45,8 @@ bool plimsoll_send_on(int connection, struct plimsoll_message *message) {
 }
 
 int plimsoll_ask(struct plimsoll_message *message) {
-    int connection = plimsoll_connect();
-    if (connection >= 0 && !plimsoll_send_on(connection, message)) {
+    int connection = open_connection();
+    if (connection >= 0 && !send_on(connection, message)) {
         close(connection);
         connection = -1;
     }
@@ -63,7 +62,7 @@ static bool send_message(struct plimsoll_message *message) {
     return connection >= 0;
 }
 
-/* The broker may be restarting when a process starts: its greeting then goes ahead of the next message. */
+/* The broker may be restarting when a process starts. Then the greeting goes out before the next message. */
 void plimsoll_tell_hello(void) {
     if (__atomic_exchange_n(&plimsoll.is_announced, true, __ATOMIC_ACQ_REL))
         return;
@@ -122,8 +121,8 @@ static void send_unknown(const char *function) {
     tell(&message);
 }
 
-/* CUDA's runtime looks everything up before cuInit, when there is no slot to speak for yet: the first unknown
- * name waits until there is. */
+/* CUDA's runtime looks everything up before cuInit, when this process has no slot to report for yet. The
+ * first unknown name is kept until it has one. */
 static void keep_for_later(const char *function) {
     int none = UNKNOWN_NONE;
     if (!__atomic_compare_exchange_n(&plimsoll.unknown_state, &none, UNKNOWN_WRITING, false, __ATOMIC_ACQUIRE,

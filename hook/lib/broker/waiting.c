@@ -1,7 +1,6 @@
-/* A wait is one connection: the question goes out, and the thread sleeps in poll until the answer comes. No
- * lock is held meanwhile, so other threads allocate, free and wait as they like. A broker that restarts
- * closes the connection, and is asked again.
- */
+/* A wait is one connection: the question goes out, and the thread sleeps in poll until the answer comes. The
+ * thread holds no lock, so other threads allocate, free and wait freely. A restarting broker closes the
+ * connection, and then the question goes to the next broker. */
 #include "broker/waiting.h"
 
 #include <errno.h>
@@ -19,8 +18,8 @@
 
 #define WITHOUT_BROKER_MS 60000
 #define POLL_MS 100
-/* A grant that a faster one took is asked for again at once the first time, then with pauses that double up
- * to this: a broker that grants in vain must not make the program spin. */
+/* If a faster process took what was granted, the first repeat of the question comes at once, and later ones
+ * after pauses that double up to this. A broker that grants in vain must not make the program spin. */
 #define LONGEST_PAUSE_MS 1000
 
 enum answer { ANSWER_GRANTED, ANSWER_REFUSED, ANSWER_NONE };
@@ -31,8 +30,8 @@ static void nap_ms(int duration_ms) {
         ;
 }
 
-/* A handler of the program's may fork while this thread sleeps: the child comes out of poll as well, and the
- * answer is its parent's. */
+/* A signal handler of the program may fork while this thread sleeps. The child returns from poll as well, but
+ * the answer is for its parent. */
 static bool is_asker(pid_t asker) {
     return getpid() == asker;
 }
@@ -96,8 +95,8 @@ bool plimsoll_wait_for_memory(unsigned gpu, uint64_t bytes, unsigned turn, const
     return is_granted;
 }
 
-/* Read from the page itself, after the give-back: the broker raises it before it sums, so either it sees what
- * was given back or this thread sees that it is wanted. */
+/* The page is read after the give-back. The broker raises `is_wanted` before it sums. So either the broker
+ * sees what was given back, or this thread sees that memory is wanted. */
 void plimsoll_tell_freed(unsigned gpu, uint64_t bytes) {
     if (__atomic_load_n(&plimsoll.limits->gpus[gpu].is_wanted, __ATOMIC_SEQ_CST) != 0)
         plimsoll_tell_given_back(gpu, bytes, plimsoll_used(gpu));

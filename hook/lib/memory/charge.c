@@ -9,7 +9,7 @@
 #include "memory/unseen.h"
 #include "memory/words.h"
 
-/* NVIDIA's driver hands out memory in blocks of 2 MiB: requests above half of one get blocks of their own,
+/* NVIDIA's driver hands out memory in blocks of 2 MiB. Requests above half a block get blocks of their own,
  * smaller ones share (PyTorch's caching allocator builds on the same numbers). Without this rounding,
  * requests of 1.1 MiB would hold nearly twice the line. */
 #define BLOCK_BYTES 0x200000u
@@ -26,7 +26,7 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     return charge->is_counting;
 }
 
-/* What is missing may be what a context held that ended unseen. */
+/* The missing memory may be that of a context that ended without a hooked call. */
 static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
     enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
     bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_look((int)gpu);
@@ -72,7 +72,7 @@ CUresult plimsoll_reserve(struct plimsoll_charge *charge, int gpu, uint64_t byte
     return reserve(charge, gpu, bytes, 0);
 }
 
-/* How much more than asked for the driver takes. */
+/* The bytes that the driver takes beyond the request. */
 static uint64_t beyond(uint64_t bytes) {
     uint64_t rest = bytes > SHARED_BYTES ? bytes % BLOCK_BYTES : 0;
     uint64_t extra_bytes = rest ? BLOCK_BYTES - rest : 0;

@@ -30,8 +30,8 @@ static int gpu_of_context(CUcontext context) {
     return gpu;
 }
 
-/* Only a stream made by the program is asked: asking after a default stream while some stream captures would
- * break that capture, and the default streams belong to the current context anyway. */
+/* Only a stream made by the program is queried. A query about a default stream during a capture would break
+ * that capture, and the default streams belong to the current context anyway. */
 int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context) {
     bool is_default = stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     CUcontext owner;

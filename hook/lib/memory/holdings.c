@@ -1,6 +1,6 @@
-/* Open addressing with backward-shift deletion: no tombstones, so a program that allocates and frees for days
- * keeps its table short. Memory comes from mmap: a hook must not depend on the program's malloc, which may
- * be the very caller. Sharded so that threads seldom meet. */
+/* Open addressing with backward-shift deletion leaves no tombstones, so the table of a program that allocates
+ * and frees for days stays short. Memory comes from mmap: a hook must not depend on the program's malloc,
+ * which may be the very caller. The map is sharded, so that threads seldom meet. */
 #include "memory/holdings.h"
 
 #include <sys/mman.h>
@@ -84,7 +84,7 @@ bool plimsoll_holdings_replace(struct plimsoll_holdings *all, struct plimsoll_ho
     struct plimsoll_shard *shard = shard_of(all, mixed(holding.key, holding.kind));
     holding.is_used = 1;
     pthread_mutex_lock(&shard->lock);
-    /* At most three quarters full, so that runs stay short. */
+    /* at most three quarters full, so that runs stay short */
     bool has_room = (shard->count + 1) * 4 <= shard->capacity * 3 || grow(shard);
     if (has_room) {
         struct plimsoll_holding *entry = &shard->table[place_of(shard, holding.kind, holding.key)];
@@ -134,7 +134,7 @@ bool plimsoll_holdings_refer(struct plimsoll_holdings *all, enum plimsoll_kind k
     return is_last;
 }
 
-/* What a sweep looks for: what dies with `from`, or mappings that begin in [from, end). */
+/* The aim of a sweep: holdings that die with `from`, or mappings that begin in [from, end). */
 struct sought {
     bool (*matches)(const struct plimsoll_holding *holding, const struct sought *sought);
     uint64_t from, end;
@@ -150,12 +150,12 @@ static bool begins_within(const struct plimsoll_holding *holding, const struct s
 
 #define BATCH 32u
 
-/* Removes up to a batch of what is sought; fewer mean that none is left. */
+/* Removes up to a batch of matching holdings. A smaller result means that none is left. */
 static unsigned take_batch(struct plimsoll_shard *shard, const struct sought *sought,
                            struct plimsoll_holding *batch) {
     unsigned count = 0;
     pthread_mutex_lock(&shard->lock);
-    /* A removal may move a later entry into this place: look at it again before going on. */
+    /* a removal may move a later entry into this place: check the place again before going on */
     for (uint32_t i = 0; i < shard->capacity && count < BATCH;) {
         if (shard->table[i].is_used && sought->matches(&shard->table[i], sought)) {
             batch[count++] = shard->table[i];
@@ -199,7 +199,7 @@ void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t han
     pthread_mutex_unlock(&shard->lock);
 }
 
-/* The import on `gpu` that is charged least, and less than `bytes`. */
+/* Finds the import on `gpu` with the smallest charge, if that is below `bytes`. */
 static bool find_heir(struct plimsoll_holdings *all, int gpu, uint64_t bytes, uint64_t *heir) {
     bool is_found = false;
     for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
@@ -219,8 +219,8 @@ static bool find_heir(struct plimsoll_holdings *all, int gpu, uint64_t bytes, ui
     return is_found;
 }
 
-/* Threads may bequeath at once: what an heir was charged before is placed anew, until no import is charged
- * less than what is left. Every round raises some charge. */
+/* Several threads may do this at once. The former charge of the chosen import is placed again, until no
+ * import has a smaller charge than what is left. Every round raises some charge. */
 uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes) {
     uint64_t heir;
     while (find_heir(all, gpu, bytes, &heir)) {
@@ -238,7 +238,7 @@ uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint
 
 void plimsoll_holdings_reset(struct plimsoll_holdings *all) {
     for (unsigned i = 0; i < PLIMSOLL_SHARDS; i++) {
-        /* The table may have been half-way through growing: it stays mapped, a few pages once per fork. */
+        /* the table may have been half-way through growing: it stays mapped, a few pages once per fork */
         all->shards[i] = (struct plimsoll_shard){.lock = PTHREAD_MUTEX_INITIALIZER};
     }
 }

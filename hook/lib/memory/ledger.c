@@ -1,28 +1,31 @@
-/* Reserve by adding to one's own word, then sum everybody's, and withdraw if the sum passes the line.
+/* A process reserves by adding to its own word. Then it sums all words, and withdraws if the sum passes the
+ * line.
  *
- * Why the line holds. Take any moment and the reservations that stand then; consider the one added last.
- * All others had been added before it and are standing still, so its own sum counted every one of them, and
- * it stayed only because that sum was within the line. This needs nothing but a single order of all adds and
- * loads (sequential consistency), and no process ever writes another's word, so a `kill -9` between any two
+ * Why the line holds. Take any moment and the reservations that stand then, and consider the one added last.
+ * All others had been added before and still stand, so its sum counted every one of them, and it stayed only
+ * because that sum was within the line. This needs nothing but a single order of all adds and loads
+ * (sequential consistency). No process ever writes another's word. So a `kill -9` between any two
  * instructions leaves at worst a word that is too large, in a slot whose owner is dead.
  *
- * A process that was found dead holds no memory, so its word may be left out, but never another's in the same
- * slot. The owner is therefore loaded with each sum, after the own add: a process that claims the slot later
- * adds later, and then it is that process's sum that counts both.
+ * A process that was found dead holds no memory, so its word may be left out, but never the word of another
+ * process in the same slot. The owner is therefore loaded with each sum, after the process's own add. A
+ * process that claims the slot later also adds later, and then the sum of that process counts both.
  *
- * Why it holds while the line sinks. The broker writes the lower number, closes it with a new generation, and
- * then sums the words. A reservation is kept only if the generation, loaded after its add and its sum, is
- * still the one its ceiling was read under. So either the process meets the new number, or the broker's sum
- * meets the process's word.
+ * Why the line holds while it sinks. The broker writes the lower number, closes it with a new generation, and
+ * then sums the words. A reservation is kept only if the generation, loaded after the add and the sum, is
+ * still the one under which its ceiling was read. So either the process meets the new number, or the broker's
+ * sum meets the process's word.
  *
- * The price of having no lock: two that would fit one at a time may each see the other's add and both
- * withdraw. Each therefore marks its slot while it tries (`attempts`). Whoever finds the line passed sums
- * once more between two looks at those marks. If nobody else was trying in all that time, the sum consists of
- * memory that is really held: a true refusal, told at once. Else it may have been a collision, and the loser
- * comes again, after a pause that doubles with each round, plus its place among the processes: the lower slot
- * goes first and finds the higher one withdrawn. An add that must be withdrawn normally stands for less than
- * a microsecond, but its process may lose the processor just then; so the pauses outlast a time slice, 4 ms
- * in all. After so long there is somebody at every look: the line is full, or a process died while trying.
+ * The price of having no lock: two reservations that would fit one at a time may each see the other's add,
+ * and both withdraw. Each process therefore marks its slot while it tries (`attempts`). A process that finds
+ * the line passed sums once more between two reads of those marks. If nobody else was trying in all that
+ * time, the sum consists of memory that is really held: the refusal is true, and is reported at once.
+ *
+ * Otherwise the sum may have been a collision. The loser tries again after a pause, which doubles with each
+ * round and grows with its place among the processes: the lower slot goes first and finds the higher one
+ * withdrawn. An add that must be withdrawn normally stands for less than a microsecond, but its process may
+ * lose the processor just then. So the pauses outlast a time slice, 4 ms in all. If every read until then
+ * shows an attempt, the line is full, or a process died while trying.
  */
 #include "memory/ledger.h"
 
@@ -32,7 +35,8 @@
 
 #define PAUSE_NS 2000
 #define ROUNDS 11 /* 2 us * (2^11 - 1) = 4 ms */
-/* From here on a pause is slept: whoever is being waited for may need this very processor. */
+/* A pause from this length on is slept, because the process that is waited for may need this very
+ * processor. */
 #define SLEPT_NS 50000
 
 /* The two halves of `attempts`. */
@@ -49,7 +53,7 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* No slot at or past this was ever claimed. */
+/* No slot from this one on was ever claimed. */
 static uint32_t slots_touched(const struct plimsoll_counts *counts) {
     uint32_t touched = __atomic_load_n(&counts->slots_touched, __ATOMIC_SEQ_CST);
     return touched < PLIMSOLL_MAX_SLOTS ? touched : PLIMSOLL_MAX_SLOTS;
@@ -73,7 +77,7 @@ uint64_t plimsoll_ledger_used(const struct plimsoll_counts *counts, unsigned gpu
     return plimsoll_ledger_used_but(counts, gpu, NULL);
 }
 
-/* An odd generation just above is the next one being written: whoever writes it sums when it is done, and
+/* An odd generation just above means that the next one is being written. Its writer sums when it is done, and
  * until then the numbers before it hold. */
 static bool is_current(const struct plimsoll_ceiling *ceiling) {
     uint64_t now = load(ceiling->generation);
@@ -107,7 +111,7 @@ static bool was_quiet_since(const struct plimsoll_counts *counts, const struct a
     return is_quiet && slots_touched(counts) == noted->touched;
 }
 
-/* The reservation stands, marked as tried: may it stay? */
+/* The reservation stands, marked as an attempt. Decides whether it may stay. */
 static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
                                    const struct plimsoll_ceiling *ceiling) {
     struct attempts noted;
@@ -120,8 +124,8 @@ static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigne
     return is_current(ceiling) ? verdict : VERDICT_CHANGED;
 }
 
-/* Stored before the change, never after it: a new time beside an old word only makes a measurement be taken
- * again, while an old time beside a new word would let it pass. */
+/* Stored before the change, never after it. A new time beside an old word only makes a measurement be taken
+ * again. An old time beside a new word would let a wrong measurement pass. */
 static void stamp(struct plimsoll_slot *slot) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -137,7 +141,8 @@ void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned
 enum plimsoll_verdict plimsoll_ledger_reserve(struct plimsoll_counts *counts, unsigned slot, unsigned gpu,
                                               uint64_t bytes, const struct plimsoll_ceiling *ceiling) {
     uint64_t *attempts = &counts->slots[slot].attempts;
-    /* More than the ceiling is refused unseen, which also keeps an absurd size from wrapping the word. */
+    /* a request above the ceiling is refused without a sum, which also keeps an absurd size from wrapping the
+     * word */
     if (bytes > ceiling->most_bytes)
         return is_current(ceiling) ? VERDICT_PAST : VERDICT_CHANGED;
     __atomic_fetch_add(attempts, ATTEMPT_BEGUN, __ATOMIC_SEQ_CST);
@@ -190,10 +195,10 @@ static void raise_touched(struct plimsoll_counts *counts, uint32_t least) {
         ;
 }
 
-/* An exec keeps pid and start time but not the GPU memory: the old image's words are worth nothing now. A
- * slot that the broker is about to clear for that reason is left to it. It sets the mark before it looks
- * whether this process maps `counts`, which was done before this look at the mark: one of the two sees the
- * other. */
+/* An exec keeps pid and start time but not the GPU memory: the words of the old image mean nothing now. A
+ * slot that the broker is about to clear for that reason is left to the broker. The broker sets `is_vacating`
+ * before it checks whether this process maps `counts`. This process mapped `counts` before it reads the mark
+ * here. So at least one of them sees the other. */
 static int slot_of(struct plimsoll_counts *counts, uint64_t owner) {
     for (int i = 0; i < (int)PLIMSOLL_MAX_SLOTS; i++)
         if (load(&counts->slots[i].owner) == owner && !load(&counts->slots[i].is_vacating))
@@ -211,7 +216,7 @@ static int take_free_slot(struct plimsoll_counts *counts, uint64_t owner) {
     return -1;
 }
 
-/* Nobody reads the words until the owner stands there. */
+/* Readers ignore the words until the owner stands there. */
 static void clear_work(struct plimsoll_slot_work *work, uint64_t owner) {
     uint64_t *words = (uint64_t *)(void *)work->gpus;
     __atomic_store_n(&work->owner, 0, __ATOMIC_SEQ_CST);
@@ -233,8 +238,8 @@ int plimsoll_ledger_claim(struct plimsoll_counts *counts, uint64_t owner) {
     __atomic_store_n(&counts->slots[slot].contexts, 0, __ATOMIC_SEQ_CST);
     clear_work(&counts->works[slot], owner);
     __atomic_store_n(&counts->slots[slot].is_vacating, 0, __ATOMIC_SEQ_CST);
-    /* What the one before was trying when it died. How often anybody tried goes on from there, so that who is
-     * just comparing meets no number twice. */
+    /* clears the attempts of an owner that died; the number of all attempts goes on from there, so that a
+     * process that is just comparing meets no number twice */
     __atomic_fetch_and(&counts->slots[slot].attempts, ~(uint64_t)UINT32_MAX, __ATOMIC_SEQ_CST);
     raise_touched(counts, (uint32_t)slot + 1);
     return slot;

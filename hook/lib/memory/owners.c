@@ -1,14 +1,14 @@
-/* A dead process is told by the kernel alone: by what /proc/PID/stat says of it, else by a signal that is not
- * sent.
+/* The kernel alone shows that a process is dead: by /proc/PID/stat, else by a signal 0, which is not
+ * delivered.
  *
  * A process holds GPU memory as long as it has the driver's files open. The kernel closes them (exit_files,
- * and the deferred fput in exit_task_work) before a thread becomes a zombie (exit_notify), and it counts a
- * thread out (num_threads) when that has come as far. So a zombie that is the last of its process holds
- * nothing any more, while one whose other threads live still does. Only a child that inherited the files
- * without an exec keeps the memory; in whose name that stands then, the broker's measurements tell.
+ * and the deferred fput in exit_task_work) before a thread becomes a zombie (exit_notify), and it lowers
+ * num_threads when the thread has come that far. So a zombie that is the last thread of its process holds
+ * nothing any more, while a zombie with other living threads may. Only a child that inherited the files
+ * without an exec keeps the memory. The broker's measurements then show in whose name that memory stands.
  *
- * Where this process cannot judge another, that one counts as living. That is so with one in another PID or
- * time namespace, since there the same numbers mean another process, or another moment.
+ * A process counts as living where this process cannot judge it. That is so in another PID or time namespace,
+ * because the same numbers mean another process, or another moment, there.
  */
 #include "memory/owners.h"
 
@@ -38,7 +38,8 @@ static bool read_text(const char *path, char *text, size_t size) {
     return length > 0;
 }
 
-/* Field `number` of a stat line, counted after the last ')': the name before it may hold anything. */
+/* Field `number` of a stat line, counted after the last ')': the process name before it may contain
+ * anything. */
 static const char *field_of(const char *text, int number) {
     const char *at = strrchr(text, ')');
     for (int field = 2; at && field < number; field++)
@@ -67,7 +68,8 @@ static uint64_t inode_of(const char *path) {
     return stat(path, &status) == 0 ? status.st_ino & UINT32_MAX : 0;
 }
 
-/* 0 where /proc is missing. Time namespaces came with Linux 5.6; before, all processes read one clock. */
+/* The namespaces of this process; 0 where /proc is missing. Time namespaces came with Linux 5.6; before, all
+ * processes read one clock. */
 static uint64_t own_namespaces(void) {
     return inode_of("/proc/self/ns/pid") | inode_of("/proc/self/ns/time") << 32;
 }
@@ -90,8 +92,8 @@ static bool is_last_zombie(const struct process *process) {
     return (process->state == 'Z' || process->state == 'X') && process->threads <= 1;
 }
 
-/* A file that is not there proves nothing where /proc hides other users' processes (hidepid): a signal tells
- * those from none. */
+/* A missing file proves nothing where /proc hides other users' processes (hidepid). A signal 0 distinguishes
+ * a hidden process from none. */
 static bool is_dead(uint64_t owner, bool has_proc) {
     char path[32];
     struct process found;
@@ -111,7 +113,7 @@ static uint32_t touched(const struct plimsoll_counts *counts) {
     return count < PLIMSOLL_MAX_SLOTS ? count : PLIMSOLL_MAX_SLOTS;
 }
 
-/* How this process looks at others. */
+/* The namespaces and the /proc of this process, by which it judges others. */
 struct look {
     uint64_t namespaces;
     bool has_proc;

@@ -1,4 +1,4 @@
-/* Which process owns a slot, and whether that process is dead. */
+/* The process that owns a slot, and whether that process is dead. */
 #ifndef PLIMSOLL_OWNERS_H
 #define PLIMSOLL_OWNERS_H
 
@@ -7,16 +7,16 @@
 
 #include "memory/ledger.h"
 
-/* The owner word of this process: its pid as it sees itself, and above that the low half of its start time.
- */
+/* The owner word of this process: its pid in its own namespace, and above that the low half of its start
+ * time. */
 uint64_t plimsoll_own_owner(void);
 
-/* What stands in a slot's `namespaces` for an owner in the namespaces of this process. */
+/* The value of a slot's `namespaces` for an owner in the namespaces of this process. */
 uint64_t plimsoll_namespaces_for(uint64_t owner);
 
-/* Finds the slots whose words for GPU `gpu` count although their owners are dead, but for slot `self`. True
- * if the words of all others come to `spare_bytes` at most: without the dead there is room, also where none
- * is found because their slots were cleared just now. Changes no errno. */
+/* Finds the slots, except slot `self`, whose words for GPU `gpu` count although their owners are dead. True
+ * if the words of all other owners come to `spare_bytes` at most. Then there is room without the dead, even
+ * if no dead owner is found because their slots were cleared just now. Keeps errno. */
 bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
                         uint64_t spare_bytes, struct plimsoll_dead *dead);
 

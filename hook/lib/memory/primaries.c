@@ -1,4 +1,3 @@
-/* Primary contexts: one per GPU, shared by all who retain it, and counted by the driver. */
 #include "memory/primaries.h"
 
 #include "broker/limits.h"
@@ -17,7 +16,7 @@ uint64_t plimsoll_context_bytes(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.gpus[gpu].context_bytes, __ATOMIC_RELAXED);
 }
 
-/* The mark in `counts` is what the container's processes see of each other through NVML. */
+/* The mark in `counts` is how the container's processes see each other through NVML. */
 void plimsoll_context_made(int gpu) {
     if (gpu < 0)
         return;
@@ -40,7 +39,8 @@ void plimsoll_context_ended(int gpu) {
     pthread_mutex_unlock(&plimsoll.context_lock);
 }
 
-/* Reserved under the lock, so that two threads never ask for one context twice; waited for outside it. */
+/* The reservation is made under the lock, so that two threads never reserve for one context twice. The wait
+ * is outside the lock. */
 static enum plimsoll_fit try_to_enter(unsigned gpu, uint64_t bytes) {
     pthread_mutex_lock(&plimsoll.context_lock);
     struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
@@ -102,7 +102,6 @@ bool plimsoll_is_former_primary(int gpu, uint64_t context) {
     return is_former;
 }
 
-/* Makes `to` the known one where `from` still is. */
 bool plimsoll_primary_change(int gpu, struct plimsoll_primary from, struct plimsoll_primary to) {
     pthread_mutex_lock(&plimsoll.context_lock);
     struct plimsoll_contexts *here = &plimsoll.contexts[gpu];

@@ -5,8 +5,8 @@
 #include "say.h"
 #include "share/captures.h"
 
-/* The driver hands out the address of memory, or the handle of an array, only when nothing has it any more:
- * what is still remembered under it ended unseen. */
+/* The driver hands out an address, or the handle of an array, only when nothing has it any more. So a holding
+ * that is still remembered under it ended without a hooked call. */
 static bool is_gone(const struct plimsoll_holding *before) {
     return before->is_used &&
            (before->kind == HELD_MEMORY || before->kind == HELD_ARRAY || before->kind == HELD_MIPMAP);
@@ -20,8 +20,8 @@ void plimsoll_remember(struct plimsoll_holding holding) {
         plimsoll_give_back(&before);
 }
 
-/* Memory that was exported may live on under a handle imported in this very process. Which import that is, no
- * call tells: as many of the charges stay as there are imports. */
+/* Memory that was exported may live on under a handle imported in this very process. No call shows which
+ * import that is. So as many charges stay as there are imports. */
 static void give_back_handle(const struct plimsoll_holding *handle) {
     uint64_t bytes = handle->sharing == SHARED_NOT
                          ? handle->bytes
@@ -52,7 +52,7 @@ void plimsoll_give_back(const struct plimsoll_holding *holding) {
     case HELD_ARRAY:
     case HELD_MIPMAP:
         plimsoll_uncharge_and_tell(holding->gpu, holding->bytes);
-        if (holding->bytes == 0) /* it had no memory of its own, but perhaps of handles */
+        if (holding->bytes == 0) /* no memory of its own, but perhaps memory of handles */
             plimsoll_holdings_sweep(&plimsoll.holdings, holding->key, plimsoll_give_back);
         break;
     default:

@@ -1,26 +1,26 @@
-/* What is remembered of each charge, and what happens when it goes back. */
+/* Remembers each charge, and gives it back. */
 #ifndef PLIMSOLL_RELEASE_H
 #define PLIMSOLL_RELEASE_H
 
 #include "state.h"
 
-/* Keeps what was charged for `holding.key` until that is freed; if there is no memory to, until this process
- * ends. */
+/* Keeps the charge of `holding.key` until the key is freed; if there is no memory to remember it, until this
+ * process ends. */
 void plimsoll_remember(struct plimsoll_holding holding);
 
-/* Off the books: what a holding was charged, or what it referred to. */
+/* Takes a holding off the books: its charge, or its reference to another holding. */
 void plimsoll_give_back(const struct plimsoll_holding *holding);
 
-/* One reference more or less to what cuMemCreate made or an import brought; with the last it is given back.
- */
+/* Adds or removes references to a handle that cuMemCreate made or an import brought. With the last reference
+ * the charge goes back. */
 void plimsoll_refer(uint64_t handle, int change);
 
-/* After a free: off the books, or back on them if the driver refused. */
+/* After a free: takes the holding off the books, or puts it back on them if the driver refused the free. */
 CUresult plimsoll_settle_free(CUresult result, const struct plimsoll_holding *holding);
 
-/* A freeing hook. Forgotten before the driver's call, since the driver may hand the same name to another
- * thread right after it; given back after the call, since until then the memory is taken. What is not known
- * here goes to the driver all the same. */
+/* The body of a freeing hook. The holding is forgotten before the driver's call, because the driver may give
+ * the same name to another thread right after the free. Its charge goes back after the call, because the
+ * memory is taken until then. An unknown name goes to the driver too. */
 #define PLIMSOLL_FREE(symbol, held, key, ...)                                                                \
     do {                                                                                                     \
         struct plimsoll_holding holding;                                                                     \

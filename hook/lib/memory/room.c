@@ -9,9 +9,9 @@
 #include "memory/owners.h"
 #include "state.h"
 
-/* How often limits that change under a reservation are read again, the later half of them after a pause. A
- * broker that takes longer was killed while writing, and the next one finishes what it began: until then the
- * last limits hold, since a program must not hang on a broker's trouble. */
+/* The number of times that limits which change under a reservation are read again, the later half after a
+ * pause. A broker that takes longer was killed while writing, and the next broker finishes the write. Until
+ * then the last limits hold, because a program must not hang on a broker's trouble. */
 #define CHANGES 64
 #define PAUSE_NS 1000000
 
@@ -31,12 +31,13 @@ uint64_t plimsoll_used(unsigned gpu) {
     return plus(plimsoll_ledger_used(plimsoll.counts, gpu), number(&plimsoll.gpus[gpu].excess_bytes));
 }
 
-/* What all words may come to under `most_bytes` of the GPU: what NVML shows past them is used as well. */
+/* The most that all words may come to, if the GPU may be used up to `most_bytes`. The excess that NVML shows
+ * is used as well. */
 static uint64_t for_words(unsigned gpu, uint64_t most_bytes, uint64_t extra_bytes) {
     return minus(plus(most_bytes, extra_bytes), number(&plimsoll.gpus[gpu].excess_bytes));
 }
 
-/* The generation is read before its numbers: they may be newer than it then, never older. */
+/* The generation is read before its numbers. The numbers may be newer than the generation, never older. */
 static struct plimsoll_ceiling ceiling_of(unsigned gpu, uint64_t extra_bytes,
                                           const struct plimsoll_dead *dead) {
     const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
@@ -73,7 +74,7 @@ static enum plimsoll_verdict attempt(unsigned gpu, uint64_t bytes, uint64_t extr
     }
 }
 
-/* One thread at a time: those of one process share a slot, and so would have the same turn. */
+/* One thread at a time: the threads of a process share a slot, and so would have the same turn. */
 static enum plimsoll_verdict attempt_in_turn(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
                                              const struct plimsoll_dead *dead) {
     enum plimsoll_verdict verdict = VERDICT_COLLIDED;
@@ -93,13 +94,13 @@ static bool is_reserved(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
     return verdict == VERDICT_FITS;
 }
 
-/* What all words may come to before the line, not only the grant, forbids. */
+/* The most that all words may come to under the line, without regard to the grant. */
 static uint64_t line_for_words(unsigned gpu, uint64_t extra_bytes) {
     return for_words(gpu, number(&plimsoll.gpus[gpu].line_bytes), extra_bytes);
 }
 
-/* Whether the living leave room. What this process holds and asks for may pass the line by itself: then no
- * death makes any. */
+/* Whether the living owners leave room. If what this process holds and requests passes the line by itself, no
+ * death makes room. */
 static bool find_dead(unsigned gpu, uint64_t bytes, uint64_t extra_bytes, struct plimsoll_dead *dead) {
     uint64_t own_bytes = number(&plimsoll.counts->slots[plimsoll.slot].used_bytes[gpu]);
     uint64_t most_bytes = line_for_words(gpu, extra_bytes), needed_bytes = plus(own_bytes, bytes);
@@ -114,7 +115,8 @@ static bool is_within_line(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
 }
 
 /* The words of the dead stand until the broker has cleared their slots. A program that starts when another
- * one has just ended must not be refused for that, so before a refusal the living alone are counted. */
+ * one has just ended must not be refused for that. So before a refusal only the words of living owners
+ * count. */
 static enum plimsoll_fit fit_beside_the_living(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
     struct plimsoll_dead found;
     const struct plimsoll_dead *dead = find_dead(gpu, bytes, extra_bytes, &found) ? &found : NULL;

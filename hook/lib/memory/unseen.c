@@ -1,10 +1,10 @@
-/* Contexts that no hook saw come or go.
+/* Contexts that come and go without a hooked call.
  *
- * Programs reach the driver by exported functions, and those are hooked. But NVIDIA's runtime also asks for
+ * Programs reach the driver through exported functions, which are hooked. But NVIDIA's runtime also uses
  * private tables (cuGetExportTable), through which it may retain, release and reset primary contexts by
- * itself. Such a context is noticed when something is first allocated or launched in it. That one has ended
- * is noticed when another context turns up, and before anything is refused: what the ended one held must not
- * count any more then.
+ * itself. Such a context is noticed at the first allocation or launch in it. The end of such a context is
+ * noticed when another context turns up, and before a request is refused, because the holdings of an ended
+ * context must not count then.
  */
 #include "memory/unseen.h"
 
@@ -29,8 +29,8 @@ static void release(CUdevice device) {
         REAL(cuDevicePrimaryCtxRelease)(device);
 }
 
-/* Only a retain tells the handle. It is made, and undone, while the context is active: else it would make
- * one. */
+/* Only a retain gives the handle. This function retains and releases only while the context is active;
+ * otherwise the retain would make one. */
 static struct plimsoll_primary ask_driver(CUdevice device) {
     unsigned flags;
     int is_active = 0;
@@ -50,7 +50,7 @@ static struct plimsoll_primary primary_of(CUdevice device) {
     return now;
 }
 
-/* An unlisted GPU has nothing to remember. The context that is known may have been replaced unseen. */
+/* An unlisted GPU has nothing to remember. The known context may have been replaced without a hooked call. */
 void plimsoll_primary_entered(int gpu, CUcontext context) {
     struct plimsoll_primary now = {(uintptr_t)context, id_of(context)};
     bool is_new = context && (gpu < 0 || plimsoll_primary_change(gpu, PLIMSOLL_NO_PRIMARY, now));
@@ -68,7 +68,7 @@ static void adopt_primary(int gpu, struct plimsoll_primary now) {
     plimsoll_primary_entered(gpu, (CUcontext)(uintptr_t)now.context);
 }
 
-/* Two threads may meet it at once: under the lock one of them finds it remembered. */
+/* Two threads may meet the context at once: under the lock the second finds it remembered. */
 static bool remember_created(int gpu, uint64_t context, uint64_t bytes) {
     struct plimsoll_holding known,
         made = {.key = context, .bytes = bytes, .references = 1, .gpu = (int16_t)gpu, .kind = HELD_CONTEXT};
@@ -103,8 +103,8 @@ void plimsoll_context_seen(uint64_t context) {
         adopt_created(gpu, context);
 }
 
-/* Whether the driver still knows an address as it was allocated. What lies in a pool is asked for less
- * strictly, as a driver may name the beginning of the pool's piece. */
+/* Whether the driver still knows an address as it was allocated. The check is less strict for an address in a
+ * pool, because a driver may name the beginning of the pool's piece. */
 static bool is_alive(const struct plimsoll_holding *holding) {
     CUdeviceptr start = 0;
     CUresult result = CALLED(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
@@ -112,7 +112,7 @@ static bool is_alive(const struct plimsoll_holding *holding) {
     return result == CUDA_SUCCESS && (holding->pool || start == holding->key);
 }
 
-/* What has `with` inverted dies with no context: so a sweep that goes on does not meet it again. */
+/* A holding whose `with` is inverted dies with no context. So a sweep in progress does not meet it again. */
 static void set_aside_if_alive(const struct plimsoll_holding *holding) {
     struct plimsoll_holding kept = *holding;
     kept.with = ~kept.with;
@@ -128,9 +128,9 @@ static void bring_back(const struct plimsoll_holding *holding) {
     plimsoll_remember(kept);
 }
 
-/* The successor of an ended context may have its very handle, and have been allocated in before it was
- * noticed. Only memory can have been: before anything else that dies with a context is made,
- * plimsoll_contexts_look is called. */
+/* The successor of an ended context may have the same handle, and memory may be allocated in it before the
+ * change is noticed. Only memory can be: the hooks call plimsoll_contexts_look before they make anything else
+ * that dies with a context. */
 static bool drop_all_but_living(int gpu, struct plimsoll_primary known) {
     bool is_dropped = plimsoll_primary_drop(gpu, known, set_aside_if_alive);
     plimsoll_holdings_sweep(&plimsoll.holdings, ~known.context, bring_back);

@@ -33,7 +33,6 @@ void plimsoll_uncharge(int gpu, uint64_t bytes) {
         plimsoll_ledger_give_back(plimsoll.counts, plimsoll.slot, (unsigned)gpu, bytes);
 }
 
-/* Told outside every lock. */
 void plimsoll_uncharge_and_tell(int gpu, uint64_t bytes) {
     plimsoll_uncharge(gpu, bytes);
     if (gpu >= 0 && bytes > 0)

@@ -1,6 +1,6 @@
-/* What a stream has unfinished shows in its foremost mark: while that is the beginning of a segment behind
- * something that blocks, the stream executes nothing; else it executes, or waits for the process's slice.
- */
+/* The foremost mark of a stream shows the state of its unfinished work. If that mark is the beginning of a
+ * segment behind something that blocks, the stream executes nothing. Otherwise the stream executes, or waits
+ * for the process's slice. */
 #include "share/bursts.h"
 
 #include "clock.h"
@@ -20,7 +20,7 @@ static void store(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* In the order that plimsoll/broker/pages.py promises to readers. */
+/* Writes in the order that plimsoll/broker/pages.py promises to readers. */
 static void publish(int gpu) {
     const struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     struct plimsoll_work *page = page_of(gpu);
@@ -131,8 +131,8 @@ void plimsoll_burst_executed(int gpu, uint64_t at_ns) {
     publish(gpu);
 }
 
-/* One that ran alone so far gives way at once; where several take turns, half of them come first on average.
- */
+/* A process that ran alone so far gives way at once. Where several processes take turns, half of them come
+ * first on average. */
 uint64_t plimsoll_first_wait_ns(void) {
     uint64_t sharers = plimsoll_gate_sharers();
     return sharers > 2 ? (sharers - 2) * plimsoll_gate_slice_ns() / 2 : 0;
@@ -151,7 +151,8 @@ void plimsoll_burst_presume(int gpu, uint64_t now_ns) {
 void plimsoll_burst_ended(int gpu, uint64_t at_ns) {
     struct plimsoll_burst *burst = &SHARES->bursts[gpu];
     burst->ended_ns = plimsoll_later(burst->ended_ns, at_ns);
-    if (burst->launched_ns && !burst->executed_ns) { /* no mark at its beginning, or another came first */
+    if (burst->launched_ns &&
+        !burst->executed_ns) { /* the beginning has no mark, or another mark came first */
         burst->executed_ns = burst->launched_ns;
         publish(gpu);
     }
@@ -192,8 +193,8 @@ static uint64_t word_of(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* Another process must have looked after its work lately: one that is stopped is not believed, nor charged.
- */
+/* Another process must have polled its work lately. The page of a stopped process is ignored here, and the
+ * broker charges nothing for it. */
 static bool executes_in(uint32_t slot, uint64_t now_ns) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++) {
         const struct plimsoll_work *work = &plimsoll.counts->works[slot].gpus[gpu];

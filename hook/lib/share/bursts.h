@@ -1,57 +1,61 @@
-/* Bursts: how long this process has work on each GPU, and how much of that the GPU executes, told on its
- * page.
+/* Bursts: how long this process has work on each GPU, and how much of that time the GPU executes the work.
+ * The process's page in `counts` reports both.
  *
- * All under plimsoll.shares.lock. While the gate is open nothing is told.
+ * Every function needs plimsoll.shares.lock unless its comment says otherwise. While the gate is open, the
+ * page reports nothing.
  */
 #ifndef PLIMSOLL_BURSTS_H
 #define PLIMSOLL_BURSTS_H
 
 #include "state.h"
 
-/* A launch found nothing unfinished, or made more of it: the burst lasts from the first such moment. */
+/* A launch began. If nothing was unfinished on the GPU, the burst begins at `now_ns`. */
 void plimsoll_burst_launched(int gpu, uint64_t now_ns);
 
-/* Work of the process began to execute. One that nothing was known to be launched for was blocked until then.
- */
+/* Work of this process began to execute. If no launch is known for the work, it was blocked until `at_ns`,
+ * and the burst begins there. */
 void plimsoll_burst_executed(int gpu, uint64_t at_ns);
 
-/* How long the first launch of a burst waits for a slice of its process, as a rule. */
+/* The time for which the first launch of a burst usually waits for a slice of its process. */
 uint64_t plimsoll_first_wait_ns(void);
 
-/* Nothing tells yet when it began: it is taken to have by now, if it must have had a slice. */
+/* No mark shows yet when the burst began to execute. Assume that execution has begun if the process must have
+ * had a slice by now. */
 void plimsoll_burst_presume(int gpu, uint64_t now_ns);
 
-/* Some work ended; others of it may go on. */
+/* Some work ended at `at_ns`. Other work of the burst may continue. */
 void plimsoll_burst_ended(int gpu, uint64_t at_ns);
 
-/* Under the lock: whether a meter's streams hold anything that executes. */
+/* Whether any stream of a meter executes. Needs the lock. */
 bool plimsoll_executes(const struct plimsoll_meter *meter);
 
-/* Ends the burst if nothing on the GPU executes any more or waits for its slice. Where no end of it is known,
- * it was at `otherwise_ns`. */
+/* Ends the burst if nothing on the GPU executes or waits for its slice. If no end is known, the burst ended
+ * at `otherwise_ns`. */
 void plimsoll_burst_settle(int gpu, uint64_t otherwise_ns);
 
-/* From an opening of the gate on nothing is told; from its end on, what is unfinished then. */
+/* The gate opened (`is_metering` is false) or closed. From an opening on, the page reports no burst. From a
+ * closing on, the page reports what is unfinished then. */
 void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns);
 
-/* Tells that this process looks after its work: who does not is stopped, and nothing is believed of it. */
+/* Reports that this process polls its work. Readers take a process without such reports for stopped, and
+ * ignore its page. */
 void plimsoll_bursts_tell_look(uint64_t now_ns);
 
-/* Tells how much is queued. */
+/* Reports how much work is queued on the GPU. */
 void plimsoll_burst_tell_queue(int gpu);
 
-/* Whether anything of the container executes, or waits for its slice, by its processes' pages: the very words
- * that the broker charges by. */
+/* Whether anything of the container executes or waits for its slice. The answer comes from the pages of the
+ * container's processes, by which the broker charges too. */
 bool plimsoll_container_executes(uint64_t now_ns);
-/* The same of this process alone. */
+/* The same question for this process alone. */
 bool plimsoll_process_executes(uint64_t now_ns);
-/* Whether another process of the container stands, and has nothing unfinished. */
+/* Whether another process of the container stands at the gate and has nothing unfinished. */
 bool plimsoll_others_stand_idle(uint64_t now_ns);
 
-/* What is queued on the fullest of the container's GPUs, by all its processes. */
+/* The work queued on the fullest of the container's GPUs by all its processes, in ns. */
 uint64_t plimsoll_container_queued_ns(void);
 
-/* One thread more (1) or less (-1) of this process stands to launch there. Needs no lock. */
+/* One thread more (1) or less (-1) of this process stands at the gate to launch on the GPU. Needs no lock. */
 void plimsoll_burst_stand(int gpu, int change);
 
 #endif

@@ -11,12 +11,12 @@
 
 #define SHARES (&plimsoll.shares)
 
-#define PATIENCE_NS 1000000000 /* for who is in a driver call with a context that is about to end */
+#define PATIENCE_NS 1000000000 /* for threads inside a driver call with a context that is about to end */
 
 #define STEP_NS 50000
 
-/* Nobody else uses the meter any more. Not every end that is announced comes (a primary context is released
- * many times), so its events are given back and not left to the driver. */
+/* No thread but this one uses the meter. A context may survive its announced end, because a primary context
+ * is released many times. So the events are destroyed here and not left to the driver. */
 static void destroy_events(const struct plimsoll_meter *of) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -29,8 +29,8 @@ static void destroy_events(const struct plimsoll_meter *of) {
     CALLED(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-/* Under the lock, which it lets go of while it waits. A meter that is still used then is left as it is,
- * without a context: its users find that out. */
+/* Needs the lock, and releases it while waiting. A meter that still has users after the wait is left without
+ * a context, which its users will see. */
 static void await_users(struct plimsoll_meter *meter) {
     for (long waited_ns = 0; meter->users > 0 && waited_ns < PATIENCE_NS; waited_ns += STEP_NS) {
         struct timespec step = {.tv_nsec = STEP_NS};
@@ -47,7 +47,7 @@ static struct plimsoll_meter *find(uint64_t context) {
     return meter;
 }
 
-/* Under the lock, which it lets go of while the driver is called. */
+/* Needs the lock, and releases it during the driver's calls. */
 static void take_apart(struct plimsoll_meter *meter, bool has_events) {
     meter->context = 0;
     await_users(meter);
@@ -73,7 +73,7 @@ static void look_at(uint64_t context) {
         plimsoll_look_at(meter);
 }
 
-/* Returns its GPU if it has work under way, else -1. */
+/* Returns the context's GPU if the context has work under way, else -1. */
 static int end_meter(uint64_t context, bool has_events) {
     int gpu = -1;
     if (!plimsoll_has_gate() || context == 0)

@@ -5,18 +5,18 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* So much later than twice its time, a launch is overdue. */
+/* A launch is overdue when it takes longer than twice its expected time and this. */
 #define LATE_NS 20000
 
-/* While the first of so many launches takes longer than others did, nobody can tell what the last will take.
- */
+/* While the first of this many launches takes longer than earlier ones did, nothing shows how long the last
+ * will take. */
 #define FEW 16
 
-/* An average of fewer marks than this may be far off: the first are dated with the least certainty. */
+/* An average of fewer marks may be far off, because the first marks are dated with the least certainty. */
 #define SURE 4
 
-/* The oldest mark behind launches that execute now, or seem to: the beginning of their segment may not have
- * been looked at yet. NULL for none. */
+/* The oldest mark behind launches that execute now, or seem to: a poll may not have seen the beginning of
+ * their segment yet. NULL for none. */
 static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++) {
         bool seems_to = !meter->marks[i].is_begin;
@@ -29,7 +29,7 @@ static const struct plimsoll_mark *executing(const struct plimsoll_meter *meter)
     return NULL;
 }
 
-/* Since what a mark follows can have executed. */
+/* The time for which the launches before a mark can have executed. */
 static uint64_t since_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                          uint64_t now_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
@@ -41,7 +41,7 @@ static uint64_t executed_ns(const struct plimsoll_meter *meter, const struct pli
     return since_ns(meter, mark, now_ns) / plimsoll_gate_sharers();
 }
 
-/* Launches in the stream of a mark, which will take as long as those that it follows. */
+/* The launches in the stream of a mark. They will take as long as the launches before the mark. */
 static unsigned in_stream_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark) {
     unsigned sum = 0;
     for (unsigned i = 0; i < meter->mark_count; i++)
@@ -53,8 +53,8 @@ static unsigned in_stream_of(const struct plimsoll_meter *meter, const struct pl
     return sum;
 }
 
-/* By how much what executes now is longer than the average. One launch with nothing behind it, such as a
- * kernel that spins, says nothing of others. */
+/* The time by which the executing launches are longer than the average. A single launch with nothing behind
+ * it, such as a kernel that spins, shows nothing about other launches. */
 static uint64_t longer_ns(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                           uint64_t now_ns) {
     if (!mark || mark->stands_for == 0 || in_stream_of(meter, mark) < 2)
@@ -72,7 +72,8 @@ static bool is_overdue(const struct plimsoll_meter *meter, const struct plimsoll
     return executed_ns(meter, mark, now_ns) > 2 * mark->stands_for * meter->average_ns + LATE_NS;
 }
 
-/* The time since the last mark was the foremost launches' alone: those that wait have had none of it. */
+/* The time since the last reached mark belongs to the foremost launches alone. Launches that wait had none of
+ * it. */
 uint64_t plimsoll_left_ns(const struct plimsoll_meter *meter, uint64_t now_ns) {
     const struct plimsoll_mark *mark = executing(meter);
     uint64_t longer = longer_ns(meter, mark, now_ns), waiting = 0;
@@ -94,7 +95,7 @@ bool plimsoll_is_known(const struct plimsoll_meter *meter, uint64_t now_ns) {
     return !mark || in_stream_of(meter, mark) < FEW || !is_overdue(meter, mark, now_ns);
 }
 
-/* Behind the beginning of a segment that is blocked. */
+/* Whether a mark is behind the beginning of a blocked segment. */
 static bool is_held_up(const struct plimsoll_meter *meter, unsigned index) {
     for (unsigned i = 0; i < index; i++)
         if (meter->marks[i].stream == meter->marks[index].stream && meter->marks[i].is_blocked)

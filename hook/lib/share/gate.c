@@ -1,6 +1,5 @@
-/* A broker is lost when its beat stands still: then launches pass, as nobody would open the gate, until the
- * beat goes on. A dead connection is no sign either way, and a broker that is stopped has one.
- */
+/* A broker whose beat stands still is lost. Launches then pass, because nobody would open the gate, until the
+ * beat goes on. A connection to the broker proves nothing: a stopped broker keeps its connections. */
 #include "share/gate.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include "say.h"
 #include "state.h"
 
-/* A beat comes once a second; a broker on a busy machine may be late. */
+/* The broker beats once a second. On a busy machine a beat may be late. */
 #define BEAT_NS 3000000000u
 #define EVERYBODY 0x7fffffff
 #define US 1000u

@@ -7,25 +7,28 @@
 
 #include "pages.h"
 
-/* Follows this mapping's word from now on. Called once, before this process is attached. */
+/* Follows the word of this mapping from now on. Called once, before this process is attached. */
 void plimsoll_gate_follow(const struct plimsoll_gate *gate);
 
-/* Whether there is one. */
+/* Whether this container has a gate. */
 bool plimsoll_has_gate(void);
 
 uint32_t plimsoll_gate_word(void);
 
-/* One of PLIMSOLL_GATE_OPEN, _METERED, _SHUT: what holds at this moment. Open too where the broker has shown
- * no beat for three seconds, as nobody would open the gate; the program is told once. */
+/* The gate's state at this moment: PLIMSOLL_GATE_OPEN, _METERED or _SHUT. The state is also open while the
+ * broker has shown no beat for three seconds, because nobody would open the gate then. Standard error reports
+ * that once. */
 uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns);
 
-/* Sleeps until the word is no longer `seen`, at most so long; a signal ends it too. Leaves errno alone. */
+/* Sleeps until the word is no longer `seen`, or for `longest_ns`. A signal ends the sleep too. Keeps
+ * errno. */
 void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns);
 
-/* Has all who sleep look again at what they wait for. Leaves errno alone. */
+/* Wakes every thread that sleeps at the gate, to check its condition again. Keeps errno. */
 void plimsoll_gate_stir(void);
 
-/* From the gate's page: see plimsoll/broker/pages.py. A page that says 0 means the least that works. */
+/* Numbers from the gate's page: see plimsoll/broker/pages.py. A 0 on the page means the least value that
+ * works. */
 uint64_t plimsoll_gate_ahead_ns(void);
 uint64_t plimsoll_gate_alone_ns(void);
 uint64_t plimsoll_gate_slice_ns(void);

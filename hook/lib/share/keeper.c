@@ -1,8 +1,7 @@
-/* The program's threads meter what they launch. The keeper sees to what happens when none of them comes by:
- * it looks at marks at the pace at which the broker reads the pages, and takes notice of the gate's opening
- * and closing. It records nothing in a stream, which the program may end at any moment, but behind a whole
- * context only, and asks the driver about events of ours.
- */
+/* The program's threads meter their own launches. The keeper handles what happens while no thread makes a
+ * call. It polls marks as often as the broker reads the pages, and follows the gate's opening and closing.
+ * The keeper records no event in a stream, because the program may destroy the stream at any moment. It
+ * records behind a whole context only, and queries our own events. */
 #include "share/keeper.h"
 
 #include <dlfcn.h>
@@ -24,18 +23,21 @@
 
 enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 
-/* The kernel may wake a thread so much later than it asked for; 50 us as a rule. */
+/* The kernel may wake a thread this much later than the thread asked for; 50 us by default. */
 #define SLACK_NS 1000ul
 #define STACK_BYTES 0x80000
-#define LOOK_NS 5000000u /* while a burst is under way: a tick of the broker's */
-#define REST_NS                                                                                              \
-    50000000u               /* while nothing is: a launch stirs the keeper, unless it is just falling asleep \
-                             */
-#define OPEN_NS 1000000000u /* while the gate is open: its change wakes the keeper */
-#define LINGER_LOOKS 20     /* looks after a burst before it rests, so that few launches have to stir it */
+/* Between two polls while a burst is under way: one tick of the broker. */
+#define LOOK_NS 5000000u
+/* While nothing is under way. A launch wakes the keeper, except at the moment when the keeper falls asleep.
+ */
+#define REST_NS 50000000u
+/* While the gate is open: a change of the gate wakes the keeper. */
+#define OPEN_NS 1000000000u
+/* Polls after a burst before the keeper rests, so that few launches have to wake it. */
+#define LINGER_LOOKS 20
 #define ENDING_NS 200000000u
 
-/* The process exits and its driver goes down: from then on the keeper stays out. */
+/* When the process exits, its driver shuts down. From then on the keeper stays out of the driver. */
 static bool enter_driver(void) {
     __atomic_store_n(&SHARES->is_keeper_inside, 1, __ATOMIC_SEQ_CST);
     if (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST))
@@ -67,7 +69,7 @@ static bool note_gate(uint32_t word) {
     return is_metering;
 }
 
-/* A launch meanwhile sees that the keeper rests, or the keeper sees the launch. */
+/* Either a concurrent launch sees that the keeper rests, or the keeper sees the launch. */
 static void rest(uint32_t word, uint64_t longest_ns) {
     __atomic_store_n(&SHARES->is_keeper_resting, true, __ATOMIC_SEQ_CST);
     if (!has_work() || longest_ns == OPEN_NS)
@@ -89,7 +91,7 @@ static void nap(uint64_t duration_ns) {
 static void *keep(void *unused) {
     (void)unused;
     unsigned idle_looks = 0;
-    plimsoll_depth = 1; /* its calls of the driver are its own */
+    plimsoll_depth = 1; /* no hook acts on the keeper's own calls of the driver */
     prctl(PR_SET_NAME, "plimsoll");
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
     while (!__atomic_load_n(&SHARES->is_ending, __ATOMIC_SEQ_CST)) {
@@ -109,7 +111,7 @@ static void *keep(void *unused) {
 /* --- its beginning and end --------------------------------------------------------------------------------
  */
 
-/* At exit the driver's own handler comes after this one, as it was there first. */
+/* At exit the driver's own handler runs after this one, because it was registered first. */
 extern int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 
 static void end(void *unused) {
@@ -124,8 +126,9 @@ static void end(void *unused) {
 typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int set_size_function(pthread_attr_t *, size_t);
 
-/* Before glibc 2.34 threads are in a library of their own. This one does not link it, so that no program gets
- * it by the preload; the driver does. Who stands in front of them, as sanitizers do, is asked first. */
+/* Before glibc 2.34, a library of its own holds the thread functions. This library does not link it, so that
+ * the preload brings it into no program; the driver links it. A library in front of these functions, such as
+ * a sanitizer, is found first. */
 static void *thread_function(const char *name) {
     void *found = plimsoll.loader.dlsym(RTLD_DEFAULT, name);
     void *library = found ? NULL : plimsoll.loader.dlopen("libpthread.so.0", RTLD_LAZY | RTLD_NOLOAD);
@@ -135,7 +138,7 @@ static void *thread_function(const char *name) {
     return found;
 }
 
-/* With a stack of `stack_bytes`, 0 for the usual size. */
+/* Creates the thread with a stack of `stack_bytes`; 0 for the default size. */
 static bool create(size_t stack_bytes) {
     create_function *create_thread;
     set_size_function *set_size;
@@ -155,13 +158,13 @@ static bool create(size_t stack_bytes) {
     return failure == 0;
 }
 
-/* The program's signals are for its own threads. */
+/* Signals of the program belong to the program's own threads. */
 static bool start(void) {
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     bool is_started =
-        create(STACK_BYTES) || create(0); /* threads' own data may take more than a small one has */
+        create(STACK_BYTES) || create(0); /* thread-local data may need more than a small stack */
     sigprocmask(SIG_SETMASK, &before, NULL);
     return is_started;
 }

@@ -18,29 +18,30 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* What no mark follows yet is only estimated; so much of it may be. */
+/* Work that no mark follows yet is only estimated. It may come to this much. */
 #define UNMARKED_NS 300000
-/* After so many launches a mark follows, however short they are. */
+/* After this many launches a mark follows, however short they are. */
 #define UNMARKED_MOST 16
 #define CALL_NS 2000
 
 /* --- the first half --------------------------------------------------------------------------------------
  */
 
-/* Where the latest mark should have been reached and nothing follows it, the segment may have ended there. */
+/* If the latest mark should have been reached by now and nothing follows it, the segment may have ended
+ * there. */
 static bool may_be_idle(const struct plimsoll_meter *meter, uint64_t now_ns) {
     return meter->mark_count > 0 && meter->launching == 0 &&
            now_ns > meter->entered_ns + plimsoll_outstanding(meter) * meter->average_ns;
 }
 
-/* Under the lock. Returns the serial of the mark at the segment's beginning, where it has one. */
+/* Needs the lock. Returns the serial of the mark at the segment's beginning, if there is one. */
 static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uint64_t now_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));
     if (stream && stream->is_open)
         return 0;
     bool is_blocked = stream && stream->is_blocked, has_room = plimsoll_marks_have_room(meter);
     if (is_blocked && !has_room)
-        return 0; /* its segment begins with a later launch */
+        return 0; /* the segment begins with a later launch */
     if (stream) {
         stream->is_open = stream->is_fresh = true;
         stream->has_begin = is_blocked;
@@ -51,7 +52,7 @@ static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uin
     return is_blocked ? plimsoll_mark_begin(meter, handle, true) : 0;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *meter) {
     meter->launching++;
     launch->meter = meter;
@@ -62,8 +63,7 @@ static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
                                       : begin_segment(meter, launch->stream, plimsoll_now_ns());
 }
 
-/* Has the meter's marks looked at where a stream may have run dry, so that idleness is not taken for
- * execution. */
+/* Polls the meter's marks if a stream may have run dry. Otherwise idle time would count as execution. */
 static struct plimsoll_meter *current_meter(uint64_t context, int gpu) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = plimsoll_meter_of(context, gpu);
@@ -107,8 +107,8 @@ static void sample(struct plimsoll_launch *launch, uint64_t context, int gpu, ui
 /* --- both ------------------------------------------------------------------------------------------------
  */
 
-/* A program may have come by its context without cuInit's hook: then it attaches here. Where no gate holds
- * it, it comes back after as many launches as can be counted. */
+/* A program may have got its context without the hook of cuInit. Then the process attaches here. If no gate
+ * holds the process, the next check comes after as many launches as can be counted. */
 static bool is_under_gate(void) {
     if (!plimsoll_current_context())
         return false;
@@ -151,14 +151,14 @@ void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
 /* --- the second half -------------------------------------------------------------------------------------
  */
 
-/* The GPU is given what a call of the driver gives it towards the end of that call. A call that takes longer
- * may load code first, or wait for the work itself. */
+/* The driver gives work to the GPU towards the end of its call. A call that takes longer may load code first,
+ * or wait for the work itself. */
 static uint64_t handed_over_ns(const struct plimsoll_launch *launch, uint64_t left_ns) {
     return plimsoll_sooner(left_ns, launch->entered_ns + CALL_NS);
 }
 
-/* Launches that come faster than they are done are followed by a mark now and then, others one by one: the
- * GPU may fall idle behind any of those. */
+/* If launches come faster than they end, a mark follows now and then. Otherwise a mark follows each launch,
+ * because the GPU may fall idle behind any of them. */
 static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsoll_stream *stream,
                         uint64_t entered_ns) {
     uint64_t gap_ns = entered_ns > meter->entered_ns ? entered_ns - meter->entered_ns : 0;
@@ -166,7 +166,7 @@ static bool is_mark_due(const struct plimsoll_meter *meter, const struct plimsol
            stream->tail * meter->average_ns >= UNMARKED_NS;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_launch *launch,
                          uint64_t left_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(launch->stream));
@@ -176,7 +176,7 @@ static void count_launch(struct plimsoll_meter *meter, const struct plimsoll_lau
     bool is_due = !is_followed || is_mark_due(meter, stream, launch->entered_ns);
     meter->entered_ns = launch->entered_ns;
     if (!is_due || meter->mark_count == PLIMSOLL_MARKS)
-        ; /* a later mark follows it */
+        ; /* a later mark follows this launch */
     else if (is_followed)
         plimsoll_mark_behind(meter, launch->stream, 0);
     else

@@ -1,9 +1,10 @@
-/* The two halves of every hook that puts work on a GPU or waits for it: obey the container's gate, and meter.
+/* The two halves of every hook that puts work on a GPU or waits for work: the first obeys the container's
+ * gate, and both meter.
  *
- * While the gate is open a hook is two loads, a store and a jump to the driver, and one launch in some
- * hundred is sampled. Else a launch may stand before it, and leaves marks behind by which its execution is
- * told. All of it is nothing to a call that the driver makes itself inside another (plimsoll_depth), and to
- * one that is captured instead of run.
+ * While the gate is open, a hook is two loads, a store and a jump to the driver, and one launch in some
+ * hundred is sampled. Otherwise the launch may stand at the gate, and leaves marks by which its execution is
+ * reported. The halves do nothing in a call that the driver makes inside another one (plimsoll_depth), and
+ * nothing for a launch that is captured instead of executed.
  */
 #ifndef PLIMSOLL_LAUNCHING_H
 #define PLIMSOLL_LAUNCHING_H
@@ -12,22 +13,26 @@
 
 /* One launch between its two halves. */
 struct plimsoll_launch {
-    struct plimsoll_meter *meter; /* of the stream's context; NULL where this launch is not metered */
+    struct plimsoll_meter
+        *meter; /* the meter of the stream's context; NULL where this launch is not metered */
     CUstream stream;
-    uint64_t life;       /* of that meter */
+    uint64_t life;       /* the life of that meter */
     uint64_t entered_ns; /* CLOCK_MONOTONIC just before the driver's call */
-    uint64_t begun; /* the serial of the mark at the beginning of its segment, if it is the first; else 0 */
-    bool is_sample; /* behind an open gate */
-    int cancelling; /* the thread's state of cancellation, while `is_held` */
-    bool is_held;   /* this thread cannot be cancelled: it is counted in the meter, or stands */
+    uint64_t begun; /* the serial of the mark at the beginning of the segment, if this launch is the segment's
+                       first; else 0 */
+    bool is_sample; /* a sample behind an open gate */
+    int cancelling; /* the thread's cancellation state, while `is_held` */
+    bool is_held; /* this thread cannot be cancelled: the meter counts the thread, or the thread stands at the
+                     gate */
 };
 
-/* Before the driver's call that launches; stands where the gate says so. `stream` is what the driver's
- * function means by it: of a function for per-thread default streams, what plimsoll_per_thread makes of it.
- * Call it without any lock. The other half must follow, in the same thread. Leaves errno alone. */
+/* Before the driver's call that launches: stands at the gate where the gate says so. `stream` is the stream
+ * that the driver's function means; for a function with per-thread default streams, the result of
+ * plimsoll_per_thread. Call this without any lock. The other half must follow in the same thread. Keeps
+ * errno. */
 void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream);
 
-/* After the call, with what it returned; returns that. */
+/* After the driver's call, with its result. Returns that result. */
 CUresult plimsoll_leave_launch(struct plimsoll_launch *launch, CUresult result);
 
 #endif

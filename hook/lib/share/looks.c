@@ -1,10 +1,10 @@
-/* Nobody keeps the lock while the driver is asked: what it may tell is copied before, and taken in after,
- * unless the context ended meanwhile.
+/* No thread holds the lock during a query to the driver. The marks to query are copied before, and the
+ * results are used after, unless the context ended in between.
  *
- * Marks are dated by the GPU's clock, as the time from an anchor, a mark that was reached earlier. The
- * anchor's own moment on the host's clock is only bounded: no mark was reached before it was recorded, or
- * after it was seen to be. It is taken to be the latest possible: of many looks one comes right after the end
- * of something, but what is recorded behind long kernels says little.
+ * Marks are dated by the GPU's clock, as the time since an anchor: a mark that was reached earlier. The
+ * anchor's own time on the host's clock is only bounded. No mark was reached before it was recorded, or after
+ * a poll saw that it was. The latest possible time is used: one of many polls comes right after the end of
+ * some work, whereas the recording of a mark behind long kernels bounds little.
  */
 #include "share/looks.h"
 
@@ -18,11 +18,11 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* The driver tells times as floats: beyond this they are coarser than two microseconds. */
+/* The driver gives times as floats. Beyond this span they are coarser than two microseconds. */
 #define ANCHORED_NS 16000000000
-/* By more than this part of the time, 61 ppm, the clocks of GPU and host do not drift apart. */
+/* The clocks of GPU and host drift apart by at most this part of the time, 61 ppm. */
 #define DRIFT_SHIFT 14
-/* How long after its time a tail without a mark gets one from the keeper. */
+/* A tail without a mark counts as done this long after its expected end. */
 #define TAIL_NS 1000000
 #define AT_ONCE_NS 2000
 
@@ -60,7 +60,7 @@ static void ask_each(struct plimsoll_meter *meter) {
     look->seen_ns = plimsoll_now_ns();
 }
 
-/* In relaxed mode: a query would break the capture of another thread. */
+/* In relaxed mode: otherwise a query would break the capture of another thread. */
 static void ask(struct plimsoll_meter *meter, uint64_t context) {
     CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -74,7 +74,7 @@ static void ask(struct plimsoll_meter *meter, uint64_t context) {
     CALLED(cuCtxPopCurrent_v2)(&popped);
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static bool begin_look(struct plimsoll_meter *meter) {
     if (!meter->context || meter->is_looked_at || meter->mark_count == 0)
         return false;
@@ -89,7 +89,7 @@ static bool begin_look(struct plimsoll_meter *meter) {
 /* --- taking in -------------------------------------------------------------------------------------------
  */
 
-/* Under the lock, as all below: the bounds of the anchor's moment. */
+/* Corrects the anchor's time within its bounds. This function and all below need the lock. */
 static void narrow(struct plimsoll_meter *meter, const struct plimsoll_look *look) {
     if (!meter->anchor && look->anchor) {
         meter->anchor = look->anchor;
@@ -111,8 +111,9 @@ static uint64_t distance(uint64_t one, uint64_t other) {
     return one > other ? one - other : other - one;
 }
 
-/* What of a stretch the process executed itself. Within one of its slices all of it; a longer one was shared,
- * or cut once by each of the others' slices: what comes nearest to what was expected. */
+/* The part of a stretch of time in which this process itself executed. Within one slice that is the whole
+ * stretch. A longer stretch was shared all the time, or was interrupted once by a slice of each other
+ * process. The result is the alternative nearest to the expected time. */
 static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
     uint64_t slice_ns = plimsoll_gate_slice_ns(), sharers = plimsoll_gate_sharers();
     uint64_t rounds = stretch_ns / (sharers * slice_ns) + 1, others_ns = rounds * (sharers - 1) * slice_ns;
@@ -125,8 +126,9 @@ static uint64_t executed_of(uint64_t stretch_ns, uint64_t expected_ns) {
     return distance(stretch_ns, expected_ns) < distance(nearest_ns, expected_ns) ? stretch_ns : nearest_ns;
 }
 
-/* Shorter launches count sooner than longer ones, which may have waited for something or been cut by others'
- * slices: what takes too long is overdue, and known by that. */
+/* Shorter launches change the average faster than longer ones. A long launch may have waited for something,
+ * or other processes' slices may have interrupted it. A launch that really is long becomes overdue, and is
+ * known by that. */
 static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark, uint64_t at_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, mark->entered_ns);
     if (mark->launches == 0 || at_ns <= from_ns)
@@ -142,7 +144,7 @@ static void learn(struct plimsoll_meter *meter, const struct plimsoll_mark *mark
         meter->average_ns -= (meter->average_ns - each_ns) / 2;
 }
 
-/* A mark that is reached becomes the anchor when the old one is too far back. */
+/* A reached mark becomes the anchor when the old anchor is too far back. */
 static void spare_or_anchor(struct plimsoll_meter *meter, CUevent event, uint64_t at_ns) {
     if (event == meter->anchor)
         return;
@@ -174,8 +176,8 @@ static bool has_mark(const struct plimsoll_meter *meter, uint64_t key) {
     return false;
 }
 
-/* The segment ended where its last mark was reached and nothing follows. A launch between its two halves
- * keeps it open: the beginning of its segment may just have been reached. */
+/* A segment ended where its last mark was reached and nothing follows. A launch between its two halves keeps
+ * the segment open, because the mark at the segment's beginning may have been reached a moment ago. */
 static void close_segments(struct plimsoll_meter *meter) {
     for (unsigned i = meter->stream_count; i-- > 0;) {
         struct plimsoll_stream *stream = &meter->streams[i];
@@ -187,8 +189,8 @@ static void close_segments(struct plimsoll_meter *meter) {
     }
 }
 
-/* A mark that was reached as soon as it was recorded came late: what it follows had ended by then, when it
- * should have. And into an idle stream a launch comes later than the mark at the beginning. */
+/* A mark that was reached as soon as it was recorded came late: the work before it had ended by then, at its
+ * expected time. In an idle stream, a launch comes later than the mark at the beginning. */
 static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                               uint64_t at_ns) {
     bool is_late = mark->due_ns && mark->due_ns < at_ns && at_ns < mark->recorded_ns + AT_ONCE_NS;
@@ -197,9 +199,9 @@ static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct p
     return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
 }
 
-/* When the launch began that was the first of its segment and ended at `at_ns`. Beside others it first waited
- * for the process's slice: a short one for what it took longer than usual, a long one for half a round of
- * slices. */
+/* When the first launch of a segment, which ended at `at_ns`, began to execute. Beside other processes the
+ * launch first waited for this process's slice. A short launch waited for the time by which it took longer
+ * than usual. A long one waited for half a round of slices. */
 static uint64_t begin_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                          uint64_t at_ns) {
     uint64_t from_ns = mark->entered_ns, slice_ns = plimsoll_gate_slice_ns();
@@ -223,7 +225,7 @@ static void retire(struct plimsoll_meter *meter, const struct plimsoll_mark *mar
     plimsoll_burst_settle(meter->gpu, at_ns);
 }
 
-/* The earliest that was reached and is not taken in; -1 for none. */
+/* The earliest reached mark whose result was not used yet; -1 for none. */
 static int earliest(const struct plimsoll_look *look) {
     int found = -1;
     for (unsigned i = 0; i < look->count; i++)
@@ -232,12 +234,13 @@ static int earliest(const struct plimsoll_look *look) {
     return found;
 }
 
-/* In the order in which they were reached, so that a burst ends before the next one begins. */
+/* Uses the results in the order in which the marks were reached, so that a burst ends before the next one
+ * begins. */
 static void take_in(struct plimsoll_meter *meter) {
     struct plimsoll_look *look = &meter->look;
     int index;
     narrow(meter, look);
-    uint64_t anchor_ns = meter->anchor_ns; /* the meter's may become another one below */
+    uint64_t anchor_ns = meter->anchor_ns; /* the meter may get another anchor below */
     while ((index = earliest(look)) >= 0) {
         int64_t at_ns = (int64_t)anchor_ns + look->since_anchor_ns[index];
         struct plimsoll_mark mark = meter->marks[index];
@@ -247,7 +250,7 @@ static void take_in(struct plimsoll_meter *meter) {
     }
 }
 
-/* An error here is the context's own end: its kernels failed for good, or the driver goes down. */
+/* An error in a query means the end of the context: its kernels failed for good, or the driver shuts down. */
 static void give_up(struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++)
         if (meter->marks[i].event != meter->anchor)
@@ -285,7 +288,7 @@ static bool has_tail(const struct plimsoll_meter *meter) {
     return false;
 }
 
-/* Where the driver records no mark behind them, tails count as done when they should be. */
+/* Where the driver records no mark behind a tail, the tail counts as done at its expected end. */
 static void drop_tails(struct plimsoll_meter *meter, uint64_t due_ns) {
     for (unsigned i = 0; i < meter->stream_count; i++)
         if (!has_mark(meter, meter->streams[i].key))
@@ -321,7 +324,8 @@ void plimsoll_look_at(struct plimsoll_meter *meter) {
     pthread_mutex_unlock(&SHARES->lock);
 }
 
-/* Meters are never freed, so the list may be walked without the lock from a head that was read under it. */
+/* Meters are never freed. So a thread may walk the list without the lock, from a head that it read under the
+ * lock. */
 static struct plimsoll_meter *all_meters(void) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *first = SHARES->meters;
@@ -339,6 +343,6 @@ void plimsoll_look(bool is_end_likely) {
         plimsoll_burst_tell_queue(meter->gpu);
         pthread_mutex_unlock(&SHARES->lock);
     }
-    plimsoll_bursts_tell_look(
-        now_ns); /* only now: a process that was stopped would be believed what it last said */
+    plimsoll_bursts_tell_look(now_ns); /* after the polls: otherwise the stale words of a process that was
+                                          stopped would count once more */
 }

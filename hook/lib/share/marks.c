@@ -1,6 +1,5 @@
-/* Recording is a call of the driver like any other, and may take long. For that time the lock is let go, and
- * the meter counts a user and a launch under way, so that neither it nor its burst ends.
- */
+/* Recording is a call of the driver, and may take long. The lock is released for that time. The meter counts
+ * a user and a launch under way, so neither the meter nor its burst ends. */
 #include "share/marks.h"
 
 #include "clock.h"
@@ -12,13 +11,14 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* After these the context is as good as gone. */
+/* After these errors the context is lost. */
 static bool is_final(CUresult result) {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
            (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_FAILED);
 }
 
-/* In a capture the driver would break it: those wait meanwhile, or it is not asked. */
+/* The driver would break a capture that is under way. So captures wait during the record, or nothing is
+ * recorded. */
 static CUresult record_behind_all(uint64_t context, CUevent event) {
     if (!plimsoll_begin_look())
         return CUDA_ERROR_NOT_READY;
@@ -27,7 +27,7 @@ static CUresult record_behind_all(uint64_t context, CUevent event) {
     return result;
 }
 
-/* With the lock released. */
+/* Call this without the lock. */
 static CUresult record(struct plimsoll_meter *meter, uint64_t context, CUstream stream,
                        struct plimsoll_mark *mark) {
     mark->event = plimsoll_event_take(meter);
@@ -38,7 +38,7 @@ static CUresult record(struct plimsoll_meter *meter, uint64_t context, CUstream 
                                                   : CALLED(cuEventRecord)(mark->event, stream);
 }
 
-/* False: there is no such mark. Where the context ended meanwhile its events are gone with it. */
+/* False: the mark was not recorded. If the context ended in between, its events ended with it. */
 static bool keep(struct plimsoll_meter *meter, struct plimsoll_mark *mark, CUresult result) {
     if (result == CUDA_SUCCESS && meter->mark_count < PLIMSOLL_MARKS) {
         mark->serial = ++SHARES->serial;
@@ -50,7 +50,7 @@ static bool keep(struct plimsoll_meter *meter, struct plimsoll_mark *mark, CUres
     return false;
 }
 
-/* True: the mark stands, or its context ended. */
+/* True: the mark is recorded, or its context ended. */
 static bool make(struct plimsoll_meter *meter, CUstream stream, struct plimsoll_mark *mark) {
     uint64_t life = meter->life, context = meter->context;
     meter->users++;
@@ -80,7 +80,7 @@ void plimsoll_mark_sample(struct plimsoll_meter *meter, CUstream stream, unsigne
     (void)make(meter, stream, &mark);
 }
 
-/* When all that was launched so far should be done. */
+/* The time by which everything launched so far should be done. */
 static uint64_t due_ns(const struct plimsoll_meter *meter, uint64_t entered_ns) {
     uint64_t from_ns = plimsoll_later(meter->reached_ns, entered_ns);
     uint64_t queued_ns = plimsoll_outstanding(meter) * meter->average_ns;
@@ -109,8 +109,8 @@ void plimsoll_mark_behind(struct plimsoll_meter *meter, CUstream stream, unsigne
     }
 }
 
-/* Some stream's work stands behind something that executes nothing. Where no work does, nobody knows whether
- * that blocks still. */
+/* Whether some stream's work is behind something that blocks. For a blocked stream without work, nobody knows
+ * whether it is still blocked. */
 static bool is_blocked(const struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->mark_count; i++)
         if (meter->marks[i].is_blocked)

@@ -1,6 +1,6 @@
-/* Which meter is whose, from a context's first launch to its end. Its events end before it does, as the
- * driver frees them with it: a question about one after that would be about memory that is somebody else's.
- */
+/* Each context has a meter from its first launch to its end. A meter's events end before the context does,
+ * because the driver frees them with the context. A later query about one of them would read memory of
+ * somebody else. */
 #include "share/meters.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* A glibc before 2.34 says nothing where the program has no threads. */
+/* Before glibc 2.34 pthread_setcancelstate writes no old state in a program without threads. */
 int plimsoll_hold_thread(void) {
     int before = PTHREAD_CANCEL_ENABLE;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
@@ -31,7 +31,7 @@ uint64_t plimsoll_stream_key(CUstream stream) {
 /* --- contexts and streams --------------------------------------------------------------------------------
  */
 
-/* From the kernel: a hook must not depend on the program's malloc. */
+/* The memory comes from the kernel, because a hook must not depend on the program's malloc. */
 static struct plimsoll_meter *vacant_meter(void) {
     for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
         if (meter->context == 0 && meter->users == 0)
@@ -50,7 +50,7 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu) {
             return meter;
     struct plimsoll_meter *meter = vacant_meter();
     if (meter) {
-        /* But for `next`: others may be walking along the list. */
+        /* `next` stays, because other threads may be walking along the list */
         memset(&meter->context, 0, sizeof(*meter) - offsetof(struct plimsoll_meter, context));
         meter->context = context;
         meter->gpu = gpu;
@@ -59,8 +59,7 @@ struct plimsoll_meter *plimsoll_meter_of(uint64_t context, int gpu) {
     return meter;
 }
 
-/* Under the lock. Calls of the program with a stream of another context, or a broken one, are its own affair.
- */
+/* A program's call with a stream of another context, or of a broken one, needs no meter. */
 struct plimsoll_meter *plimsoll_sound_meter_of(uint64_t context, int gpu) {
     struct plimsoll_meter *meter = context && gpu >= 0 ? plimsoll_meter_of(context, gpu) : NULL;
     return meter && !meter->is_broken ? meter : NULL;
@@ -73,7 +72,7 @@ struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_
     return NULL;
 }
 
-/* A stream that was blocked and into which nothing was launched since: whether it still is, nobody knows. */
+/* A stream that was blocked, and got no launch since. Nobody knows whether it is still blocked. */
 static struct plimsoll_stream *idle_stream(struct plimsoll_meter *meter) {
     for (unsigned i = 0; i < meter->stream_count; i++)
         if (!meter->streams[i].is_open && meter->streams[i].tail == 0)
@@ -106,7 +105,8 @@ void plimsoll_spare(struct plimsoll_meter *meter, CUevent event) {
         meter->spares[meter->spare_count++] = event;
 }
 
-/* An event belongs to the context that is current when it is made, and the stream's may be another. */
+/* An event belongs to the context that is current when the event is made. The stream's context may be another
+ * one. */
 static CUevent make_event(uint64_t context) {
     CUevent event = NULL;
     CUcontext popped, of = (CUcontext)(uintptr_t)context; // NOLINT
@@ -132,7 +132,8 @@ CUevent plimsoll_event_take(struct plimsoll_meter *meter) {
 /* --- contexts that end -----------------------------------------------------------------------------------
  */
 
-/* What the parent had under way, and its keeper, are not the child's. Its meters' memory is left alone. */
+/* The parent's unfinished work and its keeper do not exist in the child. The memory of the meters is left
+ * alone. */
 void plimsoll_shares_in_child(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     uint32_t passes_left = SHARES->passes_left;

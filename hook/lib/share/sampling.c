@@ -7,16 +7,18 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* Launches between two samples at most, and the parts of what may be queued in which samples come while
- * launches are long. */
+/* The most launches between two samples; and, while launches are long, the number of samples within the time
+ * that may be queued. */
 #define PASSES_MOST 255u
 #define SAMPLE_PARTS 4
-/* So many may be queued while nothing is known of them: the first one's end tells, and they may be long. */
+/* This many launches may be queued while nothing is known about them. They may be long, and the end of the
+ * first shows how long. */
 #define FIRST_LAUNCHES 4
 #define NAP_NS 100000
 #define LONGEST_NAP_NS 10000000
 
-/* Under the lock. The next sample: soon while launches are long, or nothing is known of them. */
+/* Needs the lock. The next sample comes soon while launches are long, or while nothing is known about
+ * them. */
 static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
     uint64_t each_ns = plimsoll_each_ns(meter, now_ns), passes = 1;
     if (meter->average_ns)
@@ -25,7 +27,7 @@ static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
     __atomic_store_n(&SHARES->passes_left, (uint32_t)passes - 1, __ATOMIC_RELAXED);
 }
 
-/* How much more is queued than may be. */
+/* The time by which the queue passes what may be queued. */
 static uint64_t excess_ns(struct plimsoll_meter *meter) {
     plimsoll_look_at(meter);
     uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
@@ -37,8 +39,8 @@ static uint64_t excess_ns(struct plimsoll_meter *meter) {
     return left_ns > alone_ns ? left_ns - alone_ns : 0;
 }
 
-/* Twice the time that the excess should take, within two launches: those in the queue may wait for this one.
- */
+/* Twice the time that the excess should take, but no more than two launches, because work in the queue may
+ * wait for this launch. */
 static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess) {
     pthread_mutex_lock(&SHARES->lock);
     uint64_t most_ns = plimsoll_later(2 * meter->average_ns, plimsoll_gate_alone_ns());
@@ -46,7 +48,7 @@ static uint64_t patience_ns(const struct plimsoll_meter *meter, uint64_t excess)
     return excess < most_ns ? plimsoll_sooner(2 * excess, most_ns) : most_ns;
 }
 
-/* Waits while too much is queued, so that a neighbour who comes soon has its part. */
+/* Waits while too much is queued, so that a new neighbour soon has its part. */
 void plimsoll_sample_await_room(struct plimsoll_meter *meter, uint32_t word) {
     uint64_t excess = excess_ns(meter), begun_ns = plimsoll_now_ns();
     uint64_t until_ns = begun_ns + patience_ns(meter, excess);
@@ -56,7 +58,7 @@ void plimsoll_sample_await_room(struct plimsoll_meter *meter, uint32_t word) {
     }
 }
 
-/* While the broker is lost every launch comes here, whatever its gate's word says. */
+/* While the broker is lost, every launch comes here, whatever the gate's word says. */
 bool plimsoll_sample_is_due(void) {
     uint32_t left = __atomic_load_n(&SHARES->passes_left, __ATOMIC_RELAXED);
     if (left > 0)

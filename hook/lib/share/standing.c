@@ -11,39 +11,42 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* A stand ends so long after the time in which the queued work should have ended. */
+/* A launch stands this much longer than the queued work should take. */
 #define PATIENCE_NS 3000000
-/* Each stand in vain doubles the next, up to 64 times. */
+/* Each launch that stood in vain doubles the time of the next, up to 64 times. */
 #define VAIN_MOST 6
 #define SLOWER_MOST 64.0
-/* So many times longer stands who executes while another process, which may be waited for, stands idle. */
+/* An executing process stands this many times longer while another process stands idle, because its work may
+ * wait for that process. */
 #define GIVES_WAY 4
-/* Within this time a process that was stirred has told how far its work is. */
+/* A process that was woken has reported its progress within this time. */
 #define ANSWER_NS 300000
-/* The bounds of one sleep: what is estimated may end sooner. */
+/* The bounds of one sleep: the estimated event may come sooner. */
 #define SHORTEST_NS 50000
 #define LONGEST_NS 50000000
 #define SOON_NS 1000000
 
-/* One thread's. */
+/* The wait of one thread. */
 struct stand {
     int gpu;
-    uint64_t since_ns;    /* 0: it does not stand for anything that executes */
-    uint64_t expected_ns; /* in which what was queued then should have ended */
-    uint64_t queued_ns;   /* when it was last seen to shrink */
-    uint64_t renewed_ns;  /* when some of it was last done */
+    uint64_t since_ns;    /* 0: the thread does not wait for executing work */
+    uint64_t expected_ns; /* the time in which the work queued at since_ns should have ended */
+    uint64_t queued_ns;   /* the container's queue when it was last seen to shrink */
+    uint64_t renewed_ns;  /* when some of that queue was last done */
     uint64_t until_ns;
-    uint64_t asked_ns; /* when the others were stirred to tell whether they still execute; 0: not yet */
+    uint64_t
+        asked_ns; /* when the other processes were woken to report whether they still execute; 0: not yet */
     bool is_told;
 };
 
-/* What one evaluation comes to: 0 to go, else for how long to sleep. */
+/* An evaluation results in 0 (the launch may go) or in the time to sleep. */
 #define GO 0
 
 /* --- reprieves -------------------------------------------------------------------------------------------
  */
 
-/* A launch went although the gate was shut: so may others, until what was unfinished then has ended. */
+/* A launch went although the gate was shut. Other launches may go too, until the work that was unfinished
+ * then has ended. */
 static void reprieve(void) {
     for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
         for (unsigned i = 0; i < meter->mark_count; i++) {
@@ -69,12 +72,13 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* Between one and one and a half, and another one each time, so that threads do not stand in step. */
+/* A factor between 1 and 1.5 that differs each time, so that threads do not wait in step. */
 static double spread(uint64_t now_ns) {
     return 1.0 + (double)((now_ns * 2654435761u >> 8) & 1023) / 2048.0;
 }
 
-/* When some of the container's work was last done: of other processes' only this moment is known. */
+/* When some of the container's work was last done. For other processes' work only the present moment is
+ * known. */
 static uint64_t progressed_ns(const struct stand *stand, uint64_t now_ns) {
     uint64_t latest_ns = stand->renewed_ns;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next)
@@ -83,7 +87,8 @@ static uint64_t progressed_ns(const struct stand *stand, uint64_t now_ns) {
     return latest_ns > stand->renewed_ns ? latest_ns : now_ns;
 }
 
-/* It begins to stand, or some of what was queued is done: it waits for what is left. */
+/* The launch begins to stand, or some of the queue is done. From here on it waits for the rest of the
+ * queue. */
 static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
     uint64_t sharers = plimsoll_gate_sharers();
     uint64_t sliced_ns = sharers * queued_ns + (sharers - 1) * plimsoll_gate_slice_ns();
@@ -101,8 +106,8 @@ static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
     stand->until_ns = stand->renewed_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
 }
 
-/* Nothing executes: what was stood for has ended, and took so much longer than expected. A slice is added,
- * lest the little time in which the end was seen looks long beside a short queue. */
+/* Nothing executes: the awaited work has ended, this much later than expected. One slice is added to the
+ * expected time; otherwise the short time until the end was noticed would look long beside a short queue. */
 static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     if (stand->since_ns && is_shut) {
         double slower = 1.5 * (double)(now_ns - stand->since_ns) /
@@ -125,15 +130,16 @@ static uint64_t runnable_ns(int gpu) {
     return sum_ns;
 }
 
-/* Under the lock. Until half of what may be queued is left where nobody else runs, as a neighbour's gate may
- * shut at any moment; or until what can run has run: what is left may then wait for this very launch. */
+/* Needs the lock. The launch waits until half of the allowed queue is left where no other process runs,
+ * because a neighbour's gate may shut at any moment. Or it waits until all runnable work has run, because the
+ * rest may wait for this very launch. */
 static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
     uint64_t drained_ns = queued_ns > ahead_ns / 2 ? queued_ns - ahead_ns / 2 : 0;
     return clamp(plimsoll_sooner(drained_ns, runnable_ns(gpu)), SHORTEST_NS, LONGEST_NS);
 }
 
-/* While nobody knows what a launch takes, the first one is as much as may be queued, and while those under
- * way take much longer than others did, the first few. */
+/* While the length of a launch is unknown, the first launch counts as the whole allowed queue. While the
+ * launches under way take much longer than earlier ones did, the first few do. */
 static uint64_t left_ns(int gpu, uint64_t now_ns) {
     uint64_t sum_ns = 0;
     for (const struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
@@ -150,13 +156,13 @@ static uint64_t until(uint64_t moment_ns, uint64_t now_ns) {
     return clamp(plimsoll_later(moment_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
 }
 
-/* The queue may have drained by then, and less is left to wait for. */
+/* By then the queue may have drained, and less is left to wait for. */
 static uint64_t until_done_ns(uint64_t queued_ns) {
     return clamp(plimsoll_gate_sharers() * queued_ns, SOON_NS, LONGEST_NS);
 }
 
-/* Under the lock. A process with work gives way to one that stands with none: its work may wait for that one.
- */
+/* Needs the lock. An executing process gives way to a process that stands without work, because its work may
+ * wait for that process. */
 static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_ns) {
     uint64_t queued_ns = plimsoll_container_queued_ns();
     if (!stand->since_ns || queued_ns < stand->queued_ns)
@@ -172,8 +178,8 @@ static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_n
     return GO;
 }
 
-/* Under the lock. Launch by launch, as long as the others are seen to execute still: what they queued may be
- * no more than what this process lacks, and then all stand. */
+/* Needs the lock. Launches go one by one, as long as the other processes still execute. Their queued work may
+ * be no more than what this process has yet to launch. Then all stand. */
 static uint64_t follow(struct stand *stand, uint64_t now_ns) {
     if (!stand->asked_ns) {
         stand->asked_ns = now_ns;
@@ -182,7 +188,7 @@ static uint64_t follow(struct stand *stand, uint64_t now_ns) {
     return now_ns < stand->asked_ns + ANSWER_NS ? until(stand->asked_ns + ANSWER_NS, now_ns) : GO;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static uint64_t judge(struct stand *stand, uint32_t state, bool is_fresh, uint64_t now_ns) {
     bool is_shut = state == PLIMSOLL_GATE_SHUT;
     uint64_t ahead_ns = plimsoll_gate_ahead_ns();
@@ -214,7 +220,7 @@ static uint64_t judge_now(struct stand *stand, uint32_t word, bool is_fresh) {
     return sleep_ns;
 }
 
-/* What is known of the queues is brought up to date before anybody stands on it. */
+/* Polls all marks before a thread stands, so that the decision uses the present state of the queues. */
 static uint64_t evaluate(struct stand *stand, uint32_t word) {
     uint64_t sleep_ns = judge_now(stand, word, false);
     if (sleep_ns == GO)
@@ -229,8 +235,8 @@ static void tell(struct stand *stand, bool is_standing) {
     stand->is_told = is_standing;
 }
 
-/* A handler of the program's may fork while this thread sleeps: the child comes out of here as well, has no
- * slot yet, and nothing to stand for. */
+/* A signal handler of the program may fork while this thread sleeps. The child returns from the sleep as
+ * well, has no slot yet, and has nothing to wait for. */
 bool plimsoll_stand(int gpu, CUstream stream) {
     struct stand stand = {.gpu = gpu};
     pid_t own = getpid();

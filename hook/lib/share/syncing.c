@@ -12,10 +12,10 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* How often a program that polls has its marks looked at. */
+/* The least time between two polls for a program that repeats queries. */
 #define QUERY_NS 100000
 
-/* Work for us by a thread of the program, which must not notice: what is restored after it. */
+/* Our work in a thread of the program, which must not notice it: these values are restored at the end. */
 struct errand {
     int saved_errno;
     int cancelling;
@@ -44,7 +44,7 @@ void plimsoll_before_sync(CUstream stream) {
     end_errand(&errand);
 }
 
-/* Some of the program's own streams may be gone; the context is not, nor are the default ones. */
+/* Some of the program's own streams may be destroyed. The context exists, and so do the default streams. */
 void plimsoll_before_sync_context(void) {
     if (!is_metered())
         return;

@@ -8,7 +8,7 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* In whatever context. */
+/* In any context. */
 static bool has_tail(CUstream handle) {
     uint64_t key = plimsoll_stream_key(handle);
     bool is_found = false;
@@ -32,9 +32,9 @@ static void mark_tail(CUstream handle) {
     pthread_mutex_unlock(&SHARES->lock);
 }
 
-/* An event in the legacy stream would break the captures of all streams that keep order with it, and the
- * program may wait for something while one of them is under way. A thread's own default stream is made by the
- * first question after it. */
+/* An event in the legacy stream would break the captures of all streams that are ordered with it, and the
+ * program may wait for something while a capture is under way. The first query about a thread's own default
+ * stream creates that stream. */
 void plimsoll_see_to_tail(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
     if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))

@@ -4,8 +4,7 @@
 
 #include "driver/cuda_api.h"
 
-/* A mark follows what was launched into a stream, if none does yet. For a thread that is about to use the
- * stream. */
+/* Marks the tail of a stream, if there is one. For a thread that is about to use the stream. */
 void plimsoll_see_to_tail(CUstream stream);
 
 #endif

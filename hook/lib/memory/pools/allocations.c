@@ -7,13 +7,14 @@
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
 
-/* By how much NVIDIA's pools grow; what they keep, they keep in blocks. */
+/* NVIDIA's pools grow by chunks of this size. */
 #define CHUNK_BYTES 0x2000000u
 
-/* The alignment of what they hand out. */
+/* The alignment of what pools hand out. */
 #define GRAIN_BYTES 512u
 
-/* Takes part in what is charged already. False, with the bytes to charge first, if that is too little. */
+/* Adds `bytes` to what lives in the pool, if the pool's charge covers them. Otherwise false, with the bytes
+ * to charge first. */
 static bool join(struct plimsoll_pool *pool, uint64_t bytes, uint64_t *missing) {
     pthread_mutex_lock(&pool->lock);
     uint64_t with_it = pool->live_bytes > UINT64_MAX - bytes ? UINT64_MAX : pool->live_bytes + bytes;
@@ -47,8 +48,8 @@ static bool charge_pool(struct plimsoll_pool *pool, uint64_t bytes, const struct
     return fits;
 }
 
-/* Room is made once, and before this thread takes part: it may lower the very charge that is to be raised. If
- * the charge is refused, another thread may have made the pool grow for both meanwhile. */
+/* Room is made once, and before this thread enters: making room may lower the very charge that is to be
+ * raised. If the charge is refused, another thread may meanwhile have made the pool grow enough for both. */
 static bool enter_charged(struct plimsoll_pool *pool, const struct plimsoll_charge *charge) {
     uint64_t missing, bytes = charge->bytes;
     plimsoll_pool_enter(pool);
@@ -80,7 +81,8 @@ CUresult plimsoll_pool_reserve(struct plimsoll_charge *charge, struct plimsoll_p
     return CUDA_SUCCESS;
 }
 
-/* The driver grew the pool by more than it was expected to, and the line forbids: back to what was. */
+/* The driver made the pool grow by more than expected, and the line forbids that: restores the state before
+ * the allocation. */
 static CUresult undo(struct plimsoll_pool *pool, CUdeviceptr pointer, uint64_t bytes, CUstream stream) {
     REAL(cuMemFreeAsync)(pointer, stream);
     pthread_mutex_lock(&pool->lock);
@@ -119,7 +121,8 @@ CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_po
     return result;
 }
 
-/* Whoever waits does so outside the pool, whose charge others may lower meanwhile: so it looks again. */
+/* A thread waits outside the pool, whose charge other threads may lower meanwhile. So the growth is computed
+ * again after each charge. */
 bool plimsoll_graph_pool_enter(int gpu, uint64_t bytes, const char *function) {
     struct plimsoll_pool *pool = plimsoll_graph_pool_of(gpu);
     struct plimsoll_charge charge = {.function = function};

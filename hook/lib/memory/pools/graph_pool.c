@@ -1,4 +1,5 @@
-/* The driver's pool for graphs, one a GPU: charged like any other, by what its graphs can make it hold. */
+/* The driver's pool for graphs, one per GPU. It is charged like any other pool, by the most that its graphs
+ * can make it hold. */
 #include "memory/pools/graph_pool.h"
 
 #include "driver/gpus.h"
@@ -49,7 +50,7 @@ void plimsoll_graph_pool_remove(int gpu, uint64_t bytes) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* No graph maps more than its nodes need, so all together hold no more than the sum. */
+/* No graph maps more than its nodes need, so all graphs together hold no more than the sum. */
 uint64_t plimsoll_graph_pool_growth(struct plimsoll_pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&pool->lock);
     uint64_t most = pool->demand_bytes + pool->orphan_bytes;
@@ -63,7 +64,8 @@ static void settle_graphs(struct plimsoll_pool *pool, uint64_t started) {
     uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
     plimsoll_depth--;
     pthread_mutex_lock(&pool->lock);
-    /* A graph launched after the question may be destroyed before the answer is used: it is not in it. */
+    /* a graph launched after the query may be destroyed before the answer is used: the answer does not
+     * include it */
     bool is_overtaken = pool->in_flight > 0 || pool->started != started;
     if (!is_overtaken && pool->orphan_bytes > reserved_bytes)
         pool->orphan_bytes = reserved_bytes;
@@ -71,7 +73,7 @@ static void settle_graphs(struct plimsoll_pool *pool, uint64_t started) {
     uint64_t missing = plimsoll_pool_settle(pool, reserved_bytes, started);
     if (missing == 0)
         return;
-    /* It runs already: what it took is counted, whatever the line says. */
+    /* the graph runs already: the memory that it took is counted, whatever the line says */
     plimsoll_ledger_add(plimsoll.counts, plimsoll.slot, (unsigned)pool->gpu, missing);
     pthread_mutex_lock(&pool->lock);
     pool->charged_bytes += missing;

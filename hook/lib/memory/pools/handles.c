@@ -15,7 +15,7 @@ void plimsoll_pool_made(struct plimsoll_pool *pool, CUmemoryPool handle) {
                                                     .kind = HELD_POOL});
 }
 
-/* A device's own pools are made by the driver, so their first use here is the first this library hears. */
+/* The driver makes a device's own pools. No hook sees one before its first use here. */
 static int ask_devices(CUmemoryPool pool) {
     int count = 0;
     CUmemoryPool other;
@@ -30,7 +30,7 @@ static int ask_devices(CUmemoryPool pool) {
     return plimsoll_gpu_of_current();
 }
 
-/* Two threads may learn of one pool at once: the second finds it known. */
+/* Two threads may meet a pool for the first time at once: the second finds it known. */
 static struct plimsoll_pool *learn(CUmemoryPool handle) {
     struct plimsoll_holding known;
     int gpu = ask_devices(handle);

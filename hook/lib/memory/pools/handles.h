@@ -1,4 +1,4 @@
-/* Which record a pool of the driver has, and which pool is the current one of a GPU. */
+/* The record of each pool of the driver, and the current pool of each GPU. */
 #ifndef PLIMSOLL_HANDLES_H
 #define PLIMSOLL_HANDLES_H
 
@@ -6,14 +6,14 @@
 
 void plimsoll_pool_made(struct plimsoll_pool *pool, CUmemoryPool handle);
 
-/* The record of a pool that the program names; of one of the driver's own, from now on. NULL when there is no
- * record left: then its memory is not told apart from other memory of its GPU. */
+/* The record of a pool that the program names. The driver's own pools get one here. NULL when no record is
+ * left: then the pool's memory counts like other memory of its GPU. */
 struct plimsoll_pool *plimsoll_pool_of(CUmemoryPool handle);
 
-/* Of the pool that cuMemAllocAsync takes from on this GPU. */
+/* The record of the pool from which cuMemAllocAsync takes memory on this GPU. */
 struct plimsoll_pool *plimsoll_pool_current(int gpu);
 
-/* After a program changed some GPU's current pool. */
+/* After a program changed the current pool of some GPU. */
 void plimsoll_pools_changed(void);
 
 #endif

@@ -1,4 +1,3 @@
-/* Which pools there are: one record each, found by the driver's handle, and the current one of each GPU. */
 #include "memory/pools/records.h"
 
 struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle) {
@@ -11,7 +10,7 @@ struct plimsoll_pool *plimsoll_pool_take(int gpu, uint64_t handle) {
         pthread_mutex_lock(&free->lock);
         free->handle = handle;
         free->live_bytes = free->charged_bytes = 0;
-        free->started++; /* what was asked about the pool before says nothing about this one */
+        free->started++; /* an answer about the pool before says nothing about this one */
         free->demand_bytes = free->orphan_bytes = 0;
         free->in_flight = 0;
         free->gpu = gpu;

@@ -1,9 +1,10 @@
-/* How a pool is charged.
+/* The charge of a pool around an allocation.
  *
- * Before an allocation: what lives in the pool with it, in the chunks by which pools grow, so that the driver
- * does not pass the line in the meantime. After it: what the driver says it has reserved. Several threads may
- * be between the two; a charge is lowered only by an answer that no allocation can have overtaken, one asked
- * for when none was under way and none began since. It is raised by any.
+ * Before the allocation, the charge is what lives in the pool with it, in the chunks by which pools grow, so
+ * that the driver does not pass the line in the meantime. After the allocation, the charge is what the driver
+ * has reserved. Several threads may be between the two. A charge is lowered only by an answer that no
+ * allocation can have overtaken: no allocation was under way at the query, and none began since. Any answer
+ * may raise the charge.
  */
 #include "memory/pools/reserved.h"
 
@@ -59,7 +60,7 @@ uint64_t plimsoll_pool_reserved(struct plimsoll_pool *pool) {
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* A destroyed pool gives back what is freed of it at once, and no longer tells. */
+/* A destroyed pool gives freed memory back at once, and can no longer be queried. */
 static uint64_t least_bytes(const struct plimsoll_pool *pool, uint64_t reserved_bytes) {
     uint64_t live = pool->is_destroyed ? plimsoll_rounded(pool->live_bytes, BLOCK_BYTES) : pool->live_bytes;
     return reserved_bytes > live ? reserved_bytes : live;
@@ -78,8 +79,7 @@ uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_byte
     }
     if (pool->is_slack)
         __atomic_store_n(&plimsoll_pools()->has_slack, 1, __ATOMIC_RELEASE);
-    int gpu =
-        pool->gpu; /* of a pool that is destroyed the record may be another's, on another GPU, right after */
+    int gpu = pool->gpu; /* once a pool is destroyed, its record may become another pool's, on another GPU */
     pthread_mutex_unlock(&pool->lock);
     plimsoll_uncharge_and_tell(gpu, surplus);
     return missing;
@@ -146,8 +146,8 @@ void plimsoll_pool_leave(struct plimsoll_pool *pool, uint64_t unused_bytes) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Found and dropped in one: of two threads that free the last of it, the later one may come when the record
- * is a new pool's already. */
+/* Finds and drops the record in one step. Of two threads that free the last memory, the later one may come
+ * when the record is already a new pool's. */
 static void drop_if_empty(struct plimsoll_pool *pool) {
     pthread_mutex_lock(&plimsoll_pools()->lock);
     pthread_mutex_lock(&pool->lock);
@@ -177,7 +177,7 @@ void plimsoll_pool_close(struct plimsoll_pool *pool) {
     pool->is_closing = true;
     pthread_mutex_unlock(&pool->lock);
     while (is_pinned(pool))
-        sched_yield(); /* a question takes the driver a microsecond */
+        sched_yield(); /* a query takes the driver a microsecond */
 }
 
 void plimsoll_pool_closed(struct plimsoll_pool *pool, bool is_destroyed) {
@@ -220,7 +220,8 @@ static void look_at_all(int gpu, uint64_t bytes, bool is_trimmed) {
     }
 }
 
-/* The driver does the same when a card is full: an allocation takes precedence over a pool's idle memory. */
+/* The driver does the same when a card is full: an allocation takes precedence over a pool's unused
+ * memory. */
 void plimsoll_pools_make_room(int gpu, uint64_t bytes) {
     if (gpu < 0 || plimsoll_is_whole() || __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE) == 0)
         return;
