@@ -1,8 +1,8 @@
 /* The driver's and NVML's own declarations, every variant under its real exported name.
  *
- * A wrapper here bears the name of the function it stands in for, so the compiler itself checks each
- * signature against NVIDIA's header. `__CUDA_API_VERSION_INTERNAL` is what the header offers for that: it
- * drops the renaming macros (`cuMemAlloc` -> `cuMemAlloc_v2`) and declares legacy, `_v2` and `_ptsz` alike.
+ * A wrapper bears the name of the function that it replaces, so the compiler itself checks each signature
+ * against NVIDIA's header. `__CUDA_API_VERSION_INTERNAL` is the header's own switch for that: it drops the
+ * renaming macros (`cuMemAlloc` -> `cuMemAlloc_v2`) and declares legacy, `_v2` and `_ptsz` alike.
  */
 #ifndef PLIMSOLL_CUDA_API_H
 #define PLIMSOLL_CUDA_API_H
@@ -12,11 +12,12 @@
 #include <cuda.h>
 #include <nvml.h>
 
-/* What CUDA 13 brought, for the headers of CUDA 12. */
+/* Declarations of CUDA 13, for the headers of CUDA 12. */
 #if CUDA_VERSION < 13000
 typedef struct CUDA_FABRIC_COPY_BATCH_OP_st CUDA_FABRIC_COPY_BATCH_OP;
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
-typedef void (*CUgraphRecaptureCallback)(void); /* of another type, but only ever handed on */
+typedef void (*CUgraphRecaptureCallback)(
+    void); /* really of another type, but this library only passes it on */
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx);
 CUresult CUDAAPI cuFabricCpyBatchAsync(size_t numOps, CUDA_FABRIC_COPY_BATCH_OP *opList,
                                        unsigned long long flags, CUstream hStream);

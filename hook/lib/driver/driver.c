@@ -1,8 +1,9 @@
-/* Resolves the driver's functions from the driver's own library, past every other preload.
+/* Finds the driver's functions in the driver's own library, past every other preload.
  *
- * Neither libcuda nor NVML is linked or loaded here: a process that never touches a GPU never loads either.
- * They are asked for with RTLD_NOLOAD when the program first looks up or calls something of theirs, and then
- * stay pinned, so that the pointers kept here stay good even if the program closes its handle.
+ * This library neither links nor loads libcuda or NVML, so a process that never touches a GPU never loads
+ * either. When the program first looks up or calls one of their functions, the library is opened with
+ * RTLD_NOLOAD. It then stays pinned, so that the pointers kept here stay valid even if the program closes its
+ * handle.
  */
 #include "driver/driver.h"
 
@@ -27,7 +28,7 @@ _Static_assert(sizeof(called) / sizeof(called[0]) == INDEX_END - HOOK_END, "one 
 
 static const char *const sonames[LIBRARY_END] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
-/* What a program gets that linked a function weakly, tested this library's symbol, and called it. */
+/* The answer to a program that linked a function weakly, found this library's symbol, and called it. */
 static int cuda_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -65,10 +66,11 @@ static void *next_in_line(const struct plimsoll_loader *loader, const char *name
     return next;
 }
 
-/* Another preload may hook dlsym too: what is not ours goes on to the next in line.
+/* Another preload may hook dlsym too: look-ups that are not ours go on to the next in line.
  *
- * No look-up happens under resolve_lock: it would take the loader's lock inside ours, while a constructor
- * that runs under the loader's lock may come through here. Two threads at most do the same work twice. */
+ * No look-up happens under resolve_lock. It would take the loader's lock inside ours, while a constructor
+ * that runs under the loader's lock may come through here. At most, two threads do the same work twice.
+ */
 bool plimsoll_resolve_loader(void) {
     if (__atomic_load_n(&plimsoll.is_loader_found, __ATOMIC_ACQUIRE))
         return true;
@@ -121,7 +123,8 @@ static bool resolve_from(enum plimsoll_library library, const char *path) {
     int saved = errno;
     void *handle = plimsoll.loader.dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) {
-        (void)plimsoll.loader.dlerror(); /* the program did not ask, so it must not find our failure */
+        (void)
+            plimsoll.loader.dlerror(); /* the program made no look-up here, so it must not find our failure */
         errno = saved;
         return false;
     }
@@ -152,7 +155,8 @@ bool plimsoll_driver_has(enum plimsoll_library library, const char *name) {
     return is_there;
 }
 
-/* `libcuda.so.1` in any folder and under any version: the soname without its last ".1" begins the name. */
+/* `libcuda.so.1` in any folder and under any version: the file's name begins with the soname without its last
+ * ".1". */
 static const char *driver_file_of(enum plimsoll_library library, const void *function) {
     Dl_info object;
     if (!plimsoll.loader.dladdr(function, &object) || !object.dli_fname)

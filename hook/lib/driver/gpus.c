@@ -17,7 +17,7 @@ int plimsoll_gpu_of_uuid_text(const char *uuid) {
     return plimsoll_uuid_bytes(uuid, bytes) ? gpu_of_uuid(bytes) : GPU_UNLISTED;
 }
 
-/* NVML knows cards by handle; the limits know them by UUID. */
+/* NVML names cards by handle; the limits name them by UUID. */
 int plimsoll_gpu_of_handle(nvmlDevice_t device) {
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     if (CALLED(nvmlDeviceGetUUID)(device, uuid, sizeof(uuid)) != NVML_SUCCESS)
@@ -25,13 +25,13 @@ int plimsoll_gpu_of_handle(nvmlDevice_t device) {
     return plimsoll_gpu_of_uuid_text(uuid);
 }
 
-/* `_v2` (CUDA 11.4) names the MIG instance where the first version names the card it is cut from. */
+/* `_v2` (CUDA 11.4) gives the MIG instance, whereas the first version gives the card it is cut from. */
 static int ask_driver(CUdevice device) {
     CUuuid uuid;
     CUresult result = HAS(cuDeviceGetUuid_v2) ? CALLED(cuDeviceGetUuid_v2)(&uuid, device)
                                               : CALLED(cuDeviceGetUuid)(&uuid, device);
     if (result != CUDA_SUCCESS)
-        return GPU_NONE; /* no such device: the call that comes fails as well */
+        return GPU_NONE; /* no such device: the program's call fails as well */
     unsigned char bytes[16];
     memcpy(bytes, uuid.bytes, sizeof(bytes));
     return gpu_of_uuid(bytes);
@@ -54,7 +54,7 @@ uint64_t plimsoll_primary_of_gpu(int gpu) {
     return gpu < 0 ? 0 : __atomic_load_n(&plimsoll.contexts[gpu].primary, __ATOMIC_ACQUIRE);
 }
 
-/* GPU_UNLISTED stands for "not known" here: contexts on such GPUs are not remembered. */
+/* GPU_UNLISTED means "not known" here: contexts on such GPUs are not remembered. */
 int plimsoll_gpu_of_known_context(uint64_t context) {
     struct plimsoll_holding made;
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
@@ -101,7 +101,7 @@ bool plimsoll_device_of_context(uint64_t context, CUdevice *device) {
     return is_told;
 }
 
-/* The legacy default stream cannot capture, and asking after it would disturb a stream that does. */
+/* The legacy default stream cannot capture, and a query about it would disturb a stream that does. */
 bool plimsoll_is_capturing(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return stream && stream != CU_STREAM_LEGACY && HAS(cuStreamIsCapturing) &&
@@ -114,7 +114,7 @@ CUstream plimsoll_per_thread(CUstream stream) {
 }
 
 /* CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN (CUDA 13.5) is part of a device, whose ordinal is the first
- * byte of the union; the headers of CUDA 12 know neither name. */
+ * byte of the union. The headers of CUDA 12 have neither name. */
 #define LOCALITY_DOMAIN 6
 
 int plimsoll_gpu_of_location(const CUmemLocation *location) {

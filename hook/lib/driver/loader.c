@@ -1,8 +1,8 @@
 /* Finds the functions of glibc's loader without calling any.
  *
- * Asking `dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5")` is the usual way, but needs a dlvsym that is not
- * hooked itself, and a version string that differs by architecture (2.2.5, 2.17) and release (2.34).
- * `__libc_dlsym` went private in 2.34. The symbol tables in memory work everywhere and depend on nothing.
+ * The usual way is `dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5")`. It needs a dlvsym that is not hooked itself,
+ * and a version string that differs by architecture (2.2.5, 2.17) and release (2.34). `__libc_dlsym` went
+ * private in 2.34. The symbol tables in memory work everywhere and depend on nothing.
  */
 #include "driver/loader.h"
 
@@ -67,7 +67,7 @@ static ElfW(Addr) find_symbol(const struct symbols *in, const char *name) {
     }
 }
 
-/* They live in libdl.so.2 up to glibc 2.33 and in libc.so.6 from 2.34. */
+/* The functions live in libdl.so.2 up to glibc 2.33 and in libc.so.6 from 2.34. */
 static int is_libc(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *file = slash ? slash + 1 : path;

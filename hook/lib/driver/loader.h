@@ -1,8 +1,7 @@
-/* The functions of glibc's loader: the genuine dlsym and dlvsym, although this library stands in front of
- * both, and the others without linking them. Up to glibc 2.33 they live in libdl.so.2, and a link to it would
- * bring a library more into every process of the container, at more cost than this one itself. Whoever has
- * the driver has libdl too.
- */
+/* The functions of glibc's loader: the genuine dlsym and dlvsym, which this library's own ones hide, and
+ * others that this library does not link. Up to glibc 2.33 the functions live in libdl.so.2. A link to it
+ * would bring one more library into every process of the container, at more cost than this library itself.
+ * Every process with the driver has libdl too. */
 #ifndef PLIMSOLL_LOADER_H
 #define PLIMSOLL_LOADER_H
 
@@ -15,8 +14,8 @@ struct plimsoll_loader {
     PLIMSOLL_LOADER_FUNCTIONS(PLIMSOLL_LOADER_FIELD)
 };
 
-/* Finds them by reading the loaded libraries' symbol tables. False where no libc or libdl with a GNU hash
- * table is loaded (then nothing can be looked up at all). */
+/* Finds the functions in the symbol tables of the loaded libraries. False where no libc or libdl with a GNU
+ * hash table is loaded (then nothing can be looked up at all). */
 int plimsoll_find_loader(struct plimsoll_loader *found);
 
 #endif

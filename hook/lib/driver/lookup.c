@@ -1,12 +1,13 @@
-/* Where programs find their functions: dlsym, dlvsym, cuGetProcAddress.
+/* The ways by which programs find functions: dlsym, dlvsym, cuGetProcAddress.
  *
- * CUDA's runtime, static or shared, opens libcuda and asks dlsym for cuGetProcAddress, and that for the rest;
- * CUDA 11.3 was the first to do so, 12.0 brought `_v2`. Programs that link libcuda get the exported wrappers.
+ * CUDA's runtime, static or shared, opens libcuda, looks up cuGetProcAddress with dlsym, and finds the rest
+ * with that function. CUDA 11.3 was the first to do so, 12.0 brought `_v2`. Programs that link libcuda get
+ * the exported wrappers.
  *
- * dlsym is answered only where the genuine look-up succeeds, and with a wrapper only for the driver's own
- * function: another library's function of the same name stays that library's. Everything else is passed on by
- * a jump, not a call: RTLD_NEXT and RTLD_DEFAULT mean something relative to the caller, which glibc tells
- * from the return address, and a call from here would make this library the caller.
+ * This dlsym answers only where the genuine look-up succeeds, and gives a wrapper only for the driver's own
+ * function. Another library's function of the same name stays that library's. Every other look-up is passed
+ * on by a jump, not a call. RTLD_NEXT and RTLD_DEFAULT are relative to the caller, which glibc finds by the
+ * return address, and a call from here would make this library the caller.
  */
 #include "driver/lookup.h"
 
@@ -32,11 +33,13 @@ static plimsoll_function as_function(void *object) {
     return function;
 }
 
-/* The wrapper where `found` is the driver's function or, through the global scope, already the wrapper; the
- * latter only with the driver there, so that a missing driver stays missing.
+/* The wrapper, if `found` is the driver's function or, through the global scope, the wrapper itself. In the
+ * latter case only with the driver loaded, so that a missing driver stays missing.
  *
  * A second driver in the process, from another folder or in a namespace of its own (dlmopen), is not the one
- * that the wrappers call. Mixing the two would break the program, so it passes through, and is reported. */
+ * that the wrappers call. Mixing the two would break the program, so the function passes through, and is
+ * reported.
+ */
 static void *hooked(enum plimsoll_index hook, void *found) {
     if (!found)
         return NULL;
@@ -51,9 +54,9 @@ static void *hooked(enum plimsoll_index hook, void *found) {
     return found;
 }
 
-/* For RTLD_DEFAULT and RTLD_NEXT the genuine look-up is made from here, behind this library: what it finds is
- * what a program without the preload would find, save in scopes private to the caller. Those are looked at
- * through the driver itself: if it is loaded at all, the program means it. */
+/* For RTLD_DEFAULT and RTLD_NEXT the genuine look-up is made from here, behind this library. It finds what a
+ * program without the preload would find, except in scopes private to the caller. For those, the look-up uses
+ * the driver itself: if the driver is loaded at all, the program means it. */
 static void *found_by(enum plimsoll_index hook, void *handle) {
     if (handle != RTLD_DEFAULT && handle != RTLD_NEXT)
         return plimsoll.loader.dlsym(handle, plimsoll_hook_name(hook));
@@ -78,7 +81,7 @@ struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name) {
     return (struct plimsoll_route){hooked(hook, found_by(hook, handle)), 1};
 }
 
-/* Loaded before this library, and so in front of it for RTLD_NEXT. */
+/* Whether a library was loaded before this one, and so is in front of it for RTLD_NEXT. */
 static bool comes_before_us(const void *code) {
     Dl_info about;
     void *map = NULL, *ours = NULL;
@@ -91,10 +94,10 @@ static bool comes_before_us(const void *code) {
     return false;
 }
 
-/* A preload in front of this one that stands before dlsym too looks for the next with dlvsym and glibc's
- * version. This library's dlsym has no version (which version is the right one differs by glibc), so the
- * loader would step over it, and with it over the limits. One behind must not be sent back here: that would
- * be a circle. */
+/* A preload in front of this one that hooks dlsym too finds the next one with dlvsym and glibc's version.
+ * This library's dlsym has no version, because the right version differs by glibc. So the loader would step
+ * over it, and with it over the limits. A preload behind this one must not be sent back here: that would be a
+ * circle. */
 static void *look_up_behind(void *handle, const char *name, const void *caller) {
     if (handle != RTLD_NEXT || !name || !comes_before_us(caller))
         return NULL;
@@ -106,7 +109,8 @@ static void *look_up_behind(void *handle, const char *name, const void *caller) 
     return ours;
 }
 
-/* The driver's functions carry no version, so a versioned look-up of one is rare and its scope plain. */
+/* The driver's functions carry no version, so a versioned look-up of a driver's function is rare, and its
+ * scope plain. */
 struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, const char *version,
                                             const void *caller) {
     if (!plimsoll_resolve_loader())
@@ -120,7 +124,8 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
     return (struct plimsoll_route){hooked(hook, plimsoll.loader.dlvsym(handle, name, version)), 1};
 }
 
-/* Saves the arguments, asks the C side, and returns its answer or jumps on with everything as it came. */
+/* Saves the arguments, calls the C side, and returns its answer or jumps on with all registers as they
+ * came. */
 #if defined(__x86_64__)
 #define ENTRY(symbol)                                                                                        \
     __asm__(".text\n.globl " #symbol "\n.type " #symbol ",@function\n" #symbol ":\n"                         \
@@ -159,14 +164,14 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
 ENTRY(dlsym)
 ENTRY(dlvsym)
 
-/* What has no wrapper goes out as it came, and is reported where nobody has looked at it. */
+/* A function without a wrapper goes to the program unchanged, and is reported if it is not classified. */
 static void substitute(const char *symbol, void **function, int version, cuuint64_t flags) {
     if (!symbol || !function || !*function)
         return;
     plimsoll_function wrapper = plimsoll_wrapper_for(symbol, as_function(*function), version, flags);
     if (wrapper)
         *function = as_object(wrapper);
-    else if (plimsoll_is_unheard_of(symbol, as_function(*function)))
+    else if (plimsoll_is_unknown_function(symbol, as_function(*function)))
         plimsoll_tell_unknown(symbol);
 }
 

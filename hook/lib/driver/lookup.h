@@ -1,10 +1,11 @@
-/* What the assembly entry points of dlsym and dlvsym ask the C side. */
+/* The C side of the assembly entry points of dlsym and dlvsym. */
 #ifndef PLIMSOLL_LOOKUP_H
 #define PLIMSOLL_LOOKUP_H
 
 #include <stdint.h>
 
-/* Comes back in two registers: the answer, or the function to go on to with the caller's own arguments. */
+/* Returned in two registers: the answer, or the function to continue with, with the caller's own
+ * arguments. */
 struct plimsoll_route {
     void *value;
     uintptr_t is_answer;

@@ -1,8 +1,9 @@
-/* By address where the driver answers with a function that it exports, else by what was asked for.
+/* The wrapper is chosen by address if the driver answers with a function that it exports, else by the
+ * requested name.
  *
  * The driver chose a variant by version and flags, and the hook for exactly that address is the right one,
- * `_ptsz` and all. A driver may answer with an address of its own instead, which has no name. What was asked
- * for then says which arguments the caller will pass, and so which wrapper it needs; the wrapper calls the
+ * `_ptsz` and all. A driver may answer with an address of its own instead, which has no name. The request
+ * then shows which arguments the caller will pass, and so which wrapper it needs. That wrapper calls the
  * exported function, which does the same. An export that is no variant known here takes arguments that are
  * not known either, and passes.
  */
@@ -23,8 +24,8 @@ struct variant {
     const char *symbol;
 };
 
-/* Those of one name stand together: for the common default stream, oldest first, then for each thread's own.
- */
+/* The variants of one name stand together: first those for the common default stream, oldest first, then
+ * those for each thread's own. */
 static const struct variant variants[] = {VARIANTS};
 
 /* The export at exactly this address; NULL for none. */
@@ -36,8 +37,8 @@ static const char *export_at(plimsoll_function function) {
     return is_export ? about.dli_sname : NULL;
 }
 
-/* As the driver chooses: the newest up to the version, with each thread's own default stream where that is
- * asked for and there is one. `count` becomes the number of variants that the name has for one kind of
+/* Chooses as the driver does: the newest variant up to the version, with each thread's own default stream if
+ * that is requested and exists. Sets `count` to the number of variants that the name has for one kind of
  * stream. */
 static const struct variant *choose(const char *name, int version, cuuint64_t flags, unsigned *count) {
     bool wants_per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -54,8 +55,7 @@ static const struct variant *choose(const char *name, int version, cuuint64_t fl
     return best;
 }
 
-/* A version past those known here may mean a variant that is not known either; the driver then exports it
- * too. */
+/* A version past those known here may mean an unknown variant. The driver then exports that variant too. */
 static bool may_be_newer(const char *name, int version, unsigned count) {
     char next[80];
     snprintf(next, sizeof(next), "%s_v%u", name, count + 1);
@@ -67,7 +67,7 @@ static int driver_version(void) {
     return CALLED(cuDriverGetVersion)(&version) == CUDA_SUCCESS ? version : 0;
 }
 
-/* A driver has no variants newer than itself, whatever version is asked for. */
+/* A driver has no variants newer than itself, whatever version is requested. */
 static plimsoll_function wrapper_by_name(const char *name, int version, cuuint64_t flags) {
     unsigned count;
     int own = driver_version();
@@ -77,7 +77,7 @@ static plimsoll_function wrapper_by_name(const char *name, int version, cuuint64
     return is_there && !may_be_newer(name, version, count) ? plimsoll_wrapper(hook) : NULL;
 }
 
-/* The loader is asked last: it searches all of the driver's symbols, and the runtime looks up hundreds of
+/* The loader is queried last: it searches all of the driver's symbols, and the runtime looks up hundreds of
  * functions. */
 plimsoll_function plimsoll_wrapper_for(const char *name, plimsoll_function found, int version,
                                        cuuint64_t flags) {
@@ -88,14 +88,14 @@ plimsoll_function plimsoll_wrapper_for(const char *name, plimsoll_function found
     return wrapper && !export_at(found) ? wrapper : NULL;
 }
 
-bool plimsoll_is_unheard_of(const char *name, plimsoll_function found) {
+bool plimsoll_is_unknown_function(const char *name, plimsoll_function found) {
     unsigned count;
     choose(name, 0, 0, &count);
     const char *export = count > 0 ? export_at(found) : NULL;
     return export ? plimsoll_is_unclassified(export) : count > 0 || plimsoll_is_unclassified(name);
 }
 
-/* What the driver answers a program of its own version; NULL where it has no look-up, or none for this. */
+/* The driver's answer to a program of its own version; NULL where the driver has no look-up, or no answer. */
 static plimsoll_function answered(const char *name, int version) {
     void *found = NULL;
     plimsoll_function function;

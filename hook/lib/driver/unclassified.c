@@ -1,5 +1,5 @@
-/* The names of hooks.h and passes.txt, in one sorted list made by classify.py: CUDA's runtime looks up
- * hundreds of functions when it starts. */
+/* The names of hooks.h and passes.txt, in one sorted list made by classify.py. The list is searched by
+ * halves, because CUDA's runtime looks up hundreds of functions when it starts. */
 #include "driver/unclassified.h"
 
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* Which functions of the driver somebody has looked at. */
-#ifndef PLIMSOLL_KNOWN_H
-#define PLIMSOLL_KNOWN_H
+/* The functions of the driver that nobody has classified yet. */
+#ifndef PLIMSOLL_UNCLASSIFIED_H
+#define PLIMSOLL_UNCLASSIFIED_H
 
 #include <stdbool.h>
 
-/* Whether this is a name as the driver's functions have and neither hooks.h nor passes.txt holds it. */
+/* Whether this looks like a name of the driver's functions, and neither hooks.h nor passes.txt contains
+ * it. */
 bool plimsoll_is_unclassified(const char *name);
 
 #endif

@@ -1,6 +1,5 @@
-/* CUDA arrays: texture memory, whose true layout the driver keeps to itself. Charged is the sum of their
- * elements in the driver's blocks, a lower bound; padding between rows shows in NVML alone.
- */
+/* CUDA arrays: texture memory, whose true layout the driver does not reveal. The charge is the sum of their
+ * elements in the driver's blocks, a lower bound. Padding between rows shows in NVML alone. */
 #include "driver/driver.h"
 #include "memory/charge.h"
 #include "memory/current.h"
@@ -19,7 +18,8 @@ static uint64_t at_least_one(uint64_t extent) {
     return extent ? extent : 1;
 }
 
-/* Bits of one element with all its channels. Block-compressed formats pack 4x4 elements in 8 or 16 bytes. */
+/* The bits of one element with all its channels. Block-compressed formats pack 4x4 elements in 8 or 16
+ * bytes. */
 static uint64_t element_bits(CUarray_format format, unsigned channels) {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
@@ -40,7 +40,7 @@ static uint64_t element_bits(CUarray_format format, unsigned channels) {
     if (value == CU_AD_FORMAT_NV12)
         return 12;
     bool is_8_bit = (value >= 0xc0 && value <= 0xc2) || (value >= 0xc6 && value <= 0xc8);
-    return (is_8_bit ? 8u : 16u) * channels; /* half, 16-bit integers, and whatever comes later */
+    return (is_8_bit ? 8u : 16u) * channels; /* half, 16-bit integers, and any later format */
 }
 
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array) {
@@ -74,8 +74,7 @@ static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level
     return sum;
 }
 
-/* No driver tells whether an array still exists: what is remembered must be of the context that is there now.
- */
+/* No driver shows whether an array still exists. So what is remembered must belong to the present context. */
 static int gpu_of(uint64_t context) {
     int gpu = plimsoll_gpu_of_current_context(context);
     if (gpu >= 0)

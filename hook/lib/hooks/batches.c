@@ -1,4 +1,5 @@
-/* The wrappers of lists of copies that one call hands over: a launch if any of them stays on the device. */
+/* The wrappers of calls with a list of copies. Such a call is a launch if any of its copies stays on the
+ * device. */
 #include "driver/gpus.h"
 #include "hooks/copies.h"
 
@@ -19,7 +20,7 @@ static bool any_stays_on_device(const CUdeviceptr *targets, const CUdeviceptr *s
 BATCH(cuMemcpyBatchAsync, hStream)
 BATCH(cuMemcpyBatchAsync_ptsz, plimsoll_per_thread(hStream))
 
-/* CUDA 13 no longer tells which of them failed. */
+/* CUDA 13 no longer reports which of the copies failed. */
 #define BATCH_V2(symbol, stream)                                                                             \
     PLIMSOLL_COPIES_ASYNC(symbol, any_stays_on_device(dsts, srcs, count), stream,                            \
                           (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t *sizes, size_t count,              \

@@ -1,12 +1,11 @@
-/* The wrappers of what goes into a stream and executes nothing there, while all behind it waits: host
- * functions, callbacks, and waits for values or events. They pass; only the stream's segment ends before them
- * (meters.h).
- */
+/* The wrappers of functions that put into a stream something that executes nothing and blocks the work behind
+ * it: host functions, callbacks, and waits for values or events. They pass. Only the stream's segment ends
+ * before them (share/meters.h). */
 #include "driver/gpus.h"
 #include "hooks/gated.h"
 #include "share/gate.h"
 
-/* Behind an open gate too: what is in a stream when the gate is metered was put there before. */
+/* This acts behind an open gate too: what is in a stream when metering begins was put there before. */
 #define PLIMSOLL_BLOCKS(symbol, stream, parameters, arguments)                                               \
     PLIMSOLL_PASSING(symbol, !plimsoll_has_gate(), parameters, arguments) {                                  \
         plimsoll_before_block(stream);                                                                       \
@@ -54,7 +53,8 @@ WAITS_FOR_VALUE(cuStreamWaitValue64_ptsz, plimsoll_per_thread(hStream), cuuint64
 WAITS_FOR_VALUE(cuStreamWaitValue64_v2, hStream, cuuint64_t)
 WAITS_FOR_VALUE(cuStreamWaitValue64_v2_ptsz, plimsoll_per_thread(hStream), cuuint64_t)
 
-/* Some operations of a batch may only write. A batch without a list is for the driver to refuse. */
+/* Whether a batch may wait: some operations only write. A batch without a list is for the driver to
+ * refuse. */
 static bool may_wait(const CUstreamBatchMemOpParams *operations, unsigned int count) {
     for (unsigned int i = 0; operations && i < count; i++)
         if (operations[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||

@@ -1,6 +1,6 @@
-/* The wrappers of copies of rectangles and boxes, whose ends are told by a structure.
+/* The wrappers of copies of rectangles and boxes, whose ends are described by a structure.
  *
- * A call without one is for the driver to refuse.
+ * A call without a structure is for the driver to refuse.
  */
 #include "driver/gpus.h"
 #include "hooks/copies.h"

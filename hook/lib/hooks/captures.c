@@ -1,7 +1,8 @@
-/* The wrappers of what begins and ends stream captures: they are counted, and change nothing else.
+/* The wrappers of functions that begin and end stream captures. They count captures, and change nothing else.
  *
- * A capture is remembered by its stream, as it ends with that too. One in a thread's own default stream is
- * the thread's: if the thread goes away without ending it, it counts until its context is gone.
+ * A capture is remembered by its stream, because it ends with the stream too. A capture in a thread's own
+ * default stream is the thread's: if the thread ends without ending it, the capture counts until its context
+ * ends.
  */
 #include <sched.h>
 
@@ -9,17 +10,18 @@
 #include "memory/current.h"
 #include "share/captures.h"
 
-/* Only a process under Plimsoll is ever asked, and of nested calls only the outermost begins anything. */
+/* Captures count only in a process under Plimsoll, and only in the outermost of nested calls. */
 static bool is_counting(void) {
     return plimsoll_depth == 0 && plimsoll_is_attached();
 }
 
-/* Threads have the per-thread default stream by one name; its owner is known by where its own data lie. */
+/* All threads name the per-thread default stream by one handle. The address of thread-local data identifies
+ * its owner. */
 static uint64_t key_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&plimsoll_depth : (uintptr_t)stream;
 }
 
-/* Asked before it begins: afterwards the driver might mind. */
+/* The stream is queried before the capture begins: afterwards the driver might refuse. */
 static struct plimsoll_holding capture_in(CUstream stream) {
     uint64_t context;
     int gpu = plimsoll_gpu_of_stream(stream, &context);
@@ -27,7 +29,7 @@ static struct plimsoll_holding capture_in(CUstream stream) {
         .key = key_of(stream), .with = context, .gpu = (int16_t)gpu, .kind = HELD_CAPTURE};
 }
 
-/* Without memory for it, it counts for ever. */
+/* Without memory to remember it, the capture counts for ever. */
 static void remember(const struct plimsoll_holding *capture) {
     plimsoll_holdings_put(&plimsoll.holdings, *capture);
 }
@@ -44,7 +46,7 @@ static bool take(CUstream stream, struct plimsoll_holding *capture) {
 static void enter(void) {
     __atomic_fetch_add(&plimsoll.captures.under_way, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&plimsoll.captures.looks, __ATOMIC_SEQ_CST) > 0)
-        sched_yield(); /* a look takes the driver a microsecond */
+        sched_yield(); /* a query takes the driver a microsecond */
     plimsoll_depth++;
 }
 
@@ -107,7 +109,7 @@ CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMod
           callbackFunc, userData);
 }
 
-/* Into a command list of a graphics API: a mode of the stream with the same prohibitions. */
+/* A capture into a command list of a graphics API: a mode of the stream with the same prohibitions. */
 CUresult cuStreamBeginCaptureToCig(CUstream hStream, CUstreamCigCaptureParams *streamCigCaptureParams) {
     BEGIN(cuStreamBeginCaptureToCig, hStream, hStream, streamCigCaptureParams);
 }
@@ -119,7 +121,7 @@ CUresult cuStreamBeginCaptureToCig_ptsz(CUstream hStream, CUstreamCigCapturePara
 /* --- ending ----------------------------------------------------------------------------------------------
  */
 
-/* A capture that was broken ends with an error, and one that another thread must end goes on. */
+/* A broken capture ends with an error. A capture that another thread must end goes on. */
 static CUresult ended(CUresult result, CUstream stream, const struct plimsoll_holding *capture) {
     plimsoll_depth--;
     if (result == CUDA_SUCCESS || !plimsoll_is_capturing(stream))

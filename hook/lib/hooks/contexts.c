@@ -1,7 +1,7 @@
-/* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. What a
- * new one costs here stands in `limits` once it was measured, and is charged for as long as the context
- * lives. One made before that is not charged later: NVML shows it, and so it stands in `excess_bytes`.
- */
+/* Contexts take GPU memory of their own, which no allocation shows: hundreds of MiB on a real card. Once the
+ * cost of a new context was measured, it stands in `limits`, and is charged for as long as the context lives.
+ * A context made before the measurement is not charged later: NVML shows it, and so it is part of
+ * `excess_bytes`. */
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "driver/routing.h"
@@ -61,7 +61,7 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
     CREATE_CONTEXT(cuCtxCreate_v4, pctx, dev, pctx, ctxCreateParams, flags, dev);
 }
 
-/* Everything that dies with a context leaves the books after the driver ended it. */
+/* Everything that dies with a context leaves the books after the driver ended the context. */
 static void forget(CUcontext context) {
     plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
     plimsoll_pools_look();
@@ -101,7 +101,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
     DESTROY_CONTEXT(cuCtxDestroy_v2, ctx);
 }
 
-/* The counted use of created contexts from before cuCtxPushCurrent: the last detach destroys. */
+/* References to created contexts, from before cuCtxPushCurrent: the last detach destroys the context. */
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
     struct plimsoll_holding known;
     CUresult result = REAL(cuCtxAttach)(pctx, flags);
@@ -145,7 +145,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return retain(pctx, dev, "cuDevicePrimaryCtxRetain");
 }
 
-/* A release ends the context only when it was the last one; the driver keeps that count. A reset always. */
+/* A release ends the context only when it was the last one, by the driver's count. A reset always ends it. */
 static CUresult after_release(CUresult result, CUdevice device) {
     unsigned flags;
     int is_active = 1;
@@ -160,8 +160,8 @@ static CUresult after_release(CUresult result, CUdevice device) {
     return result;
 }
 
-/* Whether a release is the last one is known only when it is too late: what is metered of the context is
- * resumed where it lives on. */
+/* Only after a release is it known whether it was the last. If the context lives on, metering resumes
+ * then. */
 static int forget_primary(CUdevice device) {
     if (!plimsoll_is_attached())
         return -1;
@@ -196,7 +196,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
 /* --- green contexts: a part of the primary one, which they keep alive and which owns their memory ---------
  */
 
-/* The context that a green one is used by; NULL where the driver does not say. */
+/* The context by which a green context is used; NULL where the driver does not say. */
 static CUcontext context_of(CUgreenCtx green) {
     CUcontext context = NULL;
     return HAS(cuCtxFromGreenCtx) && CALLED(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context
@@ -215,7 +215,7 @@ static void remember_green(CUgreenCtx green, CUcontext primary, int gpu) {
     __atomic_store_n(&plimsoll.greens_made, true, __ATOMIC_RELAXED);
 }
 
-/* The primary context is retained around the call: so it is charged once and known, whoever made it. */
+/* The primary context is retained around the call, so that it is charged once and known, whoever made it. */
 CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
     struct plimsoll_charge charge;
     CUcontext primary;
@@ -242,7 +242,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     bool is_known =
         context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
     plimsoll_depth++;
-    /* It may be the last one that keeps its primary context alive. */
+    /* the green context may be the last that keeps its primary context alive */
     int gpu = plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
     CUresult result = leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
     plimsoll_bursts_forgotten(gpu);

@@ -1,11 +1,11 @@
-/* The wrappers of copies along one line: of memory, and of arrays' first rows. Boxes are in boxes.c, lists of
- * copies in batches.c.
- */
+/* The wrappers of copies along one line: memory, and the first rows of arrays. Boxes are in boxes.c, lists of
+ * copies in batches.c. */
 #include "hooks/copies.h"
 
 #include "driver/gpus.h"
 
-/* What CUDA never heard of is the host's. Managed memory counts as the device's, where it is mostly used. */
+/* An address that CUDA does not know is the host's. Managed memory counts as the device's, where it is mostly
+ * used. */
 bool plimsoll_is_on_device(CUdeviceptr address) {
     CUmemorytype type = CU_MEMORYTYPE_HOST;
     return CALLED(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&

@@ -1,25 +1,25 @@
-/* How a copy stands to the container's gate.
+/* Copies and the container's gate.
  *
- * From device memory to device memory it keeps the GPU as busy as a kernel: a launch. With one end in the
- * host it passes the gate, since the engines that move it are not what is shared. A copy that the host waits
- * for is the end of a burst, whatever it moves.
+ * A copy from device memory to device memory keeps the GPU as busy as a kernel does, so it is a launch. A
+ * copy with one end in the host passes the gate, because the engines that move it are not shared by Plimsoll.
+ * A copy that the host waits for ends a burst, whatever it moves.
  */
 #ifndef PLIMSOLL_COPIES_H
 #define PLIMSOLL_COPIES_H
 
 #include "hooks/gated.h"
 
-/* Whether an address that may be anything lies on a device. Asks the driver, so only where the gate is shut
+/* Whether an address of any kind lies on a device. Calls the driver, so use this only where the gate is shut
  * or metered. */
 bool plimsoll_is_on_device(CUdeviceptr address);
 
-/* The same of one end of a box; `address` matters only where the type is unified. */
+/* The same for one end of a box. `address` matters only where the type is unified. */
 static inline bool plimsoll_end_is_on_device(CUmemorytype type, CUdeviceptr address) {
     return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
            (type == CU_MEMORYTYPE_UNIFIED && plimsoll_is_on_device(address));
 }
 
-/* The whole hook of a copy in a stream, where only the arguments tell what it is. */
+/* The whole hook of a copy in a stream, where only the arguments show whether it is a launch. */
 #define PLIMSOLL_COPIES_ASYNC(symbol, is_launch, stream, parameters, arguments)                              \
     PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         struct plimsoll_launch launch;                                                                       \
@@ -29,7 +29,7 @@ static inline bool plimsoll_end_is_on_device(CUmemorytype type, CUdeviceptr addr
         return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
     }
 
-/* Of one that the host waits for. */
+/* The whole hook of such a copy for which the host waits. */
 #define PLIMSOLL_COPIES(symbol, is_launch, stream, parameters, arguments)                                    \
     PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         struct plimsoll_launch launch;                                                                       \

@@ -1,8 +1,8 @@
-/* Which GPUs NVML shows: the container's, in NVML's own order and numbered from 0.
+/* The GPUs that NVML shows: the container's, in NVML's own order and numbered from 0.
  *
- * Where the container's runtime left only those in place anyway, all of them are listed and nothing changes.
- * MIG instances stand in no list of NVML's but in their card's; a container that was given any is shown what
- * its runtime shows it. A card that NVML cannot name (lost) is in nobody's list.
+ * If the container's runtime left only those in place anyway, all of them are listed and nothing changes.
+ * NVML lists MIG instances with their card only, so a container with an instance sees what its runtime shows
+ * it. A card that NVML cannot name (lost) is in no container's list.
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "driver/gpus.h"
 #include "hooks/views.h"
 
-/* NVML numbers GPUs in two ways: the first versions leave out cards that the caller has no rights to. */
+/* NVML numbers GPUs in two ways: the first versions leave out cards to which the caller has no rights. */
 struct order {
     nvmlReturn_t (*count)(unsigned *count);
     nvmlReturn_t (*handle)(unsigned index, nvmlDevice_t *device);
@@ -39,8 +39,8 @@ static enum plimsoll_teller teller_of_devices(void) {
     return teller == TELLER_LIBRARY && has_instances() ? TELLER_DRIVER : teller;
 }
 
-/* How many of the driver's first `end` GPUs are shown; the handle of shown number `wanted` goes to `found`.
- */
+/* The number of shown GPUs among the driver's first `end`. The handle of shown number `wanted` goes to
+ * `found`. */
 static unsigned count_shown(const struct order *in, unsigned end, unsigned wanted, nvmlDevice_t *found) {
     unsigned shown = 0;
     for (unsigned i = 0; i < end; i++) {
@@ -74,7 +74,8 @@ static nvmlReturn_t narrow_index(const struct order *in, unsigned wanted, nvmlDe
     return NVML_SUCCESS;
 }
 
-/* The driver may call its own exported functions, which lead here: below the first hook it is left alone. */
+/* The driver may call its own exported functions, which lead here. Inside a hook the driver's answer
+ * stays. */
 #define NARROWED(teller, of_driver, of_library)                                                              \
     do {                                                                                                     \
         enum plimsoll_teller by = teller;                                                                    \
@@ -114,8 +115,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     NARROWED(teller_of_devices(), in.handle(index, device), narrow_index(&in, index, device));
 }
 
-/* The driver numbers a GPU by how many stand before it; here those count that are shown. An instance's number
- * is that within its card. */
+/* The driver numbers a GPU by how many stand before it. This index counts the shown ones. An instance's index
+ * is the one within its card. */
 static nvmlReturn_t narrow_place(nvmlDevice_t device, unsigned *index) {
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
     unsigned place = 0;
@@ -134,7 +135,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     NARROWED(teller_of_devices(), REAL(nvmlDeviceGetIndex)(device, index), narrow_place(device, index));
 }
 
-/* What was found by name, if it may be seen: another container's GPU is as good as not there. */
+/* The GPU that was found by name, if the container may see it. Another container's GPU counts as missing. */
 static nvmlReturn_t show(nvmlReturn_t result, const nvmlDevice_t *found, nvmlDevice_t *device) {
     if (result == NVML_SUCCESS && !is_shown(*found))
         return NVML_ERROR_NOT_FOUND;

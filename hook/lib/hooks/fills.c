@@ -1,7 +1,8 @@
-/* The wrappers of what fills memory: kernels of the driver's own, and launches like any other.
+/* The wrappers of functions that fill memory. The driver uses kernels of its own for that, so these are
+ * launches.
  *
- * Those without a stream run in the default one. Whether they return before the memory is filled is the
- * driver's choice, so they may be the end of a burst and need not be.
+ * Functions without a stream run in the default one. Whether they return before the memory is filled is the
+ * driver's choice, so a burst may end there and need not.
  */
 #include "driver/gpus.h"
 #include "hooks/gated.h"
@@ -25,7 +26,7 @@
         (CUdeviceptr dstDevice, size_t dstPitch, type value, size_t Width, size_t Height, CUstream hStream), \
         (dstDevice, dstPitch, value, Width, Height, hStream))
 
-/* One width of element. The first two are those from before CUDA 3.2, with sizes of 32 bits. */
+/* The functions for one width of element. The first two are from before CUDA 3.2, with sizes of 32 bits. */
 #define FILLS(bits, type)                                                                                    \
     PLIMSOLL_LAUNCHES_AND_SYNCS(cuMemsetD##bits, NULL, (CUdeviceptr_v1 dstDevice, type value, unsigned N),   \
                                 (dstDevice, value, N))                                                       \

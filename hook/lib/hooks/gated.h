@@ -11,8 +11,8 @@ static inline bool plimsoll_is_gate_open(void) {
     return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
 }
 
-/* Whether a launch needs nothing. Threads that count down at once lose a count: a sample comes a little
- * later. */
+/* Whether a launch passes at once. Threads that count down at the same moment lose a count: the sample then
+ * comes a little later. */
 static inline bool plimsoll_launch_passes(void) {
     uint32_t left = __atomic_load_n(&plimsoll.shares.passes_left, __ATOMIC_RELAXED);
     if (left == 0 || !plimsoll_is_gate_open())
@@ -21,17 +21,18 @@ static inline bool plimsoll_launch_passes(void) {
     return true;
 }
 
-/* Where a hook goes on: to the driver's function if it passes, else to what it does itself. */
+/* The function where a hook continues: the driver's if `passes`, else the hook's own. */
 static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll_function gated,
                                              bool passes) {
     if (!passes)
         return gated;
     plimsoll_function driver = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
-    return driver ? driver : gated; /* not found yet: a program that links the driver, and never called it */
+    return driver ? driver
+                  : gated; /* not found yet, in a program that links the driver and has not called it */
 }
 
-/* A hook that is hardly more than a jump to the driver where `passes` says so. What it does otherwise
- * follows as the body of a function of its own, so that it costs the open gate not even a stack frame. */
+/* A hook that is hardly more than a jump to the driver where `passes` says so. The rest of the hook follows
+ * as the body of a function of its own, so that behind an open gate it does not even cost a stack frame. */
 #define PLIMSOLL_PASSING(symbol, passes, parameters, arguments)                                              \
     static CUresult gated_##symbol parameters;                                                               \
     CUresult symbol parameters {                                                                             \
@@ -51,7 +52,7 @@ static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll
         return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
     }
 
-/* The whole hook of a function that launches and, as far as the driver does, waits for it. */
+/* The whole hook of a function that launches and, as far as the driver does, waits for the work. */
 #define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
     PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
         struct plimsoll_launch launch;                                                                       \
@@ -61,8 +62,8 @@ static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll
         return result;                                                                                       \
     }
 
-/* The whole hook of a function that waits and does nothing else to the GPU. `before` is one of the calls
- * above, or (void)0 where it waits for something that is no stream's. */
+/* The whole hook of a function that waits and does nothing else to the GPU. `before` is a call of
+ * share/syncing.h, or (void)0 if the function waits for no stream's work. */
 #define PLIMSOLL_SYNCS(symbol, before, parameters, arguments)                                                \
     PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         before;                                                                                              \

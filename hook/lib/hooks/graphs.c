@@ -1,13 +1,14 @@
 /* Allocation nodes of graphs.
  *
- * A node, made by hand or captured from cuMemAllocAsync, has an address from the start and no memory until
- * its graph is uploaded or launched. The driver then maps what is missing from its own pool for graphs on
- * that GPU, sharing it among graphs that cannot run at the same time, and keeps it until cuDeviceGraphMemTrim
- * (CUDA programming guide, "Graph memory nodes"). So that pool is charged by what the driver has reserved for
- * it, and before a launch by as much as this graph could make it grow: no more than its own nodes need.
+ * A node, made by hand or captured from cuMemAllocAsync, has an address from the start, but no memory until
+ * its graph is uploaded or launched. The driver then maps the missing memory from its own pool for graphs on
+ * that GPU, shares it among graphs that cannot run at the same time, and keeps it until cuDeviceGraphMemTrim
+ * (CUDA programming guide, "Graph memory nodes"). So that pool is charged what the driver has reserved for
+ * it. Before a launch, it is charged the growth that this graph could cause: no more than the graph's own
+ * nodes need.
  *
- * A launch cannot be undone. Where other graphs' memory could have served but was not known to be free, the
- * pool is trimmed first, and only then refused.
+ * A launch cannot be undone. If other graphs' memory could have served but was not known to be free, the pool
+ * is trimmed first, and only then is the launch refused.
  */
 #include "hooks/graphs.h"
 
@@ -21,7 +22,7 @@
 #include "memory/pools/graph_pool.h"
 #include "memory/release.h"
 
-/* Nodes of graphs in graphs; deeper ones are not looked at. */
+/* The depth of graphs in graphs. Deeper nodes are not examined. */
 #define DEEPEST 8
 #define BLOCK_BYTES 0x200000u
 
@@ -33,7 +34,7 @@ struct range {
 struct ranges {
     struct range *rows; /* mmap'd */
     size_t count, room;
-    bool is_short; /* no memory for all of them */
+    bool is_short; /* no memory for all rows */
 };
 
 void plimsoll_graphs_allocate(void) {
@@ -68,7 +69,7 @@ static bool make_room(struct ranges *ranges) {
     return true;
 }
 
-/* Keeps the rows sorted by address, which is how the driver mostly gives them out. */
+/* Keeps the rows sorted by address, which is mostly the driver's own order. */
 static void add(struct ranges *ranges, struct range range) {
     if (!make_room(ranges)) {
         ranges->is_short = true;
@@ -129,7 +130,7 @@ static uint64_t bytes_on(const struct ranges *ranges, int gpu) {
 /* --- executable graphs -----------------------------------------------------------------------------------
  */
 
-/* One holding per GPU that an executable graph has nodes on: addresses end far below this. */
+/* The key of an executable graph's holding on one GPU: addresses end far below the bits of `gpu`. */
 static uint64_t key_of(CUgraphExec exec, int gpu) {
     return (uintptr_t)exec ^ (uint64_t)gpu << 58;
 }
@@ -190,7 +191,7 @@ static CUresult leave_hook(const uint64_t needs[PLIMSOLL_MAX_GPUS], CUresult res
     return result;
 }
 
-/* False: none of its nodes takes memory. */
+/* False: none of the graph's nodes takes memory. */
 static bool find_needs(CUgraphExec exec, uint64_t needs[PLIMSOLL_MAX_GPUS]) {
     bool has_some = false;
     if (!plimsoll_is_attached())
@@ -200,17 +201,17 @@ static bool find_needs(CUgraphExec exec, uint64_t needs[PLIMSOLL_MAX_GPUS]) {
     return has_some;
 }
 
-/* Most programs have no graph that takes memory: then a launch costs one load more. */
+/* Most programs have no graph that takes memory. Then a launch costs one more load. */
 static inline bool counts_graphs(void) {
     return __atomic_load_n(&plimsoll.graphs_counted, __ATOMIC_ACQUIRE) > 0;
 }
 
-/* Into a stream that captures, a launch is recorded: nothing runs, and nothing is waited for. */
+/* A launch into a stream that captures is recorded: nothing executes, and nothing waits. */
 static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMSOLL_MAX_GPUS]) {
     return counts_graphs() && may_allocate() && find_needs(exec, needs) && !plimsoll_is_capturing(stream);
 }
 
-/* Memory first: who waits for that holds no turn on the GPU. */
+/* Memory comes first: a launch that waits for memory is not counted as launching. */
 #define LAUNCH(symbol, stream, ...)                                                                          \
     do {                                                                                                     \
         struct plimsoll_launch launch;                                                                       \
@@ -225,7 +226,7 @@ static bool takes_memory(CUgraphExec exec, CUstream stream, uint64_t needs[PLIMS
         return result;                                                                                       \
     } while (0)
 
-/* In a function of its own, for the frame that it needs. */
+/* A function of its own, because of its large stack frame. */
 #define LAUNCHES(symbol, stream)                                                                             \
     __attribute__((noinline)) static CUresult held_##symbol(CUgraphExec hGraphExec, CUstream hStream) {      \
         LAUNCH(symbol, stream, hGraphExec, hStream);                                                         \

@@ -1,10 +1,9 @@
 /* The heap of device-side malloc and the buffer of device-side printf, which a program resizes by
  * cuCtxSetLimit.
  *
- * What they have by themselves is part of what a context costs, so what they have beyond that is charged, to
- * the context. The driver may take the memory only when a kernel that needs it is loaded; by then nobody
- * could be refused any more. Stacks are left to the measurements: what they cost depends on the card and the
- * kernels.
+ * Their default size is part of a context's cost. The size beyond that is charged to the context. The driver
+ * may take the memory only when a kernel that needs it is loaded, but then a refusal is no longer possible.
+ * Stacks are left to the measurements, because their cost depends on the card and the kernels.
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
@@ -23,7 +22,7 @@ static uint64_t beyond(uint64_t bytes, uint64_t base_bytes) {
     return bytes > base_bytes ? bytes - base_bytes : 0;
 }
 
-/* The size that every new context on the GPU has, kept from before the program first changed one. */
+/* The size that every new context on the GPU has, kept from before the program first changed it. */
 static uint64_t base_of(int gpu, enum plimsoll_kind kind, uint64_t now_bytes) {
     pthread_mutex_lock(&plimsoll.context_lock);
     struct plimsoll_contexts *here = &plimsoll.contexts[gpu];
@@ -40,8 +39,8 @@ static uint64_t charged_for(enum plimsoll_kind kind, uint64_t context) {
     return plimsoll_holdings_get(&plimsoll.holdings, kind, context, &held) ? held.bytes : 0;
 }
 
-/* Makes what is charged for a context, `reserved` included, what it has now. Threads may come here for one
- * context: taken and put back under the lock, so that no charge is lost. */
+/* Makes the charge for a context, including `reserved`, equal to its present size. Several threads may do
+ * this for one context. The charge is taken and put back under the lock, so that none is lost. */
 static void settle(const struct plimsoll_charge *reserved, enum plimsoll_kind kind, uint64_t context,
                    uint64_t bytes) {
     struct plimsoll_holding held = {.key = context, .with = context, .references = 1, .kind = (uint8_t)kind};
@@ -57,13 +56,13 @@ static void settle(const struct plimsoll_charge *reserved, enum plimsoll_kind ki
     plimsoll_give_back(&held);
 }
 
-/* In a context on a GPU of `limits`. What the driver made of it, or left as it was, is what counts
- * afterwards. */
+/* For a context on a GPU of `limits`. The size that the driver reports afterwards is the one that counts. */
 static CUresult resize(struct plimsoll_charge *charge, int gpu, uint64_t context, CUlimit limit,
                        size_t value) {
     enum plimsoll_kind kind = kind_of(limit);
     size_t now = 0;
-    plimsoll_contexts_look(gpu); /* for unseen.c: this dies with the context */
+    plimsoll_contexts_look(
+        gpu); /* the charge dies with the context, which must be the present one (memory/unseen.c) */
     if (CALLED(cuCtxGetLimit)(&now, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     uint64_t base_bytes = base_of(gpu, kind, now);

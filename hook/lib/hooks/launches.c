@@ -1,8 +1,8 @@
-/* The wrappers of what launches kernels. Graphs are launched in graphs.c. */
+/* The wrappers of functions that launch kernels. Graph launches are in graphs.c. */
 #include "driver/gpus.h"
 #include "hooks/gated.h"
 
-/* The launches from before CUDA 4 run in the legacy default stream, unless they name another. */
+/* Launch functions from before CUDA 4 use the legacy default stream, unless they name another. */
 PLIMSOLL_LAUNCHES(cuLaunch, NULL, (CUfunction f), (f))
 PLIMSOLL_LAUNCHES(cuLaunchGrid, NULL, (CUfunction f, int grid_width, int grid_height),
                   (f, grid_width, grid_height))
@@ -45,7 +45,7 @@ LAUNCHES_CONFIGURED(cuLaunchKernelEx_ptsz, plimsoll_per_thread(stream_of(config)
 LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel, hStream)
 LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, plimsoll_per_thread(hStream))
 
-/* One gate stands before all GPUs of a container; the first device's stream stands for the others. */
+/* One gate stands before all GPUs of a container. The first device's stream stands for the others. */
 static CUstream first_of(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
     return list && count > 0 ? list[0].hStream : NULL;
 }

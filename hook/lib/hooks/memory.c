@@ -1,13 +1,13 @@
-/* cuMemAlloc and its kin, and what frees them, whatever it was made by.
+/* cuMemAlloc and its kin, and the functions that free memory of any origin.
  *
- * `with` is the context that memory dies with: for cuMemAlloc, pitch and managed memory the current one.
+ * `with` is the context that memory dies with: the current one for cuMemAlloc, pitch and managed memory.
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/release.h"
 
-/* The three steps, for what lies in the current context and whose size is known beforehand. */
+/* The three steps, for memory in the current context whose size is known before the call. */
 #define ALLOCATE_HERE(symbol, pointer, bytes, ...)                                                           \
     do {                                                                                                     \
         struct plimsoll_charge charge;                                                                       \
@@ -29,14 +29,14 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize) {
     ALLOCATE_HERE(cuMemAlloc, dptr, bytesize, dptr, bytesize);
 }
 
-/* Managed memory moves between host and GPU; all of it may come to lie on the GPU, so all of it counts. */
+/* Managed memory moves between host and GPU. All of it may come to lie on the GPU, so all of it counts. */
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     ALLOCATE_HERE(cuMemAllocManaged, dptr, bytesize, dptr, bytesize, flags);
 }
 
 /* --- pitch: only the driver's answer tells how wide a row became ---------------------------------------- */
 
-/* Rows are widened to a multiple of this on every NVIDIA GPU so far; a wrong guess is put right after. */
+/* Every NVIDIA GPU so far widens rows to a multiple of this. A wrong guess is corrected after the call. */
 #define PITCH_GUESS_BYTES 512u
 
 static uint64_t area(uint64_t pitch, uint64_t height) {

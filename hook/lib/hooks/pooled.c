@@ -1,6 +1,6 @@
-/* The wrappers of pools: allocating from them, and trimming them. What they free goes through cuMemFreeAsync
- * and cuMemFree like all else (memory.c); they shrink as well wherever work is waited for (syncs.c).
- */
+/* The wrappers of pools: allocating from them, and trimming them. Memory of pools is freed by cuMemFreeAsync
+ * and cuMemFree, like all other memory (memory.c). Pools also shrink where a program waits for work
+ * (syncs.c). */
 #include "driver/driver.h"
 #include "hooks/graphs.h"
 #include "memory/current.h"
@@ -10,7 +10,7 @@
 #include "memory/pools/reserved.h"
 #include "memory/release.h"
 
-/* What a stream captures is a node of its graph, and takes memory when that runs (graphs.c). */
+/* A captured allocation is a node of the stream's graph, and takes memory when the graph runs (graphs.c). */
 static bool is_capturing(CUstream stream) {
     bool is_so = plimsoll_is_capturing(stream);
     if (is_so)
@@ -35,7 +35,8 @@ static bool is_capturing(CUstream stream) {
                                     context);                                                                \
     } while (0)
 
-/* The pool that was reserved in is named to the driver: another thread may make a different one current. */
+/* The driver gets the pool in which the bytes were reserved, because another thread may make a different pool
+ * current. */
 static CUresult allocate_from(struct plimsoll_pool *pool, CUdeviceptr *dptr, size_t bytesize,
                               CUstream stream) {
     CUmemoryPool handle = pool ? plimsoll_pool_pin(pool) : NULL;

@@ -1,32 +1,31 @@
-/* Which processes NVML shows: the container's own, by the numbers under which they know each other.
+/* The processes that NVML shows: the container's own, by the pids under which they know each other.
  *
- * NVML itself lists everybody on the card under the host's numbers, which mean nothing in a container. So
- * `counts` is the list here: who has a context or memory, and how much by the word that its line is held to.
- * Graphics and MPS clients are in no slot, and their lists are empty.
+ * NVML itself lists every process on the card under the host's pids, which mean nothing in a container. So
+ * the list here is `counts`: the processes that have a context or memory, each with the bytes of its word, to
+ * which the line holds it. Graphics and MPS clients have no slot, and their lists are empty.
  */
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "hooks/views.h"
 #include "memory/ledger.h"
 
-#define NO_INSTANCE UINT32_MAX /* what NVML says where there is no MIG */
+#define NO_INSTANCE UINT32_MAX /* NVML's value where there is no MIG */
 
-enum sort { COMPUTE, GRAPHICS, MPS }; /* by the numbers that nvmlProcessDetailList_t has for them */
+enum sort { COMPUTE, GRAPHICS, MPS }; /* the numbers of nvmlProcessDetailList_t */
 
 static unsigned list(nvmlDevice_t device, enum sort sort, struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS]) {
     int gpu = sort == COMPUTE ? plimsoll_gpu_of_handle(device) : GPU_UNLISTED;
     return gpu < 0 ? 0 : plimsoll_ledger_list(plimsoll.counts, (unsigned)gpu, found);
 }
 
-/* The driver was asked with room for nobody: whether NVML was begun, the handle is good and the card there.
- */
+/* Whether the driver accepts a call with room for no process: NVML is initialised, the handle is valid and
+ * the card present. */
 static bool is_good(nvmlReturn_t asked) {
     plimsoll_depth--;
     return asked == NVML_SUCCESS || asked == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-/* NVML's rule for every list: the needed number is told in any case, with an error where it is more than
- * there was room for. */
+/* NVML's rule for every list: the needed number is always returned, with an error if there is less room. */
 static nvmlReturn_t check_room(unsigned *room, unsigned needed, const void *into) {
     if (*room > 0 && !into)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -123,7 +122,7 @@ static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *d
     return result;
 }
 
-/* A version newer than this library is not shown what it would mean by it. */
+/* A version newer than this library is refused, because its meaning is not known here. */
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist) {
     enum plimsoll_teller teller = plimsoll_teller();
     if (teller == TELLER_DRIVER || !plist)
@@ -138,7 +137,8 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
     return is_good(result) ? fill_details(device, plist) : result;
 }
 
-/* How busy each process keeps the card is in no word, and the driver's list names strangers: not told. */
+/* No word shows how busy each process keeps the card, and the driver's list names other containers'
+ * processes. So the library gives no answer. */
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
                                              unsigned int *processSamplesCount,
                                              unsigned long long lastSeenTimeStamp) {

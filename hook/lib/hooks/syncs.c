@@ -1,6 +1,5 @@
-/* The wrappers of what waits for work, or asks whether it is done: where a burst may end, and where the
- * driver gives back what pools keep too much of. Copies that the host waits for are in copies.c and boxes.c.
- */
+/* The wrappers of functions that wait for work, or query whether it is done. A burst may end there, and the
+ * driver gives back what pools no longer need. Copies that the host waits for are in copies.c and boxes.c. */
 #include "driver/gpus.h"
 #include "hooks/gated.h"
 #include "memory/pools/reserved.h"
@@ -31,10 +30,10 @@ SYNCS(cuStreamSynchronize_ptsz, plimsoll_before_sync(plimsoll_per_thread(hStream
       (hStream))
 SYNCS(cuCtxSynchronize, plimsoll_before_sync_context(), (void), ())
 SYNCS(cuCtxSynchronize_v2, plimsoll_before_sync_context(), (CUcontext ctx), (ctx))
-/* Whichever stream the event was recorded in: what is of this context may end with it. */
+/* In whichever stream the event was recorded, work of this context may end with it. */
 SYNCS(cuEventSynchronize, plimsoll_before_sync_context(), (CUevent hEvent), (hEvent))
 
-/* Programs that poll wait in their own way. */
+/* For programs that poll instead of waiting. */
 #define QUERIES(symbol, before, parameters, arguments)                                                       \
     PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
         before;                                                                                              \
@@ -46,6 +45,5 @@ SYNCS(cuEventSynchronize, plimsoll_before_sync_context(), (CUevent hEvent), (hEv
 
 QUERIES(cuStreamQuery, plimsoll_before_sync(hStream), (CUstream hStream), (hStream))
 QUERIES(cuStreamQuery_ptsz, plimsoll_before_sync(plimsoll_per_thread(hStream)), (CUstream hStream), (hStream))
-/* Asked of events long past, over and over, by allocators that reuse memory: nothing is recorded ahead of it.
- */
+/* Allocators that reuse memory repeat this query for events long past. So nothing is recorded before it. */
 QUERIES(cuEventQuery, (void)0, (CUevent hEvent), (hEvent))

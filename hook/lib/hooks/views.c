@@ -1,6 +1,5 @@
-/* What the program is told about memory: its own line instead of the card, as if the card were that small.
- * Totals never exceed the real card's; free is never negative, also when a line sank below what is used.
- */
+/* The memory that the program sees: its own line instead of the card, as if the card were that small. Totals
+ * never exceed the real card's. Free memory is never negative, even when a line sank below what is used. */
 #include "hooks/views.h"
 
 #include "broker/attach.h"
@@ -19,11 +18,11 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Free is what the program could allocate. Where the grant is the whole line, that is no more than the card
- * itself has free: memory that belongs to nobody's line (the driver's, a program outside Plimsoll) is gone.
- * Under overcommit the grant is only where asking begins, and the card's free memory is what others have left
- * just now: what does not fit is waited for. A program that sizes its work by this number must not be told
- * less than it can get, so there the line alone counts. */
+/* Free memory is what the program could allocate. If the grant is the whole line, that is no more than the
+ * card itself has free: memory outside every line (the driver's, a program's outside Plimsoll) cannot be had.
+ * Under overcommit, the grant is only the point from which the library asks the broker, and the card's free
+ * memory is what other containers leave at the moment; a request that does not fit waits. A program that
+ * sizes its work by this number must not see less than it can get, so there the line alone counts. */
 static struct memory memory_of(unsigned gpu, const struct memory *real) {
     const struct plimsoll_gpu *on = &plimsoll.gpus[gpu];
     uint64_t line_bytes = __atomic_load_n(&on->line_bytes, __ATOMIC_RELAXED);
@@ -36,7 +35,8 @@ static struct memory memory_of(unsigned gpu, const struct memory *real) {
     return seen;
 }
 
-/* Replaces the card's figures; false: not under Plimsoll, or the container owns its GPUs, so they stand. */
+/* Replaces the card's figures. False: they stay, because the process is not under Plimsoll or the container
+ * owns its GPUs. */
 static bool narrow(int gpu, struct memory *real) {
     if (gpu == GPU_NONE)
         return false;
@@ -47,8 +47,8 @@ static bool narrow(int gpu, struct memory *real) {
     return true;
 }
 
-/* CUDA's views come after cuInit, which waited for the limits; NVML's may come from a program that only
- * looks, and are told to come back. */
+/* CUDA's views come after cuInit, which waited for the limits. NVML's may come from a program that only
+ * reads, and that program is asked to try again. */
 static bool is_limited(void) {
     return plimsoll_depth == 0 && plimsoll_map_files() >= STANDING_MAPPED;
 }
@@ -115,9 +115,8 @@ enum plimsoll_teller plimsoll_teller(void) {
     return plimsoll_is_whole() ? TELLER_DRIVER : TELLER_LIBRARY;
 }
 
-/* By its definition `used` contains what is reserved: total and free are the container's, and the rest is
- * used.
- */
+/* By its definition `used` includes reserved memory. So total and free are the container's, and the rest is
+ * used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
     enum plimsoll_teller teller = plimsoll_teller();
@@ -134,8 +133,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return result;
 }
 
-/* The second version's parts sum up to its total: `reserved` is what the card lacks for the rest of the line.
- */
+/* The second version's parts sum up to its total: `reserved` is what the card lacks for the rest of the
+ * line. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     enum plimsoll_teller teller = plimsoll_teller();

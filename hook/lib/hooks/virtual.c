@@ -1,8 +1,9 @@
-/* cuMemCreate and what keeps its memory alive.
+/* cuMemCreate and the references that keep its memory alive.
  *
- * Physical memory goes back only when its handle is released *and* nothing maps it any more: releasing right
- * after mapping is good practice in CUDA's own samples. So handles carry references as the driver's do. An
- * imported one is charged nothing, but for what charge.c lets it inherit.
+ * Physical memory goes back only when its handle is released *and* nothing maps it any more. Releasing right
+ * after mapping is good practice in CUDA's own samples. So handles carry references here as they do in the
+ * driver. An imported handle is charged nothing, except for a charge that it takes over from an exported one
+ * (memory/release.c).
  */
 #include "driver/driver.h"
 #include "memory/charge.h"
@@ -28,7 +29,7 @@ static bool is_known(CUmemGenericAllocationHandle handle) {
     return plimsoll_holdings_get(&plimsoll.holdings, HELD_HANDLE, handle, &known);
 }
 
-/* The reference comes before the call: the handle may be released by another thread right after it. */
+/* The reference is added before the call, because another thread may release the handle right after it. */
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     bool counts = is_known(handle);
@@ -45,8 +46,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     return result;
 }
 
-/* A range unmapped at once may hold several mappings, mostly one behind the other; what is not known here may
- * lie before or between them. */
+/* A range unmapped at once may hold several mappings, mostly one behind the other. Unknown mappings may lie
+ * before or between them. */
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     CUresult result = REAL(cuMemUnmap)(ptr, size);
     struct plimsoll_holding mapping;
@@ -104,7 +105,8 @@ static int gpu_of_handle(CUmemGenericAllocationHandle handle) {
                : GPU_NONE;
 }
 
-/* A driver may answer with a handle that this process has already: then that has one reference more. */
+/* A driver may answer with a handle that this process has already: then that handle has one more
+ * reference. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                         CUmemAllocationHandleType shHandleType) {
     CUresult result = REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
@@ -130,8 +132,8 @@ static uint64_t stirred(uint64_t hash, uint64_t value) {
     return hash ^ (hash >> 32);
 }
 
-/* A place in an array: as 64 bits, since it is unmapped under the numbers that it was mapped under. If not,
- * because a part of it or several are, the reference stays until the array is destroyed. */
+/* A place in an array as 64 bits. A mapping is normally undone under the numbers under which it was made. If
+ * only a part is undone, or several at once, the reference stays until the array is destroyed. */
 static uint64_t place_in_array(const CUarrayMapInfo *info) {
     uint64_t hash = stirred((uintptr_t)info->resource.array, (uint64_t)info->subresourceType);
     if (info->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
@@ -159,7 +161,7 @@ static void refer_all(const CUarrayMapInfo *list, unsigned count, int change) {
             plimsoll_refer(list[i].memHandle.memHandle, change);
 }
 
-/* What is mapped there from now on takes the place of what was. */
+/* A new mapping replaces what was mapped at that place. */
 static void remember_place(const CUarrayMapInfo *info) {
     struct plimsoll_holding before;
     uint64_t place = place_in_array(info);
