@@ -1,13 +1,13 @@
-"""Checks that every function of NVIDIA's headers stands in hooks.h or passes.txt, and writes their names for C.
+"""Checks that hooks.h or passes.txt names every function of NVIDIA's headers, and writes the names for C.
 
-A driver function that nobody looked at is a way around the memory line. So the build fails when a header declares
-a function that neither table names, and when a table names one that no header declares (a misspelt name hides the
-real one). The variants behind the headers' macros (`_v2`, `_ptds`, `_ptsz`) count as functions of their own: they
-are what programs get.
+A driver function that nobody classified is a way around the memory line. So the build fails when a header declares
+a function that neither table names. It also fails when a table names a function that no header declares, because a
+misspelt name hides the real one. The variants behind the headers' macros (`_v2`, `_ptds`, `_ptsz`) count as
+functions of their own, because programs get those.
 
     python -m hook.lib.classify OUTPUT.h INCLUDE_FOLDER…
 
-`OUTPUT.h` gets every classified name, sorted, for `known.c`.
+`OUTPUT.h` gets every classified name, sorted, for `driver/unclassified.c`.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 HEADERS: Final = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
 PROFILER_TYPES: Final = "cudaProfilerTypedefs.h"
-"""NVIDIA packs cudaProfiler.h apart; the types of its functions are beside cuda.h."""
+"""NVIDIA packages cudaProfiler.h apart. The types of its functions are beside cuda.h."""
 
 _COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DECLARED: Final = re.compile(r"\b(?:CUDAAPI\s+|CUresult\s+)(cu[A-Z]\w*)\s*\(")
@@ -30,7 +30,6 @@ _TYPE: Final = re.compile(r"\bPFN_(cu[A-Z]\w*?)_v\d+")
 _HOOKED: Final = re.compile(r"\bX\((cu[A-Z]\w*)[,)]")
 _PASSING: Final = re.compile(r"^ +(cu[A-Z].*)$", re.MULTILINE)
 _LONGEST: Final = 63
-
 
 def declared_in(include: Path) -> set[str]:
     """Every function of the driver that one folder of NVIDIA's headers declares or names in a macro.
@@ -47,15 +46,13 @@ def declared_in(include: Path) -> set[str]:
     found.update(_TYPE.findall((include / PROFILER_TYPES).read_text(encoding="utf-8")))
     return found
 
-
 def classified_in(hooks: str, passes: str) -> Counter[str]:
     """How often each function stands in the two tables, given their text."""
     hooked = _HOOKED.findall(_COMMENT.sub(" ", hooks))
     return Counter(hooked) + Counter(" ".join(_PASSING.findall(passes)).split())
 
-
 def faults(declared: set[str], classified: Counter[str]) -> list[str]:
-    """What is wrong, one sentence each, with what to do about it; empty where all is well."""
+    """One sentence for each fault, with its remedy; empty where there is no fault."""
     return [
         *(
             f"{name} is declared by NVIDIA and classified nowhere: does it take, free or report GPU memory,"
@@ -79,7 +76,6 @@ def faults(declared: set[str], classified: Counter[str]) -> list[str]:
         ),
     ]
 
-
 def main(output: Path, includes: list[Path]) -> int:
     """Check the tables beside this file against all folders together; write `output` if they agree."""
     declared = set().union(*(declared_in(include) for include in includes))
@@ -94,7 +90,6 @@ def main(output: Path, includes: list[Path]) -> int:
     text = f"/* Made by classify.py: every function that hooks.h or passes.txt names, sorted. */\n{names}"
     output.write_text(text, encoding="utf-8")
     return 0
-
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]]))

@@ -1,9 +1,9 @@
-"""Writes for C which exported function a name means for a CUDA version and a kind of default stream.
+"""Writes for C the exported function that a name means, by CUDA version and kind of default stream.
 
-`cuGetProcAddress` chooses among the variants of a function (`cuMemAlloc`, `cuMemAlloc_v2`; `_ptds`, `_ptsz`). Where
+`cuGetProcAddress` chooses among the variants of a function (`cuMemAlloc`, `cuMemAlloc_v2`; `_ptds`, `_ptsz`). If
 a driver answers with an address that it exports under no name, the library chooses as the driver does, by this table.
-NVIDIA gives each variant's type a name with the version from which it is meant, `PFN_cuMemAlloc_v3020`, and numbers
-the symbols in the same order. The build fails where versions and symbols of a name are not equally many.
+NVIDIA gives each variant's type a name with the first version that means the variant, `PFN_cuMemAlloc_v3020`, and
+numbers the symbols in the same order. The build fails if a name has more versions than symbols, or fewer.
 
     python -m hook.lib.variants OUTPUT.h INCLUDE_FOLDER…
 
@@ -21,7 +21,6 @@ from hook.lib.classify import classified_in, declared_in
 HERE: Final = Path(__file__).parent
 _TYPE: Final = re.compile(r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 _NEWEST: Final = re.compile(r"#define CUDA_VERSION (\d+)")
-
 
 class Variant(NamedTuple):
     """One function behind a name.
@@ -41,7 +40,6 @@ class Variant(NamedTuple):
         """The variant in C."""
         return f'{{"{self.name}", {self.version}, {str(bool(self.suffix)).lower()}, "{self.symbol}"}},'
 
-
 def _symbols(name: str, suffix: str, declared: set[str]) -> list[str]:
     """The exported functions of one name and suffix, oldest first."""
     later = sorted(
@@ -50,7 +48,6 @@ def _symbols(name: str, suffix: str, declared: set[str]) -> list[str]:
         for number in re.findall(rf"^{name}_v(\d+){suffix}$", symbol)
     )
     return [symbol for symbol in (name + suffix, *(symbol for _, symbol in later)) if symbol in declared]
-
 
 def variants_in(includes: list[Path]) -> list[Variant]:
     """Every variant of every function of which these folders of NVIDIA's headers give the type.
@@ -72,7 +69,6 @@ def variants_in(includes: list[Path]) -> list[Variant]:
         found += [Variant(name, suffix, version, symbol) for version, symbol in pairs]
     return found
 
-
 def main(output: Path, includes: list[Path]) -> None:
     """Write the rows for all names that have a hook."""
     hooks = classified_in((HERE / "hooks.h").read_text(encoding="utf-8"), "").keys()
@@ -89,7 +85,6 @@ def main(output: Path, includes: list[Path]) -> None:
         f"#define NEWEST_KNOWN {newest}\n#define VARIANTS \\\n"
     )
     output.write_text(text + rows.rstrip("\n").replace("\n", " \\\n") + "\n", encoding="utf-8")
-
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]])

@@ -123,8 +123,8 @@ static bool resolve_from(enum plimsoll_library library, const char *path) {
     int saved = errno;
     void *handle = plimsoll.loader.dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) {
-        (void)
-            plimsoll.loader.dlerror(); /* the program made no look-up here, so it must not find our failure */
+        /* The program made no look-up here, so it must not find our failure. */
+        (void)plimsoll.loader.dlerror();
         errno = saved;
         return false;
     }

@@ -27,8 +27,8 @@ static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll
     if (!passes)
         return gated;
     plimsoll_function driver = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
-    return driver ? driver
-                  : gated; /* not found yet, in a program that links the driver and has not called it */
+    /* The driver is not found yet in a program that links it and has not called it. */
+    return driver ? driver : gated;
 }
 
 /* A hook that is hardly more than a jump to the driver where `passes` says so. The rest of the hook follows

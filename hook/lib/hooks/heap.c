@@ -61,8 +61,8 @@ static CUresult resize(struct plimsoll_charge *charge, int gpu, uint64_t context
                        size_t value) {
     enum plimsoll_kind kind = kind_of(limit);
     size_t now = 0;
-    plimsoll_contexts_look(
-        gpu); /* the charge dies with the context, which must be the present one (memory/unseen.c) */
+    /* The charge dies with the context, which must be the present one (memory/unseen.c). */
+    plimsoll_contexts_look(gpu);
     if (CALLED(cuCtxGetLimit)(&now, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     uint64_t base_bytes = base_of(gpu, kind, now);
