@@ -31,6 +31,7 @@ _HOOKED: Final = re.compile(r"\bX\((cu[A-Z]\w*)[,)]")
 _PASSING: Final = re.compile(r"^ +(cu[A-Z].*)$", re.MULTILINE)
 _LONGEST: Final = 63
 
+
 def declared_in(include: Path) -> set[str]:
     """Every function of the driver that one folder of NVIDIA's headers declares or names in a macro.
 
@@ -46,10 +47,12 @@ def declared_in(include: Path) -> set[str]:
     found.update(_TYPE.findall((include / PROFILER_TYPES).read_text(encoding="utf-8")))
     return found
 
+
 def classified_in(hooks: str, passes: str) -> Counter[str]:
     """How often each function stands in the two tables, given their text."""
     hooked = _HOOKED.findall(_COMMENT.sub(" ", hooks))
     return Counter(hooked) + Counter(" ".join(_PASSING.findall(passes)).split())
+
 
 def faults(declared: set[str], classified: Counter[str]) -> list[str]:
     """One sentence for each fault, with its remedy; empty where there is no fault."""
@@ -76,6 +79,7 @@ def faults(declared: set[str], classified: Counter[str]) -> list[str]:
         ),
     ]
 
+
 def main(output: Path, includes: list[Path]) -> int:
     """Check the tables beside this file against all folders together; write `output` if they agree."""
     declared = set().union(*(declared_in(include) for include in includes))
@@ -90,6 +94,7 @@ def main(output: Path, includes: list[Path]) -> int:
     text = f"/* Made by classify.py: every function that hooks.h or passes.txt names, sorted. */\n{names}"
     output.write_text(text, encoding="utf-8")
     return 0
+
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]]))

@@ -42,7 +42,7 @@ enum plimsoll_standing {
     STANDING_ATTACHED     /* and a slot is claimed: allocations are held to the line */
 };
 
-/* One GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
+/* A GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
 struct plimsoll_gpu {
     char uuid[PLIMSOLL_UUID_BYTES]; /* written before `standing` is raised */
     unsigned char uuid_bytes[16];   /* the driver's form of the same UUID; likewise */
@@ -103,7 +103,7 @@ struct plimsoll_state {
     struct plimsoll_gpu gpus[PLIMSOLL_MAX_GPUS];
     int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not queried yet, else index + 2 (1 = not listed) */
 
-    /* what this process holds */
+    /* the holdings of this process, and its contexts */
     struct plimsoll_holdings holdings; /* its shards' own locks */
     int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
     struct plimsoll_pools pools;       /* their own locks */

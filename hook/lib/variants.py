@@ -22,6 +22,7 @@ HERE: Final = Path(__file__).parent
 _TYPE: Final = re.compile(r"\*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 _NEWEST: Final = re.compile(r"#define CUDA_VERSION (\d+)")
 
+
 class Variant(NamedTuple):
     """One function behind a name.
 
@@ -40,6 +41,7 @@ class Variant(NamedTuple):
         """The variant in C."""
         return f'{{"{self.name}", {self.version}, {str(bool(self.suffix)).lower()}, "{self.symbol}"}},'
 
+
 def _symbols(name: str, suffix: str, declared: set[str]) -> list[str]:
     """The exported functions of one name and suffix, oldest first."""
     later = sorted(
@@ -48,6 +50,7 @@ def _symbols(name: str, suffix: str, declared: set[str]) -> list[str]:
         for number in re.findall(rf"^{name}_v(\d+){suffix}$", symbol)
     )
     return [symbol for symbol in (name + suffix, *(symbol for _, symbol in later)) if symbol in declared]
+
 
 def variants_in(includes: list[Path]) -> list[Variant]:
     """Every variant of every function of which these folders of NVIDIA's headers give the type.
@@ -69,6 +72,7 @@ def variants_in(includes: list[Path]) -> list[Variant]:
         found += [Variant(name, suffix, version, symbol) for version, symbol in pairs]
     return found
 
+
 def main(output: Path, includes: list[Path]) -> None:
     """Write the rows for all names that have a hook."""
     hooks = classified_in((HERE / "hooks.h").read_text(encoding="utf-8"), "").keys()
@@ -85,6 +89,7 @@ def main(output: Path, includes: list[Path]) -> None:
         f"#define NEWEST_KNOWN {newest}\n#define VARIANTS \\\n"
     )
     output.write_text(text + rows.rstrip("\n").replace("\n", " \\\n") + "\n", encoding="utf-8")
+
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]])

@@ -60,7 +60,7 @@ ARRAY_TO_ARRAY(cuMemcpyAtoA, NULL, unsigned)
 ARRAY_TO_ARRAY(cuMemcpyAtoA_v2, NULL, size_t)
 ARRAY_TO_ARRAY(cuMemcpyAtoA_v2_ptds, CU_STREAM_PER_THREAD, size_t)
 
-/* One gate stands before all GPUs of a container, so it does not matter which of them does the work. */
+/* A single gate stands before all GPUs of a container, so it does not matter which of them does the work. */
 #define PEER_PARAMETERS                                                                                      \
     CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount
 

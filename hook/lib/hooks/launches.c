@@ -45,7 +45,7 @@ LAUNCHES_CONFIGURED(cuLaunchKernelEx_ptsz, plimsoll_per_thread(stream_of(config)
 LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel, hStream)
 LAUNCHES_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, plimsoll_per_thread(hStream))
 
-/* One gate stands before all GPUs of a container. The first device's stream stands for the others. */
+/* A single gate stands before all GPUs of a container. The first device's stream stands for the others. */
 static CUstream first_of(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
     return list && count > 0 ? list[0].hStream : NULL;
 }

@@ -33,6 +33,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "clock.h"
+
 #define PAUSE_NS 2000
 #define ROUNDS 11 /* 2 us * (2^11 - 1) = 4 ms */
 /* A pause from this length on is slept, because the process that is waited for may need this very
@@ -127,10 +129,7 @@ static enum plimsoll_verdict judge(const struct plimsoll_counts *counts, unsigne
 /* Stored before the change, never after it. A new time beside an old word only makes a measurement be taken
  * again. An old time beside a new word would let a wrong measurement pass. */
 static void stamp(struct plimsoll_slot *slot) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    __atomic_store_n(&slot->changed_ns, now_ns, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&slot->changed_ns, plimsoll_now_ns(), __ATOMIC_SEQ_CST);
 }
 
 void plimsoll_ledger_add(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes) {

@@ -74,7 +74,7 @@ static enum plimsoll_verdict attempt(unsigned gpu, uint64_t bytes, uint64_t extr
     }
 }
 
-/* One thread at a time: the threads of a process share a slot, and so would have the same turn. */
+/* Lets in one thread at a time: the threads of a process share a slot, and so would have the same turn. */
 static enum plimsoll_verdict attempt_in_turn(unsigned gpu, uint64_t bytes, uint64_t extra_bytes,
                                              const struct plimsoll_dead *dead) {
     enum plimsoll_verdict verdict = VERDICT_COLLIDED;

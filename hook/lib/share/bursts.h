@@ -55,7 +55,7 @@ bool plimsoll_others_stand_idle(uint64_t now_ns);
 /* The work queued on the fullest of the container's GPUs by all its processes, in ns. */
 uint64_t plimsoll_container_queued_ns(void);
 
-/* One thread more (1) or less (-1) of this process stands at the gate to launch on the GPU. Needs no lock. */
+/* A thread more (1) or less (-1) of this process stands at the gate to launch on the GPU. Needs no lock. */
 void plimsoll_burst_stand(int gpu, int change);
 
 #endif

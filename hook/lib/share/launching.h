@@ -11,7 +11,7 @@
 
 #include "state.h"
 
-/* One launch between its two halves. */
+/* A launch between its two halves. */
 struct plimsoll_launch {
     struct plimsoll_meter
         *meter; /* the meter of the stream's context; NULL where this launch is not metered */

@@ -146,7 +146,7 @@ void plimsoll_pool_leave(struct plimsoll_pool *pool, uint64_t unused_bytes) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Finds and drops the record in one step. Of two threads that free the last memory, the later one may come
+/* Finds and drops the record in one step. The later of two threads that free the last memory may come
  * when the record is already a new pool's. */
 static void drop_if_empty(struct plimsoll_pool *pool) {
     pthread_mutex_lock(&plimsoll_pools()->lock);
