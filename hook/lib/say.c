@@ -7,8 +7,8 @@
 
 #include "state.h"
 
-/* Makes one write per line, without stdio: this very thread may hold the lock of stdio, or a fork may have lost
- * it. */
+/* Makes one write per line, without stdio: this very thread may hold the lock of stdio, or a fork may have
+ * lost it. */
 static void write_line(const char *format, va_list arguments) {
     int saved = errno;
     char line[512] = "plimsoll: ";

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "say.h"
 #include "state.h"
 
@@ -92,15 +92,9 @@ void plimsoll_tell_given_back(unsigned gpu, uint64_t bytes, uint64_t used_bytes)
     tell(&message);
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_bytes, uint64_t line_bytes,
                           const char *function) {
-    uint64_t now = now_ns();
+    uint64_t now = plimsoll_now_ns();
     uint64_t last = __atomic_load_n(&plimsoll.denied_at_ns[gpu], __ATOMIC_RELAXED);
     if ((last != 0 && now - last < DENIED_INTERVAL_NS) ||
         !__atomic_compare_exchange_n(&plimsoll.denied_at_ns[gpu], &last, now, false, __ATOMIC_RELAXED,
