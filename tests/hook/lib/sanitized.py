@@ -17,7 +17,8 @@ from tests.hook.lib.program import EMULATOR, ROOT
 
 OPTIONS: Final = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    # gcc's ThreadSanitizer does not know fences; the one in broker/limits.c orders against another process, not a thread.
+    # gcc's ThreadSanitizer does not know fences. The fence in broker/limits.c orders against another process,
+    # not against a thread.
     "thread": ("-fsanitize=thread", "-Wno-tsan"),
 }
 RUNTIMES: Final = {
