@@ -78,7 +78,7 @@ static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level
 static int gpu_of(uint64_t context) {
     int gpu = plimsoll_gpu_of_current_context(context);
     if (gpu >= 0)
-        plimsoll_contexts_look(gpu);
+        plimsoll_contexts_check(gpu);
     return gpu;
 }
 

@@ -45,7 +45,7 @@ static bool take(CUstream stream, struct plimsoll_holding *capture) {
 
 static void enter(void) {
     __atomic_fetch_add(&plimsoll.captures.under_way, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&plimsoll.captures.looks, __ATOMIC_SEQ_CST) > 0)
+    while (__atomic_load_n(&plimsoll.captures.queries, __ATOMIC_SEQ_CST) > 0)
         sched_yield(); /* a query takes the driver a microsecond */
     plimsoll_depth++;
 }

@@ -64,7 +64,7 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 /* Everything that dies with a context leaves the books after the driver ended the context. */
 static void forget(CUcontext context) {
     plimsoll_holdings_sweep(&plimsoll.holdings, (uintptr_t)context, plimsoll_give_back);
-    plimsoll_pools_look();
+    plimsoll_pools_update();
 }
 
 static CUresult after_destroy(CUresult result, CUcontext context) {

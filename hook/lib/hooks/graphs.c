@@ -12,30 +12,14 @@
  */
 #include "hooks/graphs.h"
 
-#include <sys/mman.h>
-
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "hooks/gated.h"
 #include "memory/charge.h"
+#include "memory/graph_needs.h"
 #include "memory/pools/allocations.h"
 #include "memory/pools/graph_pool.h"
 #include "memory/release.h"
-
-/* The depth of graphs in graphs. Deeper nodes are not examined. */
-#define DEEPEST 8
-#define BLOCK_BYTES 0x200000u
-
-struct range {
-    uint64_t start, end;
-    int gpu;
-};
-
-struct ranges {
-    struct range *rows; /* mmap'd */
-    size_t count, room;
-    bool is_short; /* no memory for all rows */
-};
 
 void plimsoll_graphs_allocate(void) {
     __atomic_store_n(&plimsoll.graphs_allocate, 1, __ATOMIC_RELEASE);
@@ -43,88 +27,6 @@ void plimsoll_graphs_allocate(void) {
 
 static bool may_allocate(void) {
     return __atomic_load_n(&plimsoll.graphs_allocate, __ATOMIC_ACQUIRE) && plimsoll_depth == 0;
-}
-
-/* --- what a graph needs ----------------------------------------------------------------------------------
- */
-
-static void *map_rows(size_t bytes) {
-    void *rows = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return rows == MAP_FAILED ? NULL : rows;
-}
-
-static bool make_room(struct ranges *ranges) {
-    if (ranges->count < ranges->room)
-        return true;
-    size_t room = ranges->room ? ranges->room * 2 : 128;
-    struct range *rows = map_rows(room * sizeof(*rows));
-    if (!rows)
-        return false;
-    for (size_t i = 0; i < ranges->count; i++)
-        rows[i] = ranges->rows[i];
-    if (ranges->rows)
-        munmap(ranges->rows, ranges->room * sizeof(*rows));
-    ranges->rows = rows;
-    ranges->room = room;
-    return true;
-}
-
-/* Keeps the rows sorted by address, which is mostly the driver's own order. */
-static void add(struct ranges *ranges, struct range range) {
-    if (!make_room(ranges)) {
-        ranges->is_short = true;
-        return;
-    }
-    size_t at = ranges->count++;
-    for (; at > 0 && ranges->rows[at - 1].start > range.start; at--)
-        ranges->rows[at] = ranges->rows[at - 1];
-    ranges->rows[at] = range;
-}
-
-static void add_node(struct ranges *ranges, CUgraphNode node) {
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 0};
-    if (CALLED(cuGraphMemAllocNodeGetParams)(node, &params) != CUDA_SUCCESS)
-        return;
-    int gpu = plimsoll_gpu_of_location(&params.poolProps.location);
-    if (gpu >= 0)
-        add(ranges, (struct range){params.dptr, params.dptr + params.bytesize, gpu});
-}
-
-static void add_graph(struct ranges *ranges, CUgraph graph, unsigned depth) {
-    size_t count = 0;
-    if (CALLED(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || count == 0 || depth == DEEPEST)
-        return;
-    CUgraphNode *nodes = map_rows(count * sizeof(CUgraphNode));
-    size_t room = count;
-    if (!nodes || CALLED(cuGraphGetNodes)(graph, nodes, &count) != CUDA_SUCCESS)
-        count = 0;
-    for (size_t i = 0; i < count && i < room; i++) {
-        CUgraphNodeType type;
-        CUgraph child;
-        if (CALLED(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS)
-            continue;
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-            add_node(ranges, nodes[i]);
-        else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-                 CALLED(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
-            add_graph(ranges, child, depth + 1);
-    }
-    if (nodes)
-        munmap(nodes, room * sizeof(CUgraphNode));
-}
-
-/* Allocations that cannot live at the same time may share an address, and then share memory. */
-static uint64_t bytes_on(const struct ranges *ranges, int gpu) {
-    uint64_t sum = 0, end = 0;
-    for (size_t i = 0; i < ranges->count; i++) {
-        const struct range *row = &ranges->rows[i];
-        uint64_t start = row->start > end ? row->start : end;
-        if (row->gpu != gpu || row->end <= start)
-            continue;
-        sum += (row->end - start + 511) / 512 * 512;
-        end = row->end;
-    }
-    return (sum + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
 }
 
 /* --- executable graphs -----------------------------------------------------------------------------------
@@ -135,9 +37,9 @@ static uint64_t key_of(CUgraphExec exec, int gpu) {
     return (uintptr_t)exec ^ (uint64_t)gpu << 58;
 }
 
-static void remember(CUgraphExec exec, const struct ranges *ranges) {
+static void remember(CUgraphExec exec, const struct plimsoll_ranges *ranges) {
     for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++) {
-        uint64_t bytes = bytes_on(ranges, gpu);
+        uint64_t bytes = plimsoll_graph_needs_on(ranges, gpu);
         if (bytes == 0)
             continue;
         __atomic_fetch_add(&plimsoll.graphs_counted, 1, __ATOMIC_RELEASE);
@@ -260,21 +162,20 @@ CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
 /* --- making and ending them ------------------------------------------------------------------------------
  */
 
-static CUresult instantiated(CUresult result, const CUgraphExec *exec, struct ranges *ranges) {
+static CUresult instantiated(CUresult result, const CUgraphExec *exec, struct plimsoll_ranges *ranges) {
     if (result == CUDA_SUCCESS)
         remember(*exec, ranges);
     for (int gpu = 0; result != CUDA_SUCCESS && gpu < (int)plimsoll.gpu_count; gpu++)
-        plimsoll_graph_pool_remove(gpu, bytes_on(ranges, gpu));
-    if (ranges->rows)
-        munmap(ranges->rows, ranges->room * sizeof(*ranges->rows));
+        plimsoll_graph_pool_remove(gpu, plimsoll_graph_needs_on(ranges, gpu));
+    plimsoll_graph_needs_free(ranges);
     return result;
 }
 
 /* With `is_uploaded` the call itself maps the memory. */
-static CUresult enter_upload(const struct ranges *ranges, bool is_uploaded, uint64_t needs[],
+static CUresult enter_upload(const struct plimsoll_ranges *ranges, bool is_uploaded, uint64_t needs[],
                              const char *function) {
     for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++) {
-        uint64_t bytes = bytes_on(ranges, gpu);
+        uint64_t bytes = plimsoll_graph_needs_on(ranges, gpu);
         if (bytes > 0)
             plimsoll_graph_pool_add(gpu, bytes);
         needs[gpu] = is_uploaded ? bytes : 0;
@@ -285,11 +186,11 @@ static CUresult enter_upload(const struct ranges *ranges, bool is_uploaded, uint
 #define INSTANTIATE(symbol, is_uploaded, ...)                                                                \
     do {                                                                                                     \
         struct plimsoll_charge charge;                                                                       \
-        struct ranges ranges = {0};                                                                          \
+        struct plimsoll_ranges ranges = {0};                                                                 \
         uint64_t needs[PLIMSOLL_MAX_GPUS] = {0};                                                             \
         if (!may_allocate() || !plimsoll_begin(&charge, #symbol))                                            \
             return REAL(symbol)(__VA_ARGS__);                                                                \
-        add_graph(&ranges, hGraph, 0);                                                                       \
+        plimsoll_graph_needs_add(&ranges, hGraph, 0);                                                        \
         CUresult result = enter_upload(&ranges, is_uploaded, needs, #symbol);                                \
         if (result == CUDA_SUCCESS)                                                                          \
             result = leave_hook(needs, REAL(symbol)(__VA_ARGS__));                                           \
@@ -339,21 +240,21 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
     return REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
-static void look_at(const CUgraphNodeParams *params) {
+static void note_allocation(const CUgraphNodeParams *params) {
     if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         plimsoll_graphs_allocate();
 }
 
 CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                         size_t numDependencies, CUgraphNodeParams *nodeParams) {
-    look_at(nodeParams);
+    note_allocation(nodeParams);
     return REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *dependencyData, size_t numDependencies,
                            CUgraphNodeParams *nodeParams) {
-    look_at(nodeParams);
+    note_allocation(nodeParams);
     return REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
                                    nodeParams);
 }
@@ -361,7 +262,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgra
 CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *dependencyData, size_t numDependencies,
                            CUgraphNodeParams *nodeParams) {
-    look_at(nodeParams);
+    note_allocation(nodeParams);
     return REAL(cuGraphAddNode_v3)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
                                    nodeParams);
 }
@@ -369,6 +270,6 @@ CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgra
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = REAL(cuDeviceGraphMemTrim)(device);
     if (result == CUDA_SUCCESS && may_allocate())
-        plimsoll_graph_pool_look(plimsoll_gpu_of_device(device));
+        plimsoll_graph_pool_update(plimsoll_gpu_of_device(device));
     return result;
 }

@@ -62,7 +62,7 @@ static CUresult resize(struct plimsoll_charge *charge, int gpu, uint64_t context
     enum plimsoll_kind kind = kind_of(limit);
     size_t now = 0;
     /* The charge dies with the context, which must be the present one (memory/unseen.c). */
-    plimsoll_contexts_look(gpu);
+    plimsoll_contexts_check(gpu);
     if (CALLED(cuCtxGetLimit)(&now, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     uint64_t base_bytes = base_of(gpu, kind, now);

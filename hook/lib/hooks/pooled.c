@@ -146,7 +146,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     if (result == CUDA_SUCCESS && plimsoll_depth == 0 && plimsoll_is_attached()) {
         struct plimsoll_pool *record = plimsoll_pool_of(pool);
         if (record)
-            plimsoll_pool_look(record);
+            plimsoll_pool_update(record);
     }
     return result;
 }

@@ -8,9 +8,9 @@ static bool is_outer(void) {
     return plimsoll_depth == 0 && plimsoll_is_attached();
 }
 
-static CUresult look_at_pools(CUresult result) {
+static CUresult update_pools(CUresult result) {
     if (is_outer())
-        plimsoll_pools_look();
+        plimsoll_pools_update();
     return result;
 }
 
@@ -22,7 +22,7 @@ static CUresult look_at_pools(CUresult result) {
         CUresult result = REAL(symbol) arguments;                                                            \
         if (!is_open)                                                                                        \
             plimsoll_after_sync();                                                                           \
-        return look_at_pools(result);                                                                        \
+        return update_pools(result);                                                                         \
     }
 
 SYNCS(cuStreamSynchronize, plimsoll_before_sync(hStream), (CUstream hStream), (hStream))

@@ -29,7 +29,7 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
 /* The missing memory may be that of a context that ended without a hooked call. */
 static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
     enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
-    bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_look((int)gpu);
+    bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_check((int)gpu);
     return is_freed ? plimsoll_fit(gpu, bytes, extra_bytes) : fit;
 }
 

@@ -114,18 +114,18 @@ static uint32_t touched(const struct plimsoll_counts *counts) {
 }
 
 /* The namespaces and the /proc of this process, by which it judges others. */
-struct look {
+struct viewpoint {
     uint64_t namespaces;
     bool has_proc;
 };
 
-static bool may_be_left_out(const struct plimsoll_slot *slot, uint64_t owner, const struct look *look) {
-    return owner && (load(&slot->namespaces) ^ owner) == look->namespaces && is_dead(owner, look->has_proc);
+static bool may_be_left_out(const struct plimsoll_slot *slot, uint64_t owner, const struct viewpoint *own) {
+    return owner && (load(&slot->namespaces) ^ owner) == own->namespaces && is_dead(owner, own->has_proc);
 }
 
 static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu, uint64_t spare_bytes,
                       struct plimsoll_dead *dead) {
-    const struct look look = {own_namespaces(), is_proc_ours()};
+    const struct viewpoint own = {own_namespaces(), is_proc_ours()};
     uint64_t left_bytes = spare_bytes;
     memset(dead, 0, sizeof(*dead));
     for (uint32_t i = 0; i < touched(counts); i++) {
@@ -134,7 +134,7 @@ static bool find_dead(const struct plimsoll_counts *counts, unsigned self, unsig
         bool matters = used_bytes != 0 || (uint32_t)load(&slot->attempts) != 0;
         if (i == self || !matters)
             continue;
-        if (may_be_left_out(slot, owner, &look))
+        if (may_be_left_out(slot, owner, &own))
             dead->owners[i] = owner;
         else if (used_bytes > left_bytes)
             return false;

@@ -121,8 +121,8 @@ bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
         return false;
     plimsoll_bursts_lost(known.context);
     plimsoll_holdings_sweep(&plimsoll.holdings, known.context, gone);
-    plimsoll_pools_look();
-    plimsoll_graph_pool_look(gpu);
+    plimsoll_pools_update();
+    plimsoll_graph_pool_update(gpu);
     plimsoll_primary_leave(gpu);
     plimsoll_context_ended(gpu);
     return true;

@@ -60,7 +60,7 @@ void plimsoll_primary_entered(int gpu, CUcontext context) {
     }
     plimsoll_primary_leave(gpu);
     if (context && !plimsoll_is_same(plimsoll_primary_known(gpu), now))
-        plimsoll_contexts_look(gpu);
+        plimsoll_contexts_check(gpu);
 }
 
 static void adopt_primary(int gpu, struct plimsoll_primary now) {
@@ -95,7 +95,7 @@ void plimsoll_context_seen(uint64_t context) {
     int gpu = plimsoll_gpu_of_device(device);
     if (gpu < 0)
         return; /* a GPU that is not in `limits`: nothing is counted there */
-    plimsoll_contexts_look(gpu);
+    plimsoll_contexts_check(gpu);
     struct plimsoll_primary now = primary_of(device);
     if (now.context == context)
         adopt_primary(gpu, now);
@@ -129,15 +129,15 @@ static void bring_back(const struct plimsoll_holding *holding) {
 }
 
 /* The successor of an ended context may have the same handle, and memory may be allocated in it before the
- * change is noticed. Only memory can be: the hooks call plimsoll_contexts_look before they make anything else
- * that dies with a context. */
+ * change is noticed. Only memory can be: the hooks call plimsoll_contexts_check before they make anything
+ * else that dies with a context. */
 static bool drop_all_but_living(int gpu, struct plimsoll_primary known) {
     bool is_dropped = plimsoll_primary_drop(gpu, known, set_aside_if_alive);
     plimsoll_holdings_sweep(&plimsoll.holdings, ~known.context, bring_back);
     return is_dropped;
 }
 
-bool plimsoll_contexts_look(int gpu) {
+bool plimsoll_contexts_check(int gpu) {
     struct plimsoll_primary known = plimsoll_primary_known(gpu);
     CUdevice device = known.context ? plimsoll_device_of_gpu(gpu) : -1;
     if (device < 0)

@@ -16,6 +16,6 @@ void plimsoll_context_seen(uint64_t context);
 /* Queries whether the primary context on a GPU is still the known one. If not, gives back what was charged
  * with the known one, charges its successor, and returns true. Always calls the driver, so not for a fast
  * path. */
-bool plimsoll_contexts_look(int gpu);
+bool plimsoll_contexts_check(int gpu);
 
 #endif

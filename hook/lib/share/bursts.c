@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "share/estimates.h"
 #include "share/gate.h"
+#include "share/meters.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -40,7 +41,7 @@ void plimsoll_burst_tell_queue(int gpu) {
     store(&page_of(gpu)->queued_ns, plimsoll_queued_ns(gpu));
 }
 
-void plimsoll_bursts_tell_look(uint64_t now_ns) {
+void plimsoll_bursts_tell_poll(uint64_t now_ns) {
     for (int gpu = 0; gpu < (int)plimsoll.gpu_count; gpu++)
         store(&page_of(gpu)->looked_ns, now_ns);
 }
@@ -60,13 +61,6 @@ static bool is_foremost(const struct plimsoll_meter *meter, unsigned index) {
     return true;
 }
 
-static bool has_mark(const struct plimsoll_meter *meter, uint64_t stream) {
-    for (unsigned i = 0; i < meter->mark_count; i++)
-        if (meter->marks[i].stream == stream)
-            return true;
-    return false;
-}
-
 bool plimsoll_executes(const struct plimsoll_meter *meter) {
     if (meter->launching > 0)
         return true;
@@ -76,7 +70,7 @@ bool plimsoll_executes(const struct plimsoll_meter *meter) {
             return true;
     }
     for (unsigned i = 0; i < meter->stream_count; i++)
-        if (meter->streams[i].tail > 0 && !has_mark(meter, meter->streams[i].key))
+        if (meter->streams[i].tail > 0 && !plimsoll_has_mark(meter, meter->streams[i].key))
             return true;
     return false;
 }

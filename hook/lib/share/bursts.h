@@ -39,7 +39,7 @@ void plimsoll_bursts_meter(bool is_metering, uint64_t now_ns);
 
 /* Reports that this process polls its work. Readers take a process without such reports for stopped, and
  * ignore its page. */
-void plimsoll_bursts_tell_look(uint64_t now_ns);
+void plimsoll_bursts_tell_poll(uint64_t now_ns);
 
 /* Reports how much work is queued on the GPU. */
 void plimsoll_burst_tell_queue(int gpu);

@@ -6,16 +6,16 @@ bool plimsoll_captures_under_way(void) {
     return __atomic_load_n(&plimsoll.captures.under_way, __ATOMIC_SEQ_CST) > 0;
 }
 
-bool plimsoll_begin_look(void) {
-    __atomic_fetch_add(&plimsoll.captures.looks, 1, __ATOMIC_SEQ_CST);
+bool plimsoll_begin_query(void) {
+    __atomic_fetch_add(&plimsoll.captures.queries, 1, __ATOMIC_SEQ_CST);
     if (!plimsoll_captures_under_way())
         return true;
-    plimsoll_end_look();
+    plimsoll_end_query();
     return false;
 }
 
-void plimsoll_end_look(void) {
-    __atomic_fetch_sub(&plimsoll.captures.looks, 1, __ATOMIC_SEQ_CST);
+void plimsoll_end_query(void) {
+    __atomic_fetch_sub(&plimsoll.captures.queries, 1, __ATOMIC_SEQ_CST);
 }
 
 void plimsoll_capture_gone(void) {

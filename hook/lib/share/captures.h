@@ -15,10 +15,10 @@
 /* Whether a capture is under way, or about to begin, in any context. */
 bool plimsoll_captures_under_way(void);
 
-/* Begins a query. True: no capture begins until plimsoll_end_look, so call the driver once and be quick.
+/* Begins a query. True: no capture begins until plimsoll_end_query, so call the driver once and be quick.
  * False: a capture is under way, and the driver must not be queried. */
-bool plimsoll_begin_look(void);
-void plimsoll_end_look(void);
+bool plimsoll_begin_query(void);
+void plimsoll_end_query(void);
 
 /* A capture ended together with its stream or context. */
 void plimsoll_capture_gone(void);

@@ -5,7 +5,7 @@
 #include "share/bursts.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/looks.h"
+#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
 
@@ -65,12 +65,12 @@ static void take_apart(struct plimsoll_meter *meter, bool has_events) {
     plimsoll_burst_settle(meter->gpu, plimsoll_now_ns());
 }
 
-static void look_at(uint64_t context) {
+static void poll_context(uint64_t context) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
     pthread_mutex_unlock(&SHARES->lock);
     if (meter)
-        plimsoll_look_at(meter);
+        plimsoll_poll_meter(meter);
 }
 
 /* Returns the context's GPU if the context has work under way, else -1. */
@@ -81,7 +81,7 @@ static int end_meter(uint64_t context, bool has_events) {
     int cancelling = plimsoll_hold_thread();
     plimsoll_depth++;
     if (has_events)
-        look_at(context);
+        poll_context(context);
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = find(context);
     if (meter && has_events && SHARES->is_metering && plimsoll_executes(meter)) {

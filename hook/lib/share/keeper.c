@@ -17,7 +17,7 @@
 #include "share/bursts.h"
 #include "share/estimates.h"
 #include "share/gate.h"
-#include "share/looks.h"
+#include "share/polls.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -27,14 +27,14 @@ enum { KEEPER_NONE, KEEPER_RUNNING, KEEPER_FAILED };
 #define SLACK_NS 1000ul
 #define STACK_BYTES 0x80000
 /* Between two polls while a burst is under way: one tick of the broker. */
-#define LOOK_NS 5000000u
+#define POLL_NS 5000000u
 /* While nothing is under way. A launch wakes the keeper, except at the moment when the keeper falls asleep.
  */
 #define REST_NS 50000000u
 /* While the gate is open: a change of the gate wakes the keeper. */
 #define OPEN_NS 1000000000u
 /* Polls after a burst before the keeper rests, so that few launches have to wake it. */
-#define LINGER_LOOKS 20
+#define LINGER_POLLS 20
 #define ENDING_NS 200000000u
 
 /* When the process exits, its driver shuts down. From then on the keeper stays out of the driver. */
@@ -46,10 +46,10 @@ static bool enter_driver(void) {
     return false;
 }
 
-static void look(void) {
+static void poll_all(void) {
     if (!enter_driver())
         return;
-    plimsoll_look(false);
+    plimsoll_poll(false);
     __atomic_store_n(&SHARES->is_keeper_inside, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -90,7 +90,7 @@ static void nap(uint64_t duration_ns) {
 
 static void *keep(void *unused) {
     (void)unused;
-    unsigned idle_looks = 0;
+    unsigned idle_polls = 0;
     plimsoll_depth = 1; /* no hook acts on the keeper's own calls of the driver */
     prctl(PR_SET_NAME, "plimsoll");
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
@@ -98,10 +98,10 @@ static void *keep(void *unused) {
         uint32_t word = plimsoll_gate_word();
         bool is_metering = note_gate(word), is_busy = is_metering && has_work();
         if (is_busy)
-            look();
-        idle_looks = is_busy ? 0 : idle_looks + 1;
-        if (is_metering && idle_looks < LINGER_LOOKS)
-            nap(LOOK_NS);
+            poll_all();
+        idle_polls = is_busy ? 0 : idle_polls + 1;
+        if (is_metering && idle_polls < LINGER_POLLS)
+            nap(POLL_NS);
         else
             rest(word, is_metering ? REST_NS : OPEN_NS);
     }

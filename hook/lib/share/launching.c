@@ -10,7 +10,7 @@
 #include "share/estimates.h"
 #include "share/gate.h"
 #include "share/keeper.h"
-#include "share/looks.h"
+#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
 #include "share/sampling.h"
@@ -67,12 +67,12 @@ static void count_in(struct plimsoll_launch *launch, struct plimsoll_meter *mete
 static struct plimsoll_meter *current_meter(uint64_t context, int gpu) {
     pthread_mutex_lock(&SHARES->lock);
     struct plimsoll_meter *meter = plimsoll_meter_of(context, gpu);
-    bool is_look_due = meter && !meter->is_broken && may_be_idle(meter, plimsoll_now_ns());
+    bool is_poll_due = meter && !meter->is_broken && may_be_idle(meter, plimsoll_now_ns());
     if (meter)
         meter->users++;
     pthread_mutex_unlock(&SHARES->lock);
-    if (is_look_due)
-        plimsoll_look_at(meter);
+    if (is_poll_due)
+        plimsoll_poll_meter(meter);
     return meter;
 }
 

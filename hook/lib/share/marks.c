@@ -20,10 +20,10 @@ static bool is_final(CUresult result) {
 /* The driver would break a capture that is under way. So captures wait during the record, or nothing is
  * recorded. */
 static CUresult record_behind_all(uint64_t context, CUevent event) {
-    if (!plimsoll_begin_look())
+    if (!plimsoll_begin_query())
         return CUDA_ERROR_NOT_READY;
     CUresult result = CALLED(cuCtxRecordEvent)((CUcontext)(uintptr_t)context, event); // NOLINT
-    plimsoll_end_look();
+    plimsoll_end_query();
     return result;
 }
 

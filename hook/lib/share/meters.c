@@ -97,6 +97,13 @@ void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *
     *stream = meter->streams[--meter->stream_count];
 }
 
+bool plimsoll_has_mark(const struct plimsoll_meter *meter, uint64_t key) {
+    for (unsigned i = 0; i < meter->mark_count; i++)
+        if (meter->marks[i].stream == key)
+            return true;
+    return false;
+}
+
 /* --- events ----------------------------------------------------------------------------------------------
  */
 

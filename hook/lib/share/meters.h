@@ -40,6 +40,8 @@ uint64_t plimsoll_stream_key(CUstream stream);
 struct plimsoll_stream *plimsoll_stream_in(struct plimsoll_meter *meter, uint64_t key);
 /* The stream with this key, added where there is room; else NULL. */
 struct plimsoll_stream *plimsoll_stream_for(struct plimsoll_meter *meter, uint64_t key);
+/* Whether any mark stands in the stream with this key. */
+bool plimsoll_has_mark(const struct plimsoll_meter *meter, uint64_t key);
 /* Forgets a stream that has nothing unfinished and is not blocked. */
 void plimsoll_stream_drop(struct plimsoll_meter *meter, struct plimsoll_stream *stream);
 

@@ -3,7 +3,7 @@
 #include "clock.h"
 #include "share/estimates.h"
 #include "share/gate.h"
-#include "share/looks.h"
+#include "share/polls.h"
 
 #define SHARES (&plimsoll.shares)
 
@@ -29,7 +29,7 @@ static void plan_sample(const struct plimsoll_meter *meter, uint64_t now_ns) {
 
 /* The time by which the queue passes what may be queued. */
 static uint64_t excess_ns(struct plimsoll_meter *meter) {
-    plimsoll_look_at(meter);
+    plimsoll_poll_meter(meter);
     uint64_t now_ns = plimsoll_now_ns(), alone_ns = plimsoll_gate_alone_ns();
     pthread_mutex_lock(&SHARES->lock);
     bool is_known = meter->average_ns > 0 || meter->mark_count < FIRST_LAUNCHES;

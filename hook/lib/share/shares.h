@@ -48,7 +48,7 @@ struct plimsoll_stream {
 };
 
 /* The results of one poll of a meter's marks. Only the polling thread uses them. */
-struct plimsoll_look {
+struct plimsoll_poll {
     unsigned count;
     CUevent anchor;
     uint64_t seen_ns;
@@ -67,7 +67,7 @@ struct plimsoll_meter {
     int gpu;                     /* index in `limits` */
     unsigned users;
     unsigned launching; /* launches between their two halves */
-    bool is_looked_at;  /* a thread polls the marks now; only that thread may remove marks */
+    bool is_polled;     /* a thread polls the marks now; only that thread may remove marks */
     bool is_broken;     /* the driver refused an event for good: launches pass unmetered */
     CUevent anchor; /* a mark that was reached at anchor_ns, by which other marks are dated; NULL for none */
     uint64_t anchor_ns;   /* CLOCK_MONOTONIC, as all times here */
@@ -80,7 +80,7 @@ struct plimsoll_meter {
     struct plimsoll_mark marks[PLIMSOLL_MARKS]; /* in the order of their recording */
     struct plimsoll_stream streams[PLIMSOLL_STREAMS];
     CUevent spares[PLIMSOLL_MARKS + 2];
-    struct plimsoll_look look;
+    struct plimsoll_poll poll;
 };
 
 /* The work of this process on one GPU, as its page reports it (plimsoll/broker/pages.py, Work). */
@@ -103,7 +103,7 @@ struct plimsoll_shares {
     unsigned vain;     /* lock; launches that stood in vain since the container last executed nothing */
     bool is_following; /* lock; a launch stood in vain while only other processes of the container executed */
     double slower;     /* lock; the factor by which queues take longer than expected, at least 1 */
-    uint64_t looked_ns;     /* atomic; when marks were last polled */
+    uint64_t polled_ns;     /* atomic; when marks were last polled */
     uint32_t passes_left;   /* atomic, raced for on purpose; launches until the next sample (sampling.c) */
     uint32_t passes_each;   /* atomic; launches between two samples */
     bool is_lost;           /* atomic; the broker is lost: the gate counts as open */
@@ -115,7 +115,7 @@ struct plimsoll_shares {
 
 struct plimsoll_captures {
     unsigned under_way; /* atomic; captures begun, or about to begin, and not ended */
-    unsigned looks;     /* atomic; queries under way, or about to begin */
+    unsigned queries;   /* atomic; queries under way, or about to begin */
 };
 
 #endif

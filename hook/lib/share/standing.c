@@ -6,7 +6,7 @@
 #include "share/bursts.h"
 #include "share/estimates.h"
 #include "share/gate.h"
-#include "share/looks.h"
+#include "share/polls.h"
 #include "share/tails.h"
 
 #define SHARES (&plimsoll.shares)
@@ -225,7 +225,7 @@ static uint64_t evaluate(struct stand *stand, uint32_t word) {
     uint64_t sleep_ns = judge_now(stand, word, false);
     if (sleep_ns == GO)
         return GO;
-    plimsoll_look(false);
+    plimsoll_poll(false);
     return judge_now(stand, word, true);
 }
 

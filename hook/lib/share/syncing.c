@@ -5,7 +5,7 @@
 #include "clock.h"
 #include "driver/gpus.h"
 #include "memory/current.h"
-#include "share/looks.h"
+#include "share/polls.h"
 #include "share/marks.h"
 #include "share/meters.h"
 #include "share/tails.h"
@@ -68,12 +68,12 @@ void plimsoll_after_sync(void) {
     if (!is_metered())
         return;
     struct errand errand = begin_errand();
-    plimsoll_look(true);
+    plimsoll_poll(true);
     end_errand(&errand);
 }
 
 void plimsoll_after_query(void) {
-    if (plimsoll_now_ns() > __atomic_load_n(&SHARES->looked_ns, __ATOMIC_RELAXED) + QUERY_NS)
+    if (plimsoll_now_ns() > __atomic_load_n(&SHARES->polled_ns, __ATOMIC_RELAXED) + QUERY_NS)
         plimsoll_after_sync();
 }
 

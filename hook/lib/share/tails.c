@@ -37,9 +37,9 @@ static void mark_tail(CUstream handle) {
  * stream creates that stream. */
 void plimsoll_see_to_tail(CUstream stream) {
     bool is_legacy = stream == NULL || stream == CU_STREAM_LEGACY;
-    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_look()))
+    if (!has_tail(stream) || plimsoll_is_capturing(stream) || (is_legacy && !plimsoll_begin_query()))
         return;
     mark_tail(stream);
     if (is_legacy)
-        plimsoll_end_look();
+        plimsoll_end_query();
 }

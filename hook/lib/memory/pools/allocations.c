@@ -90,7 +90,7 @@ static CUresult undo(struct plimsoll_pool *pool, CUdeviceptr pointer, uint64_t b
     pool->is_slack = true;
     pthread_mutex_unlock(&pool->lock);
     plimsoll_pool_trim(pool);
-    plimsoll_pool_look(pool);
+    plimsoll_pool_update(pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -87,7 +87,7 @@ void plimsoll_graph_pool_leave(int gpu) {
     settle_graphs(pool, started);
 }
 
-void plimsoll_graph_pool_look(int gpu) {
+void plimsoll_graph_pool_update(int gpu) {
     struct plimsoll_pool *pool = known_graph_pool(gpu);
     if (pool)
         settle_graphs(pool, plimsoll_pool_started(pool));

@@ -13,7 +13,7 @@ void plimsoll_graph_pool_remove(int gpu, uint64_t bytes);
 void plimsoll_graph_pool_leave(int gpu);
 
 /* After a trim, or the end of a context: queries the driver, and gives back what it no longer keeps. */
-void plimsoll_graph_pool_look(int gpu);
+void plimsoll_graph_pool_update(int gpu);
 
 /* The record of a GPU's graph pool, made if there is none; NULL when all records are taken. */
 struct plimsoll_pool *plimsoll_graph_pool_of(int gpu);

@@ -92,7 +92,7 @@ uint64_t plimsoll_pool_started(struct plimsoll_pool *pool) {
     return started;
 }
 
-void plimsoll_pool_look(struct plimsoll_pool *pool) {
+void plimsoll_pool_update(struct plimsoll_pool *pool) {
     uint64_t started = plimsoll_pool_started(pool);
     plimsoll_depth++;
     uint64_t reserved_bytes = plimsoll_pool_reserved(pool);
@@ -100,7 +100,7 @@ void plimsoll_pool_look(struct plimsoll_pool *pool) {
     plimsoll_pool_settle(pool, reserved_bytes, started);
 }
 
-void plimsoll_pools_look(void) {
+void plimsoll_pools_update(void) {
     if (!__atomic_exchange_n(&plimsoll_pools()->has_slack, 0, __ATOMIC_ACQ_REL))
         return;
     for (unsigned i = 0; i < __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE); i++) {
@@ -109,7 +109,7 @@ void plimsoll_pools_look(void) {
         bool is_slack = pool->is_taken && pool->is_slack;
         pthread_mutex_unlock(&pool->lock);
         if (is_slack)
-            plimsoll_pool_look(pool);
+            plimsoll_pool_update(pool);
     }
 }
 
@@ -205,7 +205,7 @@ static bool is_short(int gpu, uint64_t bytes) {
     return used_bytes > most_bytes || bytes > most_bytes - used_bytes;
 }
 
-static void look_at_all(int gpu, uint64_t bytes, bool is_trimmed) {
+static void update_all(int gpu, uint64_t bytes, bool is_trimmed) {
     for (unsigned i = 0;
          i < __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE) && is_short(gpu, bytes); i++) {
         struct plimsoll_pool *pool = &plimsoll_pools()->records[i];
@@ -216,7 +216,7 @@ static void look_at_all(int gpu, uint64_t bytes, bool is_trimmed) {
             continue;
         if (is_trimmed)
             plimsoll_pool_trim(pool);
-        plimsoll_pool_look(pool);
+        plimsoll_pool_update(pool);
     }
 }
 
@@ -226,7 +226,7 @@ void plimsoll_pools_make_room(int gpu, uint64_t bytes) {
     if (gpu < 0 || plimsoll_is_whole() || __atomic_load_n(&plimsoll_pools()->count, __ATOMIC_ACQUIRE) == 0)
         return;
     plimsoll_depth++;
-    look_at_all(gpu, bytes, false);
-    look_at_all(gpu, bytes, true);
+    update_all(gpu, bytes, false);
+    update_all(gpu, bytes, true);
     plimsoll_depth--;
 }

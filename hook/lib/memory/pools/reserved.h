@@ -21,12 +21,12 @@ void plimsoll_pool_close(struct plimsoll_pool *pool);
 void plimsoll_pool_closed(struct plimsoll_pool *pool, bool is_destroyed);
 
 /* Queries what the driver keeps reserved, and gives back what it no longer keeps. */
-void plimsoll_pool_look(struct plimsoll_pool *pool);
+void plimsoll_pool_update(struct plimsoll_pool *pool);
 
 /* The same for all pools that may have shrunk. Call this after a synchronisation, and after the end of a
  * context, which frees what was allocated in its streams. Pools themselves belong to the device and outlive
  * the context. */
-void plimsoll_pools_look(void);
+void plimsoll_pools_update(void);
 
 /* Before `bytes` are refused on a GPU: takes back what pools there keep without using it. */
 void plimsoll_pools_make_room(int gpu, uint64_t bytes);
