@@ -74,14 +74,13 @@ enum plimsoll_unknown { UNKNOWN_NONE, UNKNOWN_WRITING, UNKNOWN_WAITING };
 struct plimsoll_state {
     /* look-up: written once under resolve_lock, read after an acquire of is_resolved */
     pthread_mutex_t resolve_lock;
-    struct plimsoll_loader loader; /* resolve_lock; read after is_loader_found */
-    void *next_dlsym;              /* likewise */
-    void *next_dlvsym;             /* likewise */
-    int is_loader_found;           /* atomic */
-    int is_resolved[LIBRARY_END];  /* atomic */
-    plimsoll_function
-        driver[INDEX_END]; /* the functions that the driver's library itself defines; NULL where absent */
-    plimsoll_function call[INDEX_END]; /* the same, or an answer of "not found"; atomic, NULL before */
+    struct plimsoll_loader loader;       /* resolve_lock; read after is_loader_found */
+    void *next_dlsym;                    /* likewise */
+    void *next_dlvsym;                   /* likewise */
+    int is_loader_found;                 /* atomic */
+    int is_resolved[LIBRARY_END];        /* atomic */
+    plimsoll_function driver[INDEX_END]; /* as the driver's library defines them; NULL where absent */
+    plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found"; atomic, NULL before */
 
     /* attachment: written under attach_lock, read after an acquire of standing */
     pthread_mutex_t attach_lock;
@@ -107,17 +106,15 @@ struct plimsoll_state {
     struct plimsoll_holdings holdings; /* its shards' own locks */
     int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
     struct plimsoll_pools pools;       /* their own locks */
-    unsigned
-        graphs_counted; /* atomic; executable graphs that take memory, one for each GPU they take it on */
+    unsigned graphs_counted;           /* atomic; executable graphs that take memory, counted for each GPU */
     pthread_mutex_t retry_lock; /* guards no field: orders this process's threads in the turns of its slot */
     bool greens_made;           /* atomic; some green context was made */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 
     /* compute shares */
-    const struct plimsoll_gate *gate; /* atomic; the mapping, NULL where no gate holds this container */
-    const uint32_t
-        *gate_word; /* atomic; never NULL: the mapping's word, else a word of our own that stays open */
+    const struct plimsoll_gate *gate;  /* atomic; the mapping, NULL where no gate holds this container */
+    const uint32_t *gate_word;         /* atomic; never NULL: the mapping's word, or our own open one */
     struct plimsoll_shares shares;     /* its own locks */
     struct plimsoll_captures captures; /* atomic */
 

@@ -34,8 +34,7 @@ struct stand {
     uint64_t queued_ns;   /* the container's queue when it was last seen to shrink */
     uint64_t renewed_ns;  /* when some of that queue was last done */
     uint64_t until_ns;
-    uint64_t
-        asked_ns; /* when the other processes were woken to report whether they still execute; 0: not yet */
+    uint64_t asked_ns; /* when the other processes were woken to report their state; 0: not yet */
     bool is_told;
 };
 

@@ -38,11 +38,10 @@ struct plimsoll_pool {
 };
 
 struct plimsoll_pools {
-    pthread_mutex_t lock; /* guards which records are taken */
-    pthread_mutex_t
-        learn_lock; /* guards no field: one thread at a time makes the record of a driver's own pool */
-    unsigned count; /* atomic; records ever taken, they are used from the first on */
-    int has_slack;  /* atomic; some record may have slack */
+    pthread_mutex_t lock;       /* guards which records are taken */
+    pthread_mutex_t learn_lock; /* guards no field: serialises making records of the driver's pools */
+    unsigned count;             /* atomic; records ever taken, they are used from the first on */
+    int has_slack;              /* atomic; some record may have slack */
     /* atomic, by GPU: the record of the current pool plus 1, in the low 16 bits. Above them is a count of the
      * changes, by which an answer of the driver that a change overtook is dropped. */
     uint64_t current[PLIMSOLL_MAX_GPUS];
