@@ -54,12 +54,16 @@ e2e: native ## whole clusters end to end, with kill -9 in the middle
 gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
+# Folders of C in which no files may depend on each other in a circle.
+WITHOUT_CIRCLES := hook/lib
+
 .PHONY: check
-check: native ## format, lint, types, import contracts, spelling
+check: native ## format, lint, types, import contracts, circles among C files, spelling
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports --no-cache
+	@$(PYTHON) -m tools.circles $(WITHOUT_CIRCLES)
 	@.venv/bin/codespell
 	@git ls-files '*.c' '*.h' | xargs --no-run-if-empty .venv/bin/clang-format --dry-run --Werror
 

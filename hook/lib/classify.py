@@ -1,13 +1,13 @@
-"""Checks that every function of NVIDIA's headers stands in hooks.h or passes.txt, and writes their names for C.
+"""Checks that hooks.h or passes.txt names every function of NVIDIA's headers, and writes the names for C.
 
-A driver function that nobody looked at is a way around the memory line. So the build fails when a header declares
-a function that neither table names, and when a table names one that no header declares (a misspelt name hides the
-real one). The variants behind the headers' macros (`_v2`, `_ptds`, `_ptsz`) count as functions of their own: they
-are what programs get.
+A driver function that nobody classified is a way around the memory line. So the build fails when a header declares
+a function that neither table names. It also fails when a table names a function that no header declares, because a
+misspelt name hides the real one. The variants behind the headers' macros (`_v2`, `_ptds`, `_ptsz`) count as
+functions of their own, because programs get those.
 
     python -m hook.lib.classify OUTPUT.h INCLUDE_FOLDER…
 
-`OUTPUT.h` gets every classified name, sorted, for `known.c`.
+`OUTPUT.h` gets every classified name, sorted, for `driver/unclassified.c`.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 HEADERS: Final = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
 PROFILER_TYPES: Final = "cudaProfilerTypedefs.h"
-"""NVIDIA packs cudaProfiler.h apart; the types of its functions are beside cuda.h."""
+"""NVIDIA packages cudaProfiler.h apart. The types of its functions are beside cuda.h."""
 
 _COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DECLARED: Final = re.compile(r"\b(?:CUDAAPI\s+|CUresult\s+)(cu[A-Z]\w*)\s*\(")
@@ -55,7 +55,7 @@ def classified_in(hooks: str, passes: str) -> Counter[str]:
 
 
 def faults(declared: set[str], classified: Counter[str]) -> list[str]:
-    """What is wrong, one sentence each, with what to do about it; empty where all is well."""
+    """One sentence for each fault, with its remedy; empty where there is no fault."""
     return [
         *(
             f"{name} is declared by NVIDIA and classified nowhere: does it take, free or report GPU memory,"

@@ -1,4 +1,4 @@
-/* CLOCK_MONOTONIC, by which library and broker understand each other. */
+/* CLOCK_MONOTONIC, the common clock of library and broker, in ns. */
 #ifndef PLIMSOLL_CLOCK_H
 #define PLIMSOLL_CLOCK_H
 

@@ -1,23 +1,23 @@
 /* The one table of hooked functions.
  *
- * From it come: the exported symbols (for programs that link the driver), the linker's version script, what
- * `dlsym` and `dlvsym` answer, and what both `cuGetProcAddress` hand out. A function not named here passes
- * through untouched. Add a line only for what is counted, limited, shown or launched, and write its wrapper.
+ * The table gives the exported symbols (for programs that link the driver), the linker's version script, and
+ * the answers of `dlsym`, `dlvsym` and both versions of `cuGetProcAddress`. A function that is not in the
+ * table passes through untouched. Add a line only for a function whose effect is counted, limited, shown or
+ * launched, and write its wrapper.
  *
- * Kinds:  SETUP    where the library comes in: initialisation and look-up
+ * Kinds:  SETUP    brings the library in: initialisation and look-up
  *         CONTEXT  makes or ends contexts, whose own memory counts
- *         LIMITED  asks for GPU memory: reserved before the call, refused past the line
- *         COUNTED  moves or gives back what was counted; never refused
- *         SYNC     waits for work or asks whether it is done: a burst may end there, and pools shrink
- *         BLOCK    holds its stream up without executing anything: a host function, a wait
- *         CAPTURE  begins or ends a stream capture, in which work is recorded instead of done
- *         VIEW     tells the program which GPUs there are, how much memory, and who uses them
- *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph's may take memory as
- * well
+ *         LIMITED  requests GPU memory: reserved before the call, refused past the line
+ *         COUNTED  moves or gives back counted memory; never refused
+ *         SYNC     waits for work or queries it: a burst may end there, and pools shrink
+ *         BLOCK    blocks its stream without executing anything: a host function, a wait
+ *         CAPTURE  begins or ends a stream capture, which records work instead of executing it
+ *         VIEW     shows the program its GPUs, their memory, and the processes on them
+ *         LAUNCH   puts work on the GPU: held back by the gate, and metered; a graph may also take memory
  *
- * Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister) lies in no GPU, memory opened from another
- * process (cuIpcOpenMemHandle, external memory) is paid by its exporter: neither belongs here. Handles are
- * followed over export and import, since both may happen in one process.
+ * Two kinds of memory do not belong here. Host memory (cuMemAllocHost, cuMemHostAlloc, cuMemHostRegister)
+ * lies on no GPU. Memory opened from another process (cuIpcOpenMemHandle, external memory) is charged to its
+ * exporter. Handles are followed over export and import, because both may happen in one process.
  */
 #ifndef PLIMSOLL_HOOKS_H
 #define PLIMSOLL_HOOKS_H
@@ -276,7 +276,7 @@
     X(nvmlDeviceGetProcessUtilization, VIEW)                                                                 \
     X(nvmlDeviceGetProcessesUtilizationInfo, VIEW)
 
-/* Called by the wrappers, handed out unchanged. Older drivers lack some. */
+/* Functions that the wrappers call, and that programs get unchanged. Older drivers lack some. */
 #define PLIMSOLL_CUDA_CALLED(X)                                                                              \
     X(cuCtxFromGreenCtx)                                                                                     \
     X(cuCtxGetCurrent)                                                                                       \
@@ -311,7 +311,7 @@
 
 #define PLIMSOLL_NVML_CALLED(X) X(nvmlDeviceGetUUID)
 
-/* The loader's own look-ups, exported from assembly (lookup.c). */
+/* The loader's own look-ups, exported from assembly (driver/lookup.c). */
 #define PLIMSOLL_LOADER_HOOKS(X)                                                                             \
     X(dlsym, SETUP)                                                                                          \
     X(dlvsym, SETUP)

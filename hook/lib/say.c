@@ -7,7 +7,8 @@
 
 #include "state.h"
 
-/* One write per line, past stdio: its lock may be held by the very thread, or lost in a fork. */
+/* Makes one write per line, without stdio: this very thread may hold the lock of stdio, or a fork may have
+ * lost it. */
 static void write_line(const char *format, va_list arguments) {
     int saved = errno;
     char line[512] = "plimsoll: ";

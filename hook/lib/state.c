@@ -1,6 +1,6 @@
 #include "state.h"
 
-/* For who is under no gate: it never changes. */
+/* The word of a process without a gate: it never changes. */
 static const uint32_t always_open = PLIMSOLL_GATE_OPEN;
 
 struct plimsoll_state plimsoll = {

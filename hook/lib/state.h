@@ -1,4 +1,4 @@
-/* Everything this library remembers, in one place. */
+/* The whole state of this library, in one place. */
 #ifndef PLIMSOLL_STATE_H
 #define PLIMSOLL_STATE_H
 
@@ -6,16 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "captures.h"
-#include "cuda_api.h"
-#include "holdings.h"
+#include "driver/cuda_api.h"
+#include "memory/holdings.h"
 #include "hooks.h"
 #include "pages.h"
-#include "loader.h"
-#include "meters.h"
-#include "pools.h"
+#include "driver/loader.h"
+#include "share/shares.h"
+#include "memory/pools/pool.h"
 
-/* The wrappers are what this library is seen by; all else is hidden by the compiler's flag. */
+/* The wrappers are the library's visible symbols. The compiler's flag hides all others. */
 #define PLIMSOLL_EXPORT(symbol, kind) extern __typeof__(symbol) symbol __attribute__((visibility("default")));
 PLIMSOLL_CUDA_HOOKS(PLIMSOLL_EXPORT)
 PLIMSOLL_NVML_HOOKS(PLIMSOLL_EXPORT)
@@ -27,7 +26,7 @@ typedef void (*plimsoll_function)(void);
 #define PLIMSOLL_NAME_CALLED(symbol) CALLED_##symbol,
 enum plimsoll_index {
     PLIMSOLL_CUDA_HOOKS(PLIMSOLL_NAME_HOOK) CUDA_HOOK_END,
-    NVML_HOOK_FIRST = CUDA_HOOK_END - 1, /* so that the next line goes on counting */
+    NVML_HOOK_FIRST = CUDA_HOOK_END - 1, /* so that the next line continues the count */
     PLIMSOLL_NVML_HOOKS(PLIMSOLL_NAME_HOOK) HOOK_END,
     CALLED_FIRST = HOOK_END - 1,
     PLIMSOLL_CUDA_CALLED(PLIMSOLL_NAME_CALLED) PLIMSOLL_NVML_CALLED(PLIMSOLL_NAME_CALLED) INDEX_END
@@ -35,38 +34,39 @@ enum plimsoll_index {
 
 enum plimsoll_library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARY_END };
 
-/* Where this process stands. Goes up only, but for the child of a fork. */
+/* How far this process has come under its container's limits. Only rises, except in the child of a fork. */
 enum plimsoll_standing {
-    STANDING_UNKNOWN,     /* nobody has asked for a GPU yet */
+    STANDING_UNKNOWN,     /* the process has not used a GPU yet */
     STANDING_TRANSPARENT, /* not under Plimsoll: every hook passes straight through */
     STANDING_MAPPED,      /* `limits` and `counts` are valid and mapped: the views work */
     STANDING_ATTACHED     /* and a slot is claimed: allocations are held to the line */
 };
 
-/* One GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
+/* A GPU of `limits` as last read. Words that change are atomic; the identity never changes. */
 struct plimsoll_gpu {
     char uuid[PLIMSOLL_UUID_BYTES]; /* written before `standing` is raised */
-    unsigned char uuid_bytes[16];   /* the same as the driver tells it; likewise */
+    unsigned char uuid_bytes[16];   /* the driver's form of the same UUID; likewise */
     uint64_t line_bytes;            /* atomic */
     uint64_t granted_bytes;         /* atomic */
     uint64_t excess_bytes;          /* atomic */
     uint64_t context_bytes;         /* atomic */
 };
 
-/* A process's contexts on one GPU: the primary one, since created ones are holdings. */
+/* A process's contexts on one GPU. This is the primary context; created ones are holdings. */
 struct plimsoll_contexts {
-    uint64_t heap_base;     /* context_lock; the driver's own size, plus 1; 0: not asked yet (heap.c) */
-    uint64_t printf_base;   /* likewise */
+    uint64_t heap_base;   /* context_lock; the driver's own size, plus 1; 0: not queried yet (hooks/heap.c) */
+    uint64_t printf_base; /* likewise */
     uint64_t charged_bytes; /* context_lock; for the primary context */
     unsigned alive;      /* context_lock; retains under way, and 1 for the primary context while it lives */
-    bool is_announced;   /* context_lock */
-    unsigned present;    /* context_lock; contexts that the driver made here, of both kinds */
+    bool is_announced;   /* context_lock; the broker got a message about a context here */
+    unsigned present;    /* context_lock; contexts that the driver made here, primary and created */
     uint64_t primary;    /* atomic, changed under context_lock; the primary context while it lives, else 0 */
     uint64_t former;     /* context_lock; the primary context that ended last, or 0 */
-    uint64_t primary_id; /* context_lock; the driver's number for it, which no other context ever has */
+    uint64_t primary_id; /* context_lock; the driver's number for the primary context, which no other context
+                            ever has */
 };
 
-/* Devices whose index in `limits` is remembered; beyond it every call asks the driver. */
+/* Devices whose index in `limits` is remembered. For devices beyond it, every call queries the driver. */
 #define PLIMSOLL_DEVICES 64
 
 enum plimsoll_unknown { UNKNOWN_NONE, UNKNOWN_WRITING, UNKNOWN_WAITING };
@@ -79,7 +79,7 @@ struct plimsoll_state {
     void *next_dlvsym;                   /* likewise */
     int is_loader_found;                 /* atomic */
     int is_resolved[LIBRARY_END];        /* atomic */
-    plimsoll_function driver[INDEX_END]; /* what the driver's library itself defines; NULL where absent */
+    plimsoll_function driver[INDEX_END]; /* as the driver's library defines them; NULL where absent */
     plimsoll_function call[INDEX_END];   /* the same, or an answer of "not found"; atomic, NULL before */
 
     /* attachment: written under attach_lock, read after an acquire of standing */
@@ -93,44 +93,51 @@ struct plimsoll_state {
     unsigned gpu_count;                   /* attach_lock */
     bool is_verbose;                      /* attach_lock */
     bool is_fork_watched;                 /* attach_lock */
-    bool is_end_watched;                  /* the thread that started the keeper */
+    bool is_end_watched;                  /* written only by the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;  /* atomic */
     uint64_t generation; /* atomic */
     uint32_t flags;      /* atomic */
     struct plimsoll_gpu gpus[PLIMSOLL_MAX_GPUS];
-    int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not asked yet, else index + 2 (1 = not listed) */
+    int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not queried yet, else index + 2 (1 = not listed) */
 
-    /* what this process holds */
+    /* the holdings of this process, and its contexts */
     struct plimsoll_holdings holdings; /* its shards' own locks */
     int graphs_allocate;               /* atomic; some graph may hold allocation nodes */
     struct plimsoll_pools pools;       /* their own locks */
-    unsigned
-        graphs_counted; /* atomic; executable graphs that take memory, one for each GPU they take it on */
-    pthread_mutex_t retry_lock; /* guards no field: the turn of this process's slot */
+    unsigned graphs_counted;           /* atomic; executable graphs that take memory, counted for each GPU */
+    pthread_mutex_t retry_lock; /* guards no field: orders this process's threads in the turns of its slot */
     bool greens_made;           /* atomic; some green context was made */
     pthread_mutex_t context_lock;
     struct plimsoll_contexts contexts[PLIMSOLL_MAX_GPUS];
 
     /* compute shares */
-    const struct plimsoll_gate *gate; /* atomic; the mapping, NULL where no gate holds this container */
-    const uint32_t *gate_word; /* atomic; never NULL: the mapping's, else a word of our own that stays open */
+    const struct plimsoll_gate *gate;  /* atomic; the mapping, NULL where no gate holds this container */
+    const uint32_t *gate_word;         /* atomic; never NULL: the mapping's word, or our own open one */
     struct plimsoll_shares shares;     /* its own locks */
     struct plimsoll_captures captures; /* atomic */
 
     /* messages */
     bool is_announced;                        /* atomic; KIND_HELLO went out */
     uint64_t denied_at_ns[PLIMSOLL_MAX_GPUS]; /* atomic; of the last KIND_DENIED */
-    char unknown[64];  /* first function not known here, asked for before attachment; unknown_state */
+    char unknown[64];  /* the first unclassified function, looked up before attachment; unknown_state */
     int unknown_state; /* atomic; enum plimsoll_unknown */
     int unknown_count; /* atomic; count of KIND_UNKNOWN sent */
 };
 
 extern struct plimsoll_state plimsoll;
 
-/* How deep this thread is inside a hooked driver call. A driver may call its own exported functions through
- * the symbols that this library took over; only the outermost call counts. */
+/* The depth of this thread in hooked driver calls. A driver may call its own exported functions through the
+ * symbols that this library took over. Only the outermost call counts. */
 extern _Thread_local unsigned plimsoll_depth __attribute__((tls_model("initial-exec")));
+
+static inline bool plimsoll_is_attached(void) {
+    return __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE) == STANDING_ATTACHED;
+}
+
+static inline bool plimsoll_is_whole(void) {
+    return __atomic_load_n(&plimsoll.flags, __ATOMIC_RELAXED) & PLIMSOLL_FLAG_WHOLE_GPUS;
+}
 
 #endif

@@ -1,9 +1,9 @@
-"""Writes for C which exported function a name means for a CUDA version and a kind of default stream.
+"""Writes for C the exported function that a name means, by CUDA version and kind of default stream.
 
-`cuGetProcAddress` chooses among the variants of a function (`cuMemAlloc`, `cuMemAlloc_v2`; `_ptds`, `_ptsz`). Where
+`cuGetProcAddress` chooses among the variants of a function (`cuMemAlloc`, `cuMemAlloc_v2`; `_ptds`, `_ptsz`). If
 a driver answers with an address that it exports under no name, the library chooses as the driver does, by this table.
-NVIDIA gives each variant's type a name with the version from which it is meant, `PFN_cuMemAlloc_v3020`, and numbers
-the symbols in the same order. The build fails where versions and symbols of a name are not equally many.
+NVIDIA gives each variant's type a name with the first version that means the variant, `PFN_cuMemAlloc_v3020`, and
+numbers the symbols in the same order. The build fails if a name has more versions than symbols, or fewer.
 
     python -m hook.lib.variants OUTPUT.h INCLUDE_FOLDER…
 

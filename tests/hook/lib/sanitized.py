@@ -17,7 +17,8 @@ from tests.hook.lib.program import EMULATOR, ROOT
 
 OPTIONS: Final = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    # gcc's ThreadSanitizer does not know fences; the one in limits.c orders against another process, not a thread.
+    # gcc's ThreadSanitizer does not know fences. The fence in broker/limits.c orders against another process,
+    # not against a thread.
     "thread": ("-fsanitize=thread", "-Wno-tsan"),
 }
 RUNTIMES: Final = {
@@ -89,7 +90,7 @@ def build(sanitizer: str, sources: list[Path], folder: Path) -> Build:
         ),
         *(f"-Wl,--version-script,{exports}", f"-I{ROOT / 'build/hook'}", f"-I{hook}"),
     ]
-    _run([compiler, *options, *as_library, *sorted(hook.glob("*.c")), "-o", library])
+    _run([compiler, *options, *as_library, *sorted(hook.rglob("*.c")), "-o", library])
     _run([compiler, *options, *sources, f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread", "-o", program])
     return Build((runtime, library), program)
 

@@ -11,13 +11,16 @@ import pytest
 from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.program import ROOT
 
-PARTS: Final = ("ledger", "holdings")
+PARTS: Final = ("memory/ledger", "memory/holdings")
 SOURCES: Final = (
     PROGRAMS / "books.c",
     PROGRAMS / "books_map.c",
     *(ROOT / "hook/lib" / f"{name}.c" for name in PARTS),
 )
-POOL_PARTS: Final = ("pools", "pool_records", "holdings", "ledger", "state")
+POOL_PARTS: Final = (
+    *("memory/pools/records", "memory/pools/handles", "memory/pools/reserved"),
+    *("memory/holdings", "memory/ledger", "state"),
+)
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc")
 BUILDS: Final = {
     "plain": (),

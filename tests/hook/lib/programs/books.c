@@ -7,7 +7,7 @@
  * ROUNDS`: processes that take and give back; what was granted never passes the line. `books sink ROUNDS`:
  * nor a line that sank meanwhile. `books dead`: a dead process leaves its word, and its slot to another. */
 #include "books.h"
-#include "ledger.h"
+#include "memory/ledger.h"
 
 #include <errno.h>
 #include <pthread.h>

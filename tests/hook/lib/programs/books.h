@@ -2,7 +2,7 @@
 #ifndef BOOKS_H
 #define BOOKS_H
 
-#include "holdings.h"
+#include "memory/holdings.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,12 +1,15 @@
 /* Drives the records of pools directly: a driver stands behind them that knows no pool. */
-#include "charge.h"
-#include "driver.h"
-#include "gpus.h"
-#include "attach.h"
-#include "room.h"
-
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "driver/driver.h"
+#include "driver/gpus.h"
+#include "memory/current.h"
+#include "memory/pools/handles.h"
+#include "memory/pools/records.h"
+#include "memory/pools/reserved.h"
+#include "memory/room.h"
+#include "memory/words.h"
 
 #define CHECK(claim)                                                                                         \
     do {                                                                                                     \
@@ -33,41 +36,13 @@ int plimsoll_gpu_of_current(void) {
     return 0;
 }
 
-void plimsoll_refresh(void) {
-}
-
 uint64_t plimsoll_used(unsigned gpu) {
     (void)gpu;
     return 0;
 }
 
-bool plimsoll_charge_gpu(int gpu, uint64_t bytes, uint64_t extra_bytes, const char *function) {
-    (void)gpu, (void)bytes, (void)extra_bytes, (void)function;
-    return true;
-}
-
-bool plimsoll_reserve_patiently(const struct plimsoll_charge *charge, uint64_t extra_bytes) {
-    (void)charge, (void)extra_bytes;
-    return true;
-}
-
-CUresult plimsoll_reserve(struct plimsoll_charge *charge, int gpu, uint64_t bytes) {
-    (void)charge, (void)gpu, (void)bytes;
-    return CUDA_SUCCESS;
-}
-
-CUresult plimsoll_commit(struct plimsoll_charge *charge, CUresult result, enum plimsoll_kind kind,
-                         uint64_t key, uint64_t with) {
-    (void)charge, (void)kind, (void)key, (void)with;
-    return result;
-}
-
-void plimsoll_remember(struct plimsoll_holding holding) {
-    (void)holding;
-}
-
-void plimsoll_give_back(const struct plimsoll_holding *holding) {
-    (void)holding;
+void plimsoll_uncharge_and_tell(int gpu, uint64_t bytes) {
+    (void)gpu, (void)bytes;
 }
 
 static void free_from(struct plimsoll_pool *pool, uint64_t bytes) {

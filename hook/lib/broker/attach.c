@@ -1,0 +1,228 @@
+#include "broker/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "broker/fork.h"
+#include "broker/limits.h"
+#include "broker/messages.h"
+#include "memory/ledger.h"
+#include "memory/owners.h"
+#include "say.h"
+#include "share/gate.h"
+
+/* The function behind pthread_atfork in every glibc. Some glibc releases export the name pthread_atfork from
+ * no shared library. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+#define WAIT_MS 10000
+#define POLL_MS 5
+
+struct directories {
+    const char *limits;
+    const char *counts;
+};
+
+/* In a container only its own two directories count. Elsewhere the environment names them. False: this
+ * process is not under Plimsoll. */
+static bool find_directories(struct directories *found) {
+    struct stat status;
+    *found = (struct directories){PLIMSOLL_CONTAINER_LIMITS_DIR, PLIMSOLL_CONTAINER_COUNTS_DIR};
+    if (stat(PLIMSOLL_CONTAINER_LIMITS_DIR, &status) == 0)
+        return true;
+    found->limits = getenv(PLIMSOLL_LIMITS_DIR_VARIABLE);
+    found->counts = getenv(PLIMSOLL_COUNTS_DIR_VARIABLE);
+    return found->limits && *found->limits && found->counts && *found->counts;
+}
+
+/* Maps a file of known size; NULL if the file is missing or shorter (touching the mapping would be a
+ * SIGBUS). */
+static void *map_file(const char *directory, const char *name, size_t size, int is_writable) {
+    char path[sizeof(plimsoll.limits_dir) + 16];
+    struct stat status;
+    void *mapping = MAP_FAILED;
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
+        return NULL;
+    int file = open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    if (file < 0)
+        return NULL;
+    if (fstat(file, &status) == 0 && (uint64_t)status.st_size >= size)
+        mapping = mmap(NULL, size, is_writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    return mapping == MAP_FAILED ? NULL : mapping;
+}
+
+static bool is_valid_counts(const struct plimsoll_counts *counts) {
+    return counts->magic == PLIMSOLL_COUNTS_MAGIC && counts->version == PLIMSOLL_VERSION &&
+           counts->size == sizeof(*counts);
+}
+
+static void unmap(const struct plimsoll_limits *limits, struct plimsoll_counts *counts) {
+    if (limits)
+        munmap((void *)(uintptr_t)limits, sizeof(*limits));
+    if (counts)
+        munmap(counts, sizeof(*counts));
+}
+
+static bool is_valid_gate(const struct plimsoll_gate *gate) {
+    return gate->magic == PLIMSOLL_GATE_MAGIC && gate->version == PLIMSOLL_VERSION &&
+           gate->size == sizeof(*gate);
+}
+
+static bool has_share(const struct plimsoll_limits *limits) {
+    for (unsigned i = 0; i < limits->gpu_count; i++)
+        if (limits->gpus[i].share_pct > 0 || limits->gpus[i].limit_pct < 100)
+            return true;
+    return false;
+}
+
+/* A container that owns its GPUs alone is never held back. Without a gate no container is; standard error
+ * reports that where a share was requested. */
+static void map_gate(const char *directory, const struct plimsoll_limits *limits) {
+    if (limits->flags & PLIMSOLL_FLAG_WHOLE_GPUS)
+        return;
+    const struct plimsoll_gate *gate = map_file(directory, PLIMSOLL_GATE_NAME, sizeof(*gate), 0);
+    if (gate && is_valid_gate(gate)) {
+        plimsoll_gate_follow(gate);
+        return;
+    }
+    if (gate)
+        munmap((void *)(uintptr_t)gate, sizeof(*gate));
+    if (has_share(limits))
+        plimsoll_fail(
+            "no valid gate in %s: the compute share of this container is not enforced (is the broker of "
+            "this node older than this library?)",
+            directory);
+}
+
+static bool map_valid(const struct directories *in) {
+    struct plimsoll_limits copy;
+    const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
+    struct plimsoll_counts *counts = map_file(in->counts, PLIMSOLL_COUNTS_NAME, sizeof(*counts), 1);
+    if (!limits || !counts || !is_valid_counts(counts) || !plimsoll_limits_copy(limits, &copy)) {
+        unmap(limits, counts);
+        return false;
+    }
+    plimsoll.limits = limits;
+    plimsoll.counts = counts;
+    plimsoll_limits_store(&copy);
+    map_gate(in->limits, &copy);
+    return true;
+}
+
+/* Needs attach_lock. */
+static enum plimsoll_standing map_locked(struct directories *in) {
+    int standing = plimsoll.standing;
+    if (standing != STANDING_UNKNOWN)
+        return (enum plimsoll_standing)standing;
+    plimsoll.is_verbose = getenv("PLIMSOLL_LOG") != NULL;
+    standing = STANDING_TRANSPARENT;
+    if (find_directories(in)) {
+        snprintf(plimsoll.limits_dir, sizeof(plimsoll.limits_dir), "%s", in->limits);
+        standing = map_valid(in) ? STANDING_MAPPED : STANDING_UNKNOWN;
+    }
+    __atomic_store_n(&plimsoll.standing, standing, __ATOMIC_RELEASE);
+    return (enum plimsoll_standing)standing;
+}
+
+enum plimsoll_standing plimsoll_map_files(void) {
+    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
+    if (standing != STANDING_UNKNOWN)
+        return (enum plimsoll_standing)standing;
+    int saved = errno;
+    struct directories in = {0};
+    pthread_mutex_lock(&plimsoll.attach_lock);
+    enum plimsoll_standing reached = map_locked(&in);
+    pthread_mutex_unlock(&plimsoll.attach_lock);
+    errno = saved;
+    return reached;
+}
+
+/* Needs attach_lock, and the files mapped. */
+static enum plimsoll_standing claim_slot(void) {
+    uint64_t owner = plimsoll_own_owner();
+    int slot = plimsoll_ledger_claim(plimsoll.counts, owner);
+    if (slot < 0)
+        return STANDING_MAPPED;
+    plimsoll.slot = (unsigned)slot;
+    plimsoll.owner = owner;
+    __atomic_store_n(&plimsoll.counts->slots[slot].namespaces, plimsoll_namespaces_for(owner),
+                     __ATOMIC_SEQ_CST);
+    if (!plimsoll.is_fork_watched)
+        plimsoll.is_fork_watched =
+            __register_atfork(NULL, NULL, plimsoll_forget_in_child, &__dso_handle) == 0;
+    __atomic_store_n(&plimsoll.standing, STANDING_ATTACHED, __ATOMIC_RELEASE);
+    plimsoll_note("under limits of %s, slot %d", plimsoll.limits_dir, slot);
+    return STANDING_ATTACHED;
+}
+
+static enum plimsoll_standing attach_locked(struct directories *in) {
+    enum plimsoll_standing reached = map_locked(in);
+    return reached == STANDING_MAPPED ? claim_slot() : reached;
+}
+
+static void sleep_ms(long duration_ms) {
+    struct timespec left = {.tv_nsec = duration_ms * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+static bool is_before(const struct timespec *deadline) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec < deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec < deadline->tv_nsec);
+}
+
+static void complain(enum plimsoll_standing reached, const struct directories *in) {
+    if (reached == STANDING_UNKNOWN)
+        plimsoll_fail(
+            "no valid limits in %s after %d s: refusing the GPU (is the broker of this node running?)",
+            in->limits, WAIT_MS / 1000);
+    if (reached == STANDING_MAPPED)
+        plimsoll_fail("all %u process slots of this container are taken, for %d s: this process gets no GPU",
+                      PLIMSOLL_MAX_SLOTS, WAIT_MS / 1000);
+}
+
+/* Waits for limits, and for a slot. The broker clears the slots of dead processes one by one, and a program
+ * that forks all the time may fill the table faster. */
+static enum plimsoll_standing wait_for_place(struct directories *in) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += WAIT_MS / 1000;
+    enum plimsoll_standing reached;
+    bool is_waiting;
+    do {
+        pthread_mutex_lock(&plimsoll.attach_lock);
+        reached = attach_locked(in);
+        pthread_mutex_unlock(&plimsoll.attach_lock);
+        is_waiting = reached == STANDING_UNKNOWN || reached == STANDING_MAPPED;
+        if (is_waiting)
+            sleep_ms(POLL_MS);
+    } while (is_waiting && is_before(&deadline));
+    complain(reached, in);
+    return reached;
+}
+
+enum plimsoll_standing plimsoll_attach(void) {
+    int standing = __atomic_load_n(&plimsoll.standing, __ATOMIC_ACQUIRE);
+    if (standing == STANDING_ATTACHED || standing == STANDING_TRANSPARENT)
+        return (enum plimsoll_standing)standing;
+    int saved = errno;
+    struct directories in = {0};
+    enum plimsoll_standing reached = wait_for_place(&in);
+    if (reached == STANDING_ATTACHED) {
+        plimsoll_tell_hello();
+        plimsoll_tell_kept();
+    }
+    errno = saved;
+    return reached;
+}

@@ -1,0 +1,16 @@
+/* How a process comes under its container's limits. */
+#ifndef PLIMSOLL_ATTACH_H
+#define PLIMSOLL_ATTACH_H
+
+#include "state.h"
+
+/* Maps the container's files and claims a slot. Waits up to 10 s for the first valid limits and a slot.
+ * Returns STANDING_ATTACHED or STANDING_TRANSPARENT; any lower value means refused, with one line on standard
+ * error. */
+enum plimsoll_standing plimsoll_attach(void);
+
+/* Maps the files if they exist now, without waiting and without a slot: that is enough for the views. Returns
+ * STANDING_UNKNOWN where the container's limits do not exist yet. */
+enum plimsoll_standing plimsoll_map_files(void);
+
+#endif

@@ -1,0 +1,75 @@
+/* The whole hooks of functions that put work on a GPU, or wait for it. */
+#ifndef PLIMSOLL_GATED_H
+#define PLIMSOLL_GATED_H
+
+#include "driver/driver.h"
+#include "share/launching.h"
+#include "share/syncing.h"
+
+static inline bool plimsoll_is_gate_open(void) {
+    const uint32_t *word = __atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED);
+    return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & PLIMSOLL_GATE_STATES) == PLIMSOLL_GATE_OPEN;
+}
+
+/* Whether a launch passes at once. Threads that count down at the same moment lose a count: the sample then
+ * comes a little later. */
+static inline bool plimsoll_launch_passes(void) {
+    uint32_t left = __atomic_load_n(&plimsoll.shares.passes_left, __ATOMIC_RELAXED);
+    if (left == 0 || !plimsoll_is_gate_open())
+        return false;
+    __atomic_store_n(&plimsoll.shares.passes_left, left - 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* The function where a hook continues: the driver's if `passes`, else the hook's own. */
+static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll_function gated,
+                                             bool passes) {
+    if (!passes)
+        return gated;
+    plimsoll_function driver = __atomic_load_n(&plimsoll.call[index], __ATOMIC_RELAXED);
+    /* The driver is not found yet in a program that links it and has not called it. */
+    return driver ? driver : gated;
+}
+
+/* A hook that is hardly more than a jump to the driver where `passes` says so. The rest of the hook follows
+ * as the body of a function of its own, so that behind an open gate it does not even cost a stack frame. */
+#define PLIMSOLL_PASSING(symbol, passes, parameters, arguments)                                              \
+    static CUresult gated_##symbol parameters;                                                               \
+    CUresult symbol parameters {                                                                             \
+        plimsoll_function way = plimsoll_way(HOOK_##symbol, (plimsoll_function)gated_##symbol, passes);      \
+        return ((__typeof__(&symbol))way)arguments;                                                          \
+    }                                                                                                        \
+    static CUresult gated_##symbol parameters
+
+#define PLIMSOLL_GATED(symbol, parameters, arguments)                                                        \
+    PLIMSOLL_PASSING(symbol, plimsoll_is_gate_open(), parameters, arguments)
+
+/* The whole hook of a function that launches. */
+#define PLIMSOLL_LAUNCHES(symbol, stream, parameters, arguments)                                             \
+    PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
+    }
+
+/* The whole hook of a function that launches and, as far as the driver does, waits for the work. */
+#define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
+    PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
+        struct plimsoll_launch launch;                                                                       \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        CUresult result = plimsoll_leave_launch(&launch, REAL(symbol) arguments);                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+/* The whole hook of a function that waits and does nothing else to the GPU. `before` is a call of
+ * share/syncing.h, or (void)0 if the function waits for no stream's work. */
+#define PLIMSOLL_SYNCS(symbol, before, parameters, arguments)                                                \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        before;                                                                                              \
+        CUresult result = REAL(symbol) arguments;                                                            \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
+
+#endif

@@ -1,0 +1,167 @@
+/* The processes that NVML shows: the container's own, by the pids under which they know each other.
+ *
+ * NVML itself lists every process on the card under the host's pids, which mean nothing in a container. So
+ * the list here is `counts`: the processes that have a context or memory, each with the bytes of its word, to
+ * which the line holds it. Graphics and MPS clients have no slot, and their lists are empty.
+ */
+#include "driver/driver.h"
+#include "driver/gpus.h"
+#include "hooks/views.h"
+#include "memory/ledger.h"
+
+#define NO_INSTANCE UINT32_MAX /* NVML's value where there is no MIG */
+
+enum sort { COMPUTE, GRAPHICS, MPS }; /* the numbers of nvmlProcessDetailList_t */
+
+static unsigned list(nvmlDevice_t device, enum sort sort, struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS]) {
+    int gpu = sort == COMPUTE ? plimsoll_gpu_of_handle(device) : GPU_UNLISTED;
+    return gpu < 0 ? 0 : plimsoll_ledger_list(plimsoll.counts, (unsigned)gpu, found);
+}
+
+/* Whether the driver accepts a call with room for no process: NVML is initialised, the handle is valid and
+ * the card present. */
+static bool is_good(nvmlReturn_t asked) {
+    plimsoll_depth--;
+    return asked == NVML_SUCCESS || asked == NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+/* NVML's rule for every list: the needed number is always returned, with an error if there is less room. */
+static nvmlReturn_t check_room(unsigned *room, unsigned needed, const void *into) {
+    if (*room > 0 && !into)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = needed > *room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    *room = needed;
+    return result;
+}
+
+static nvmlProcessInfo_v1_t first_entry(const struct plimsoll_listed *of) {
+    return (nvmlProcessInfo_v1_t){.pid = of->pid, .usedGpuMemory = of->used_bytes};
+}
+
+static nvmlProcessInfo_t entry(const struct plimsoll_listed *of) {
+    return (nvmlProcessInfo_t){.pid = of->pid,
+                               .usedGpuMemory = of->used_bytes,
+                               .gpuInstanceId = NO_INSTANCE,
+                               .computeInstanceId = NO_INSTANCE};
+}
+
+#define LIST(symbol, sort, entry_of, device, room, into)                                                     \
+    do {                                                                                                     \
+        struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS];                                                    \
+        unsigned none = 0, count;                                                                            \
+        enum plimsoll_teller teller = plimsoll_teller();                                                     \
+        if (teller == TELLER_DRIVER || !(room))                                                              \
+            return REAL(symbol)(device, room, into);                                                         \
+        if (teller == TELLER_NOBODY)                                                                         \
+            return NVML_ERROR_NOT_READY;                                                                     \
+        plimsoll_depth++;                                                                                    \
+        nvmlReturn_t result = REAL(symbol)(device, &none, NULL);                                             \
+        if (!is_good(result))                                                                                \
+            return result;                                                                                   \
+        count = list(device, sort, found);                                                                   \
+        result = check_room(room, count, into);                                                              \
+        for (unsigned i = 0; result == NVML_SUCCESS && i < count; i++)                                       \
+            (into)[i] = entry_of(&found[i]);                                                                 \
+        return result;                                                                                       \
+    } while (0)
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
+                                                  nvmlProcessInfo_v1_t *infos) {
+    LIST(nvmlDeviceGetComputeRunningProcesses, COMPUTE, first_entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
+                                                     nvmlProcessInfo_v2_t *infos) {
+    LIST(nvmlDeviceGetComputeRunningProcesses_v2, COMPUTE, entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
+                                                     nvmlProcessInfo_t *infos) {
+    LIST(nvmlDeviceGetComputeRunningProcesses_v3, COMPUTE, entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
+                                                   nvmlProcessInfo_v1_t *infos) {
+    LIST(nvmlDeviceGetGraphicsRunningProcesses, GRAPHICS, first_entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
+                                                      nvmlProcessInfo_v2_t *infos) {
+    LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, GRAPHICS, entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
+                                                      nvmlProcessInfo_t *infos) {
+    LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, GRAPHICS, entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
+                                                     nvmlProcessInfo_v1_t *infos) {
+    LIST(nvmlDeviceGetMPSComputeRunningProcesses, MPS, first_entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
+                                                        nvmlProcessInfo_v2_t *infos) {
+    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, MPS, entry, device, infoCount, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
+                                                        nvmlProcessInfo_t *infos) {
+    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS, entry, device, infoCount, infos);
+}
+
+static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *details) {
+    struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS];
+    unsigned count = list(device, (enum sort)details->mode, found);
+    nvmlReturn_t result = check_room(&details->numProcArrayEntries, count, details->procArray);
+    for (unsigned i = 0; result == NVML_SUCCESS && i < count; i++)
+        details->procArray[i] = (nvmlProcessDetail_v1_t){.pid = found[i].pid,
+                                                         .usedGpuMemory = found[i].used_bytes,
+                                                         .gpuInstanceId = NO_INSTANCE,
+                                                         .computeInstanceId = NO_INSTANCE};
+    return result;
+}
+
+/* A version newer than this library is refused, because its meaning is not known here. */
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist) {
+    enum plimsoll_teller teller = plimsoll_teller();
+    if (teller == TELLER_DRIVER || !plist)
+        return REAL(nvmlDeviceGetRunningProcessDetailList)(device, plist);
+    if (teller == TELLER_NOBODY)
+        return NVML_ERROR_NOT_READY;
+    if (plist->version != nvmlProcessDetailList_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlProcessDetailList_t nobody = {.version = plist->version, .mode = plist->mode};
+    plimsoll_depth++;
+    nvmlReturn_t result = REAL(nvmlDeviceGetRunningProcessDetailList)(device, &nobody);
+    return is_good(result) ? fill_details(device, plist) : result;
+}
+
+/* No word shows how busy each process keeps the card, and the driver's list names other containers'
+ * processes. So the library gives no answer. */
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
+                                             unsigned int *processSamplesCount,
+                                             unsigned long long lastSeenTimeStamp) {
+    switch (plimsoll_teller()) {
+    case TELLER_NOBODY:
+        return NVML_ERROR_NOT_READY;
+    case TELLER_LIBRARY:
+        return NVML_ERROR_NOT_SUPPORTED;
+    case TELLER_DRIVER:
+        break;
+    }
+    return REAL(nvmlDeviceGetProcessUtilization)(device, utilization, processSamplesCount, lastSeenTimeStamp);
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *procesesUtilInfo) {
+    switch (plimsoll_teller()) {
+    case TELLER_NOBODY:
+        return NVML_ERROR_NOT_READY;
+    case TELLER_LIBRARY:
+        return NVML_ERROR_NOT_SUPPORTED;
+    case TELLER_DRIVER:
+        break;
+    }
+    return REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, procesesUtilInfo);
+}

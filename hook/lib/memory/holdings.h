@@ -1,0 +1,96 @@
+/* Holdings: what this process holds, by the driver's name for it. A thread-safe map of 64-bit keys. */
+#ifndef PLIMSOLL_HOLDINGS_H
+#define PLIMSOLL_HOLDINGS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Keys are device pointers, array or allocation handles, contexts, pools, mapped addresses, places in arrays,
+ * and streams. The kind is part of the key, so equal values of two kinds do not collide. */
+enum plimsoll_kind {
+    HELD_MEMORY = 1,
+    HELD_ARRAY,
+    HELD_MIPMAP,
+    HELD_HANDLE,
+    HELD_MAPPING,
+    HELD_TILES,
+    HELD_CONTEXT,
+    HELD_POOL,
+    HELD_GRAPH,
+    HELD_CAPTURE,
+    HELD_HEAP,
+    HELD_PRINTF
+};
+
+/* Whether a handle's memory may have other handles, in this process or elsewhere. */
+enum plimsoll_sharing { SHARED_NOT, SHARED_EXPORTED, SHARED_IMPORTED };
+
+struct plimsoll_holding {
+    uint64_t key;   /* the driver's name for the holding */
+    uint64_t bytes; /* charged; for a mapping its length, for tiles the mapped handle */
+    uint64_t with;  /* the context that the holding dies with, for tiles their array, or 0; for a mapping the
+                       handle */
+    uint32_t references;
+    uint32_t pool; /* index of the pool's record plus 1; 0: not from a pool */
+    int16_t gpu;   /* index in `limits`; negative: counted nowhere */
+    uint8_t kind;
+    uint8_t is_used; /* the place in the table is taken */
+    uint8_t sharing; /* for a handle: enum plimsoll_sharing */
+};
+
+#define PLIMSOLL_SHARDS 16
+
+struct plimsoll_shard {
+    pthread_mutex_t lock;           /* guards the fields below; never held across a driver call */
+    struct plimsoll_holding *table; /* open addressing, capacity a power of two; mmap'd */
+    uint32_t capacity;
+    uint32_t count;
+};
+
+/* All zeros is the empty map: glibc's PTHREAD_MUTEX_INITIALIZER is all zeros too. */
+struct plimsoll_holdings {
+    struct plimsoll_shard shards[PLIMSOLL_SHARDS];
+};
+
+/* Remembers `holding`, and replaces a holding of the same kind and key. False when the kernel gives no
+ * memory. */
+bool plimsoll_holdings_put(struct plimsoll_holdings *all, struct plimsoll_holding holding);
+
+/* The same, and returns the replaced holding in `before`; `before->is_used` is 0 if there was none. */
+bool plimsoll_holdings_replace(struct plimsoll_holdings *all, struct plimsoll_holding holding,
+                               struct plimsoll_holding *before);
+
+/* Finds a holding; false if there is none. */
+bool plimsoll_holdings_get(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
+                           struct plimsoll_holding *found);
+
+/* Removes and returns a holding; false if there is none. */
+bool plimsoll_holdings_take(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key,
+                            struct plimsoll_holding *found);
+
+/* Adds `change` to a holding's references. When none is left, removes the holding and returns true. */
+bool plimsoll_holdings_refer(struct plimsoll_holdings *all, enum plimsoll_kind kind, uint64_t key, int change,
+                             struct plimsoll_holding *found);
+
+/* Removes every holding that dies with a context or an array, and passes each to `gone` outside the locks. */
+void plimsoll_holdings_sweep(struct plimsoll_holdings *all, uint64_t with,
+                             void (*gone)(const struct plimsoll_holding *));
+
+/* The same for every mapping that begins in [from, end). */
+void plimsoll_holdings_sweep_mappings(struct plimsoll_holdings *all, uint64_t from, uint64_t end,
+                                      void (*gone)(const struct plimsoll_holding *));
+
+/* Marks a handle as exported. An imported handle stays imported. */
+void plimsoll_holdings_mark_exported(struct plimsoll_holdings *all, uint64_t handle);
+
+/* Charges the `bytes` of a shared handle that is gone to a handle imported on the same GPU, which may name
+ * the same memory. Returns the bytes that no import takes over: each import has one charge at most, and the
+ * largest charges stay. */
+uint64_t plimsoll_holdings_bequeath(struct plimsoll_holdings *all, int gpu, uint64_t bytes);
+
+/* In a forked child: forgets everything and makes the locks new, whichever threads held them in the
+ * parent. */
+void plimsoll_holdings_reset(struct plimsoll_holdings *all);
+
+#endif

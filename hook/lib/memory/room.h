@@ -1,0 +1,22 @@
+/* Whether a request fits, by the present limits. */
+#ifndef PLIMSOLL_ROOM_H
+#define PLIMSOLL_ROOM_H
+
+#include <stdint.h>
+
+enum plimsoll_fit {
+    FIT_RESERVED,
+    FIT_PAST_LINE,  /* never fits, unless something is given back or the line rises */
+    FIT_PAST_GRANT, /* within the line, but past what the broker granted so far: the caller may wait */
+};
+
+/* Adds `bytes` to this process's word for a GPU of `limits`, if all words and the excess together then stay
+ * within line and grant. `extra_bytes` of them may stand past both. Never waits. Unless the result is
+ * FIT_RESERVED, nothing was added. Reads changed limits on the way. */
+enum plimsoll_fit plimsoll_fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes);
+
+/* The bytes that the container uses of a GPU: all words, and the excess that NVML shows past them.
+ * Saturates. */
+uint64_t plimsoll_used(unsigned gpu);
+
+#endif

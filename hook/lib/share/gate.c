@@ -1,0 +1,87 @@
+/* A broker whose beat stands still is lost. Launches then pass, because nobody would open the gate, until the
+ * beat goes on. A connection to the broker proves nothing: a stopped broker keeps its connections. */
+#include "share/gate.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "say.h"
+#include "state.h"
+
+/* The broker beats once a second. On a busy machine a beat may be late. */
+#define BEAT_NS 3000000000u
+#define EVERYBODY 0x7fffffff
+#define US 1000u
+
+void plimsoll_gate_follow(const struct plimsoll_gate *gate) {
+    __atomic_store_n(&plimsoll.gate, gate, __ATOMIC_RELEASE);
+    __atomic_store_n(&plimsoll.gate_word, &gate->word, __ATOMIC_RELEASE);
+    __atomic_store_n(&plimsoll.shares.passes_left, 1, __ATOMIC_RELAXED);
+}
+
+bool plimsoll_has_gate(void) {
+    return __atomic_load_n(&plimsoll.gate, __ATOMIC_ACQUIRE) != NULL;
+}
+
+uint32_t plimsoll_gate_word(void) {
+    return __atomic_load_n(__atomic_load_n(&plimsoll.gate_word, __ATOMIC_RELAXED), __ATOMIC_ACQUIRE);
+}
+
+static void tell(bool is_lost) {
+    if (__atomic_exchange_n(&plimsoll.shares.is_lost, is_lost, __ATOMIC_ACQ_REL) == is_lost)
+        return;
+    if (is_lost)
+        plimsoll_fail(
+            "the broker of this node gives no sign of life: compute shares are not enforced until it "
+            "is back");
+    else
+        plimsoll_fail("the broker of this node is back: compute shares are enforced again");
+}
+
+uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns) {
+    uint32_t state = word & PLIMSOLL_GATE_STATES;
+    if (state == PLIMSOLL_GATE_OPEN)
+        return state;
+    bool is_lost = now_ns > __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED) + BEAT_NS;
+    if (is_lost != __atomic_load_n(&plimsoll.shares.is_lost, __ATOMIC_RELAXED))
+        tell(is_lost);
+    return is_lost ? PLIMSOLL_GATE_OPEN : state;
+}
+
+void plimsoll_gate_sleep(uint32_t seen, uint64_t longest_ns) {
+    int saved = errno;
+    struct timespec limit = {.tv_sec = (time_t)(longest_ns / 1000000000),
+                             .tv_nsec = (long)(longest_ns % 1000000000)};
+    syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAIT, seen, &limit, NULL, 0);
+    errno = saved;
+}
+
+void plimsoll_gate_stir(void) {
+    int saved = errno;
+    syscall(SYS_futex, plimsoll.gate_word, FUTEX_WAKE, EVERYBODY, NULL, NULL, 0);
+    errno = saved;
+}
+
+static uint64_t at_least(const uint32_t *word, uint32_t least) {
+    uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
+    return value > least ? value : least;
+}
+
+uint64_t plimsoll_gate_ahead_ns(void) {
+    return at_least(&plimsoll.gate->ahead_us, 1) * US;
+}
+
+uint64_t plimsoll_gate_alone_ns(void) {
+    return at_least(&plimsoll.gate->alone_us, 1000) * US;
+}
+
+uint64_t plimsoll_gate_slice_ns(void) {
+    return at_least(&plimsoll.gate->slice_us, 1) * US;
+}
+
+uint64_t plimsoll_gate_sharers(void) {
+    return at_least(&plimsoll.gate->sharers, 1);
+}
