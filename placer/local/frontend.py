@@ -19,9 +19,9 @@ import structlog
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason, summary
+from placer.core.registration import adopted
 from placer.core.resize import NotNowError
 from placer.decide import Decider
-from placer.local.adopt import adopted
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
 from placer.local.resize import resize

@@ -9,10 +9,10 @@ from dataclasses import replace
 import msgspec
 
 from placer.core.ledger import Booking, Ledger
+from placer.core.registration import adopted
 from placer.core.resize import Change, NotNowError, asked_field, change_of
 from placer.core.resize_room import check_room
 from placer.core.view import NodeView
-from placer.local.adopt import adopted
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import Description, Register
 from plimsoll.ids import PodUid

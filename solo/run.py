@@ -19,10 +19,8 @@ from typing import Final, Self
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal, Request, check_supported, plan
 from placer.core.policies import policy_named
+from placer.core.registration import adopted
 from placer.core.view import node_view
-from placer.local.adopt import adopted
-from placer.local.machine import read_machine
-from placer.local.private_broker import START_S, end_if_unused, ensure_broker, locked, make_root
 from placer.local.process import Enforcement, marks_of
 from placer.local.runner import registration
 from placer.local.survivors import processes_of
@@ -44,6 +42,8 @@ from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.quantity import GIB, format_bytes, parse_whole
+from solo.machine import read_machine
+from solo.private_broker import START_S, end_if_unused, ensure_broker, locked, make_root
 
 MAIN: Final = ContainerName("main")
 _POD_FIELD: Final = re.compile(r"(?:spec\.containers\[main\]\.resources|metadata\.annotations)\[([^]]*)\]")

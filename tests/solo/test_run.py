@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from placer.local.run import RunOptions, memory_asked
 from placer.local.survivors import processes_of
 from plimsoll.broker.client import BrokerClient
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from solo.run import RunOptions, memory_asked
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of
 
@@ -30,7 +30,7 @@ class Machine:
         )
 
     async def start(
-        self, *arguments: str, module: str = "placer.local", **environment: str
+        self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (its first words likewise), with these arguments."""
         return await asyncio.create_subprocess_exec(
@@ -54,7 +54,7 @@ class Machine:
 
     async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
         """The same of `plimsoll resize -n plimsoll-run`."""
-        return await self._finish(await self.start(*arguments, module="placer.local.resize_run"))
+        return await self._finish(await self.start(*arguments, module="solo.resize"))
 
     async def plimsoll(self, command: str, *arguments: str) -> tuple[int | None, str, str]:
         """The same of another command, as it is typed."""

@@ -13,7 +13,7 @@ import pytest
 from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.quantity import GIB, MIB
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.test_run import Machine
+from tests.solo.test_run import Machine
 
 CONTEXT = 300 * MIB
 """The emulator's own default."""

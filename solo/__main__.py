@@ -1,4 +1,4 @@
-"""`python -m placer.local --gpu-memory 2Gi --gpu-share 30 -- CMD`: what `plimsoll run` executes."""
+"""`python -m solo --gpu-memory 2Gi --gpu-share 30 -- CMD`: what `plimsoll run` executes."""
 
 import argparse
 import asyncio
@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from placer.local.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
 from plimsoll.broker.root import default_root
 from plimsoll.part.errors import InputError, PlimsollError
+from solo.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
 
 NO_ROOM: Final = 75
 """EX_TEMPFAIL of sysexits.h: the same command may work later."""
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _library() -> Path:
-    return Path(__file__).resolve().parents[2] / "build" / "hook" / "libplimsoll.so"
+    return Path(__file__).resolve().parents[1] / "build" / "hook" / "libplimsoll.so"
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.placer.arrivals import eventually
-from tests.placer.local.test_run import Machine
 from tests.placer.local.world import BUSY, gpu_of
+from tests.solo.test_run import Machine
 
 GREEDY = ("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600")
 

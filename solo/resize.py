@@ -1,4 +1,4 @@
-"""`python -m placer.local.resize_run NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
+"""`python -m solo.resize NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
 
 For commands started by `plimsoll run`, where no placer and no bus are about: the broker is the ledger. What always
 holds: as when a command is started, judging and registering happen under the lock of the broker's directory.
@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from placer.core.ledger import Ledger
+from placer.core.registration import adopted
 from placer.core.view import node_view
-from placer.local.adopt import adopted
-from placer.local.machine import read_machine
-from placer.local.private_broker import locked
 from placer.local.resize import resize
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.root import default_root
@@ -24,6 +22,8 @@ from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
+from solo.machine import read_machine
+from solo.private_broker import locked
 
 BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0
