@@ -16,7 +16,7 @@ import structlog
 from placer.core.ledger import ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from placer.decide import Decider
 from placer.kube.binding import Binder, Outcome, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from placer.core.ledger import Booking, Grant, grant_of
-from placer.core.resize import Change, NotNowError, asked_field, change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import Change, NotNowError, asked_field, change_of
+from placer.core.resize.room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from plimsoll.contract import LINES, SHARES, assigned_gpus, parse_pod

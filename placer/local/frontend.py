@@ -20,7 +20,7 @@ from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason, summary
 from placer.core.registration import adopted
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from placer.decide import Decider
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable

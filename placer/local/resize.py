@@ -10,8 +10,8 @@ import msgspec
 
 from placer.core.ledger import Booking, Ledger
 from placer.core.registration import adopted
-from placer.core.resize import Change, NotNowError, asked_field, change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import Change, NotNowError, asked_field, change_of
+from placer.core.resize.room import check_room
 from placer.core.view import NodeView
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import Description, Register

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB

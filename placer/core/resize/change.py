@@ -1,6 +1,6 @@
 """Changing what a container that runs may have of its GPUs: which change was asked, and what it makes of its booking.
 
-What always holds: a change moves nothing, and is judged (see `placer.core.resize_room`) for the GPUs the container
+What always holds: a change moves nothing, and is judged (see `placer.core.resize.room`) for the GPUs the container
 has; all that was asked together is one change; lowering is always allowed, also below what is used, as nothing that
 runs is ever taken away; a whole GPU has nothing to change, and a best-effort container no line of its own.
 """

@@ -5,7 +5,7 @@ after one that is allowed no GPU's shares pass 100 and no promise passes its mem
 """
 
 from placer.core.ledger import Grant, Ledger
-from placer.core.resize import MEMORY, SHARE, Change, NotNowError, grants_of
+from placer.core.resize.change import MEMORY, SHARE, Change, NotNowError, grants_of
 from placer.core.room import room_on
 from placer.core.view import NodeView
 from plimsoll.part.errors import InputError
