@@ -1,17 +1,43 @@
-"""From what a broker has registered to the ledger's terms: pods that a placer finds when it starts."""
+"""A pod as its node's broker has it registered: from a plan to the registration, and back to the ledger's terms.
+
+What always holds: a booking that is read back from a broker grants what the registration of its plan granted. The
+pod's owner is not registered, so it is not read back.
+"""
 
 from collections.abc import Iterator
 
 from placer.core.ledger import Booking, Grant
-from plimsoll.broker.wire import ContainerLines, ContainerUse, Description
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from placer.core.plan import Plan
+from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, Line, Register
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
 from plimsoll.placer_api.http import PodRow
 
 
-def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, Booking]]:
-    """Each registered pod as a running row and its booking.
+def registration(pod: Pod, plan: Plan) -> Register:
+    """The request that registers a placed pod with the broker of its node."""
+    metadata = pod.metadata
+    return Register(
+        pod=plan.booking.pod,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        containers=tuple(_container_lines(name, plan.booking) for name in plan.gpus),
+    )
 
-    Which controller a pod belongs to is not registered, so nothing is learned from an adopted best-effort pod.
+
+def registered(description: Description, pod: PodUid) -> Register | None:
+    """The request that would register a pod as the broker has it now; None for a pod that is not registered."""
+    uses = [use for use in description.containers if use.pod == pod]
+    if not uses:
+        return None
+    containers = tuple(use.container for use in uses)
+    return Register(pod=pod, namespace=uses[0].namespace, name=uses[0].pod_name, containers=containers)
+
+
+def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, Booking]]:
+    """Each registered pod of a node as a running row and its booking, for a placer that starts.
+
+    The controller of a pod is not registered, so nothing is learned from an adopted best-effort pod.
     """
     pods: dict[PodUid, list[ContainerUse]] = {}
     for use in description.containers:
@@ -29,6 +55,19 @@ def adopted(node: NodeName, description: Description) -> Iterator[tuple[PodRow, 
             gpus=gpus,
         )
         yield row, Booking(uid, node, tuple(grant for use in uses for grant in _grants(use.container)))
+
+
+def _container_lines(name: ContainerName, booking: Booking) -> ContainerLines:
+    grants = [grant for grant in booking.grants if grant.container == name]
+    return ContainerLines(
+        name=name,
+        lines=tuple(
+            Line(gpu=g.gpu, line_bytes=g.line_bytes, share_pct=g.share_pct, limit_pct=g.limit_pct)
+            for g in grants
+        ),
+        whole=any(grant.whole for grant in grants),
+        best_effort=any(grant.memory_bytes is None and not grant.whole for grant in grants),
+    )
 
 
 def _grants(container: ContainerLines) -> Iterator[Grant]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from placer.local.survivors import processes_of
 from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.environment import processes_of
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-from solo.run import RunOptions, memory_asked
+from solo.options import RunOptions, memory_asked
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of
 
