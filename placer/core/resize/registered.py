@@ -56,8 +56,8 @@ def registered_resize(
         request: the change that is asked.
         pod: the uid of the pod that the request names.
         description: what the pod's broker has registered now.
-        ledger: everybody's bookings; not changed.
-        view: the node as last reported; None if it never was.
+        ledger: the bookings of all pods; not changed.
+        view: the node as last reported; None before its first report.
 
     Raises:
         InputError: the pod holds no GPU, or cannot have the change.
