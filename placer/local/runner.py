@@ -50,7 +50,7 @@ class LocalSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PodEnd:
     """How a pod ended.
 
     Attributes:
@@ -79,7 +79,7 @@ class Runner:
         """Register a pod and start its processes.
 
         Raises:
-            RefusedError: the broker will not have it.
+            RefusedError: the broker refuses the pod.
             BrokerAwayError: the broker did not answer; nothing runs.
             StartError: a command cannot be started; nothing runs any more.
         """
@@ -112,7 +112,7 @@ class Runner:
             try:
                 await self._broker.unregister(pod)
             except BrokerAwayError as error:
-                log.warning("the broker cannot be told of an end, trying on", pod=pod, error=str(error))
+                log.warning("an ended pod cannot be unregistered, retrying", pod=pod, error=str(error))
                 await asyncio.sleep(pauses.next_s())
             else:
                 return
@@ -122,7 +122,7 @@ class Runner:
         try:
             await self._broker.unregister(pod)
         except BrokerAwayError as error:
-            log.warning("the broker was not told of an end", pod=pod, error=str(error))
+            log.warning("an ended pod was not unregistered", pod=pod, error=str(error))
 
     def _command(
         self, pod: Pod, container: Container, plan: Plan, directories: Mapping[ContainerName, Directories]
@@ -147,7 +147,7 @@ class PodProcesses:
 
     by_container: Mapping[str, RunningProcess]
 
-    async def wait(self) -> Outcome:
+    async def wait(self) -> PodEnd:
         """Wait for all processes, and return how the pod ended; cancelling ends them all."""
         try:
             codes = {name: await process.wait() for name, process in self.by_container.items()}
@@ -156,8 +156,8 @@ class PodProcesses:
             raise
         failed = next((name for name, code in codes.items() if code), None)
         if failed is None:
-            return Outcome(0)
-        return Outcome(codes[failed], await self.by_container[failed].last_line())
+            return PodEnd(0)
+        return PodEnd(codes[failed], await self.by_container[failed].last_line())
 
 
 async def end_all(processes: Iterable[RunningProcess]) -> None:
