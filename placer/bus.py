@@ -51,7 +51,7 @@ async def connect(client: Client, url: str, name: str) -> None:
         reconnected_cb=on_reconnect,
         reconnect_to_server_handler=next_server,
         max_reconnect_attempts=-1,
-        # The client sleeps this long between tries before the first connection, where it does not call the handler.
+        # Applies only before the first connection, when the client does not call the handler. Drawn for each process.
         reconnect_time_wait=random.uniform(0.5, 1.5),  # type: ignore[arg-type]  # noqa: S311 - only slept on
         connect_timeout=int(REQUEST_S),
     )

@@ -55,7 +55,7 @@ class IntakeOptions:
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
         check_s: the interval at which the list in Redis is compared with the reports, in seconds.
-        forget_s: how long a node may be silent before it is forgotten, in seconds.
+        forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
 

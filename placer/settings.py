@@ -27,10 +27,10 @@ class Settings:
         policy: the policy for pods that name none.
         stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
         stream_max_age_s: age of its oldest event, likewise, in seconds.
-        check_s: how often the list in Redis is compared with the reports, in seconds.
-        forget_s: how long a node may be silent before it is forgotten, in seconds; longer than the heartbeat of any
-            monitor.
-        http_address, http_port: where metrics, health and state are served; without a port, nowhere.
+        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
+        forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
+            any monitor.
+        http_address, http_port: the TCP address of metrics, health and state; none is served without a port.
             0 takes a free port, which the log names.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.

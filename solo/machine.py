@@ -34,7 +34,7 @@ class Machine:
 
     Attributes:
         view: its GPUs as NVML shows them.
-        ledger: a booking for every pod that its broker has registered.
+        ledger: a booking for every registered pod.
     """
 
     view: NodeView
@@ -45,7 +45,7 @@ async def read_machine(description: Description) -> Machine:
     """Read this machine's GPUs, on a thread; cancelling is safe.
 
     Args:
-        description: what the broker has registered now.
+        description: the broker's registrations now.
 
     Raises:
         NoGpuError: the driver is missing, or none of its GPUs can be read.

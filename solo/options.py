@@ -1,4 +1,4 @@
-"""What a command asks of this machine's GPUs: its options, and the pod that they describe.
+"""The options of `plimsoll run`, and the pod that they describe.
 
 What always holds: the pod contract alone reads the demand. An option is named for its key in the contract, so errors
 of the contract are shown with the option's name.
@@ -42,13 +42,13 @@ _POD_FIELD: Final = re.compile(r"(?:spec\.containers\[main\]\.resources|metadata
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What to run and what it asks, in the terms of the pod contract; None where nothing is asked.
+    """A command and its demand, in the terms of the pod contract; None where an option is not given.
 
     Attributes:
         command: the program and its arguments.
         hook_library: `libplimsoll.so`.
         broker_root: directory of the broker; a private one is started there if none answers.
-        environment: of the command, usually our own; its `PLIMSOLL_GPU_MEMORY` stands in for `gpu_memory`.
+        environment: the command's variables, usually our own. `PLIMSOLL_GPU_MEMORY` stands in for `gpu_memory`.
         name: the name for `plimsoll resize`; the program's where None.
     """
 

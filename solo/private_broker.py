@@ -24,7 +24,7 @@ LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 
 CONNECT_S: Final = 1.0
-"""How long a broker that is there may take to answer before a private one is started."""
+"""How long an existing broker may take to answer before a private one is started."""
 
 START_S: Final = 20.0
 """How long a private broker may take to start on a loaded machine."""
@@ -57,7 +57,7 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
 
     Args:
         root: the broker's directory.
-        environment: of a private broker.
+        environment: the variables of a private broker.
     """
     if not await _answers(root):
         await _start(root, environment)

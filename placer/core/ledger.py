@@ -183,7 +183,7 @@ def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
         usable_bytes: by GPU of the node, for whole ones. A GPU that is missing counts as 0 until it is reported.
 
     Raises:
-        InputError: the pod's demands cannot be read (somebody changed them after placement).
+        InputError: the pod's demands cannot be read (they were changed after placement).
     """
     assigned = assigned_gpus(pod)
     if not assigned or not pod.spec.nodeName:

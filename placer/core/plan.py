@@ -26,7 +26,7 @@ class Request:
 
     Attributes:
         pod: its uid.
-        demand: what its containers ask.
+        demand: the demand of its containers.
         owner: as in `placer.core.ledger.Booking`.
     """
 

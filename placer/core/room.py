@@ -1,4 +1,4 @@
-"""How much room a GPU has: the design's one formula for headroom, and whether a container fits.
+"""The room on a GPU: the one formula for headroom, and the check that a container fits.
 
     headroom = usable − Σ over booked pods of max(expected, measured) − unattributed
 

@@ -91,7 +91,7 @@ class NodeChoice:
     def why_not(self, wanted: Wanted, refusal: Refusal) -> str:
         """The text of a refusal in kube-scheduler's form, with a reason for every node that exists."""
         nodes = self.cluster.nodes
-        # Nodes that never reported are no candidates, and candidates may have left the cluster.
+        # A node without a report is no candidate, and a candidate may have left the cluster.
         reasons = {
             node: refusal.reasons.get(node)
             or self.cluster.misfits(wanted.pod, wanted.needs, node)

@@ -38,7 +38,7 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-# One text for all causes, so that an outage makes one event of each pod; the log names the cause.
+# The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
 PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
 
 
@@ -244,7 +244,7 @@ class KubeFrontEnd:
                 continue
 
     async def _attempt(self, uid: PodUid) -> tuple[Wanted, Plan] | None:
-        """Try one pod. Return its plan, booked and assumed; or None, once the refusal is reported and the pod queued."""
+        """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
         pod = self._waiting[uid]
         try:
             wanted = understood(pod, self.options.policy)

@@ -1,9 +1,9 @@
 """The queue of pods that wait for a node: active, backing off, or parked until something changes.
 
-The rules are kube-scheduler's. Pods of higher priority go first, then older ones. A pod whose attempt failed waits 1
-s, doubled with each attempt up to 10 s, so a pod that can never be placed does not starve the others. A pod that fits
-nowhere is parked until a change in the cluster could help, or five minutes pass. Pure: `now_s` is any clock that
-never goes back. What always holds: a pod is in one place only, and a change during an attempt is never lost.
+The rules are kube-scheduler's. Pods of higher priority go first, then older ones. After a failed attempt, a pod
+waits 1 s, doubled with each attempt up to 10 s, so a pod that can never be placed does not starve the others. A pod
+that fits nowhere is parked until a change in the cluster could help, or five minutes pass. Pure: `now_s` is any clock
+that never goes back. What always holds: a pod is in one place only, and a change during an attempt is never lost.
 """
 
 import enum

@@ -94,7 +94,7 @@ class Recorder:
                     await write(news)
                 except PlimsollError as error:
                     structlog.get_logger().warning(
-                        "not told", pod=_name(news.pod), reason=news.reason, error=str(error)
+                        "news not written", pod=_name(news.pod), reason=news.reason, error=str(error)
                     )
 
     async def _write_condition(self, news: News) -> None:

@@ -18,11 +18,11 @@ POD_VARIABLE: Final = "PLIMSOLL_POD_UID"
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What puts a process under the hook.
+    """The values that put a process under the hook.
 
     Attributes:
         library: `libplimsoll.so`.
-        directories: where the broker keeps the container's pages.
+        directories: the directories of the container's pages.
         gpus: the GPUs of the container; the process sees no other.
     """
 

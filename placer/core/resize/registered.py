@@ -34,14 +34,14 @@ class RegisteredResize:
 
     @property
     def answer(self) -> Resizing:
-        """The answer to the person who asked, once the broker has registered the change."""
+        """The answer to the request, once the broker has registered the change."""
         new, change = self.change.new, self.change
         return Resizing(
             node=new.node, pod=new.pod, container=change.container, before=change.before, after=change.after
         )
 
     def refused_by(self, broker: PlimsollError) -> InputError:
-        """The error for the person who asked, where the broker refused the registration."""
+        """The error to answer the request with, where the broker refused the registration."""
         return InputError(
             "pod", self.registration.name, f"was refused by its broker ({broker})", "see its log"
         )
@@ -55,7 +55,7 @@ def registered_resize(
     Args:
         request: the change that is asked.
         pod: the uid of the pod that the request names.
-        description: what the pod's broker has registered now.
+        description: the registrations of the pod's broker now.
         ledger: the bookings of all pods; not changed.
         view: the node as last reported; None before its first report.
 
