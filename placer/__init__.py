@@ -1,1 +1,1 @@
-"""The cluster: keeps the score list from the events, decides where each pod goes, and binds it there."""
+"""The placer: keeps the sorted list by the monitors' events, decides where each pod goes, and binds it there."""

@@ -9,7 +9,7 @@ from plimsoll.part.entry import run_part
 
 
 def main() -> int:
-    """Run the placer; 0 after SIGTERM or SIGINT, 2 for settings that cannot work."""
+    """Run the placer. Returns the exit code: 0 after SIGTERM or SIGINT, 2 for settings that cannot work."""
     return run_part("placer", settings.load, lambda given, stop: run(given, os.environ, stop))
 
 

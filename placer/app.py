@@ -1,7 +1,7 @@
-"""Wires the placer's parts and owns their lives: whatever ends first, everything ends together.
+"""Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
-HTTP is served from the first moment, so that somebody can look while NATS or Redis is still away; pods are placed
-once every node's last report was read.
+HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
+placed once every node's last report was read.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from placer.bus import connect
 from placer.core.ledger import Ledger
 from placer.core.policies import policy_named
 from placer.decide import Decider
-from placer.http import Api, open_socket, serving_port, serving_socket
+from placer.http import Api, open_socket, serving_port, serving_socket, state_of
 from placer.intake import Intake, IntakeOptions
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
@@ -30,7 +30,6 @@ from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
-from placer.state import state_of
 from plimsoll.bus import Stream
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
@@ -39,18 +38,18 @@ CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
 
 PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
-"""What processes of local pods inherit. The rest is the placer's own, credentials in its URLs among it."""
+"""Variables that processes of local pods inherit. The others are the placer's own; its URLs may hold credentials."""
 
 log = structlog.get_logger(__name__)
 
 
 class _StopError(Exception):
-    """How the task group is told to end in good order."""
+    """Ends the task group in good order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the front ends share."""
+    """The placer's parts."""
 
     settings: Settings
     client: Client
@@ -63,15 +62,15 @@ class _Parts:
 
 
 async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.Event) -> None:
-    """Place pods until `stop` is set; processes of local pods are ended then.
+    """Place pods until `stop` is set, and end the processes of local pods then.
 
     Args:
         settings: checked.
-        environment: the process's own: what local pods inherit, and whether this is inside a cluster.
+        environment: the placer's own variables: local pods inherit some, and one shows a cluster around it.
         stop: set by a signal.
 
     Raises:
-        InputError: a setting cannot work; in a group where that was found out on the way.
+        InputError: a setting cannot work; in an exception group where a task found that out.
     """
     scores = ScoreList(settings.redis_url, formula=settings.formula)
     try:
@@ -88,7 +87,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
 async def _assemble(
     settings: Settings, environment: Mapping[str, str], scores: ScoreList
 ) -> tuple[_Parts, Api]:
-    """Every part, none of them running or connected yet."""
+    """Make every part. None is running or connected yet."""
     metrics, reports, ledger = Metrics(), ReportView(), Ledger()
     reports.on_report(ledger.observe)
     decider = Decider(scores, reports, ledger, metrics)
@@ -169,7 +168,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
 
 
 async def _run_kube(parts: _Parts, synced: asyncio.Event) -> None:
-    # Importing the Kubernetes client takes more than a second, which local use shall not wait for.
+    # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
@@ -184,7 +183,7 @@ async def _run_kube(parts: _Parts, synced: asyncio.Event) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, however it stands; what was not acknowledged comes again."""
+    """Close a connection in whatever state; messages that were not acknowledged are delivered again."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()

@@ -1,7 +1,7 @@
-"""The placer's connection to NATS: reconnects for ever, with jitter.
+"""The placer's connection to NATS, which reconnects for ever, with jitter.
 
-What always holds: nothing here gives up because a server is away; errors are logged when they change, not each
-time the same one comes back.
+What always holds: the connection is never given up because a server is away. An error is logged when it differs from
+the last one, not each time it occurs.
 """
 
 import random
@@ -20,25 +20,25 @@ log = structlog.get_logger(__name__)
 
 
 async def connect(client: Client, url: str, name: str) -> None:
-    """Connect, however long the server takes to appear; cancelling is safe.
+    """Connect; retries until a server answers. Cancelling is safe.
 
     Args:
-        client: not connected yet; a JetStream context may have been made of it already.
+        client: not connected yet; its JetStream context may exist already.
         url: one NATS URL, or several with commas.
-        name: what the server's monitoring shows.
+        name: the client's name in the server's monitoring.
     """
     pauses = Pauses()
-    said: list[str] = []
+    logged: list[str] = []
 
     async def on_error(error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if said != [text]:
-            said[:] = [text]
-            log.warning("nats is out of reach, trying on", url=shown_url(url), error=text)
+        if logged != [text]:
+            logged[:] = [text]
+            log.warning("nats is out of reach, retrying", url=shown_url(url), error=text)
 
     async def on_reconnect() -> None:
         pauses.reset()
-        said.clear()
+        logged.clear()
         log.info("nats is back", url=shown_url(url))
 
     def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
@@ -51,7 +51,7 @@ async def connect(client: Client, url: str, name: str) -> None:
         reconnected_cb=on_reconnect,
         reconnect_to_server_handler=next_server,
         max_reconnect_attempts=-1,
-        # Used only before the first connection, where the handler is not asked; drawn for each process.
+        # Applies only before the first connection, when the client does not call the handler. Drawn for each process.
         reconnect_time_wait=random.uniform(0.5, 1.5),  # type: ignore[arg-type]  # noqa: S311 - only slept on
         connect_timeout=int(REQUEST_S),
     )

@@ -1,7 +1,7 @@
 """One decision over the sorted list: candidates from its head, a page at a time, until a page has a place.
 
-What always holds: between reading the ledger and booking in it nothing is awaited, so two pods that are decided
-at the same time see each other. Nodes without a report are no candidates; the caller names them in its reasons.
+What always holds: nothing is awaited between reading the ledger and booking there, so two decisions at the same time
+see each other's bookings. Nodes without a report are no candidates. The caller names them in its reasons.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from placer.reports import ReportView
 from placer.scores import ScoreList
 
 PAGE_NODES: Final = 64
-"""Nodes looked at before the first place is taken: enough to choose well, few enough to read in a millisecond."""
+"""Nodes that one plan considers: enough to choose well, few enough to read in a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """What every front end places over: one list, one view of the reports, one ledger."""
+    """Decides for every front end, over one sorted list, one view of the reports and one ledger."""
 
     scores: ScoreList
     reports: ReportView
@@ -29,9 +29,9 @@ class Decider:
     page_nodes: int = PAGE_NODES
 
     async def decide(self, request: Request, policy: Policy, fit: NodeFit = lambda _: ()) -> Plan | Refusal:
-        """The best place on the first page of candidates that has one, booked in the ledger; or why none has.
+        """Book the best place on the first page of candidates that has one; the refusal names why none has.
 
-        Whoever gets a plan must `ledger.forget` it when it cannot be carried out. Cancelling books nothing.
+        The caller must `ledger.forget` a plan that it cannot carry out. Cancelling books nothing.
 
         Raises:
             ScoresAwayError: the list is out of reach or being refilled; decide again after a pause.

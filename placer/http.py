@@ -1,7 +1,7 @@
-"""HTTP: metrics, health and state on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
+"""The HTTP API: metrics, health and state on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
 
-What always holds: nothing that arrives over TCP changes anything. Pods become processes of the placer's user, so
-only that user may hand them in: over a socket that nobody else can open.
+What always holds: no request over TCP changes anything. Pods become processes of the placer's user, so only that user
+may submit them: over a socket that no other user can open.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,24 +18,30 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
+from placer.core.ledger import Ledger
+from placer.core.room import room_on
+from placer.core.score import Formula, node_scores
+from placer.core.view import node_view
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
+from placer.reports import ReportView
+from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import serving, serving_tcp
-from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, Problem, State
+from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, GpuRow, NodeRow, PodRow, Problem, State
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What is served.
+    """The sources of the API's answers.
 
     Attributes:
-        state: the picture of now.
-        is_ready: whether everything that decisions are made on was seen once.
-        registry: what `/metrics` shows.
-        local: takes pods on the UNIX socket, or None.
+        state: gives the placer's state now.
+        is_ready: whether all that decisions read (reports; in a cluster, pods and nodes) was read once.
+        registry: the metrics at `/metrics`.
+        local: the front end that takes pods from the UNIX socket, or None.
     """
 
     state: Callable[[], State]
@@ -45,10 +51,10 @@ class Api:
 
 
 def serving_port(api: Api, address: str, port: int) -> contextlib.AbstractAsyncContextManager[int]:
-    """Serve what may be read on a TCP port until the context ends; gives the port, also where 0 was asked for.
+    """Serve metrics, health and state on a TCP port until the context ends; gives the port, also where 0 was asked.
 
     Raises:
-        InputError: the port cannot be had.
+        InputError: the port cannot be opened.
     """
     return serving_tcp(_routes(api), address, port, PREFIX + "HTTP_PORT")
 
@@ -66,7 +72,7 @@ async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[Non
 
 
 def open_socket(path: Path) -> socket.socket:
-    """A listening UNIX socket that only its owner may open; replaces one that nobody listens on. Blocks.
+    """A listening UNIX socket that only its owner may open; replaces a socket without a listener. Blocks.
 
     Raises:
         InputError: the path cannot be used, or another placer listens there.
@@ -75,7 +81,7 @@ def open_socket(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
     try:
         _remove_stale(path, name)
-        # Before bind, so that there is no moment in which others could open it.
+        # Before bind, so that other users can open the socket at no moment.
         os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
         listener.bind(os.fspath(path))
         listener.listen()
@@ -151,6 +157,41 @@ def _pod_routes(api: Api) -> list[web.RouteDef]:
         web.get(PODS_PATH, rows),
         web.delete(PODS_PATH + "/{uid}", end),
     ]
+
+
+def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterable[PodRow]) -> State:
+    """The placer's state for people: measurements, promises and pods, in the sorted list's order.
+
+    Scores are computed anew from the reports by the list's own formula, so that they are shown while Redis is away.
+    Equal scores are ordered as Redis orders them, greater name first.
+    """
+    rows = [_node_row(state, ledger, formula) for state in reports.values()]
+    rows.sort(key=lambda row: (row.score, row.node), reverse=True)
+    return State(nodes=tuple(rows), pods=tuple(pods))
+
+
+def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
+    scores = node_scores(state, formula)
+    rooms = {gpu.uuid: room_on(state.node, gpu, ledger) for gpu in node_view(state).gpus}
+
+    def gpu_row(gpu: Gpu) -> GpuRow:
+        return GpuRow(
+            uuid=gpu.uuid,
+            index=gpu.index,
+            model=gpu.model,
+            usable_bytes=gpu.usable_bytes,
+            used_bytes=gpu.used_bytes,
+            idle_pct=gpu.idle_pct,
+            free_bytes=rooms[gpu.uuid].free_bytes,
+            free_share_pct=rooms[gpu.uuid].free_share_pct,
+            score=scores.gpus[gpu.uuid],
+            tasks=gpu.tasks,
+        )
+
+    gpus = tuple(gpu_row(gpu) for gpu in state.gpus)
+    return NodeRow(
+        node=state.node, score=scores.node, epoch=state.epoch, seq=state.seq, time=state.time, gpus=gpus
+    )
 
 
 def _json(body: object, status: int = 200) -> web.Response:

@@ -1,9 +1,9 @@
-"""From the bus into the placer: reports from JetStream into the view and, newer-only, into the sorted list.
+"""Reads reports from JetStream into the view and, newer-only, into the sorted list.
 
-What always holds: a message is acknowledged only once Redis has it; a damaged one is logged, terminated, and
-holds nobody up; while NATS or Redis is away everything waits in the stream. The list in Redis is compared with
-the view all the time, and filled again from the stream's last message per subject when it fell behind. A node that
-fell silent for good is forgotten, so that neither grows with every node that ever was.
+What always holds: a message is acknowledged only once Redis has its report. A damaged message is logged, terminated,
+and delays no other. While NATS or Redis is away, messages wait in the stream. The list in Redis is compared with the
+view at intervals, and filled again from the stream's last message per subject when it is behind. A node that stays
+silent is forgotten, so view and list do not grow with every node that ever existed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from placer.bus import REQUEST_S
 from placer.metrics import Metrics
 from placer.reports import ReportView, newest_of_each
-from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
+from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
 from plimsoll.ids import NodeName
@@ -30,33 +30,33 @@ from plimsoll.part.errors import InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
 BATCH: Final = 256
-"""Messages taken at once: a burst of a large cluster costs Redis one exchange."""
+"""Messages of one fetch: a burst from a large cluster costs Redis one exchange."""
 
 IDLE_S: Final = 2.0
-"""How long a request for messages waits on the server; after a silent one, the consumer's existence is checked.
-A server that was killed has forgotten the request, so this is also how long we may wait in vain."""
+"""How long a request for messages waits on the server. After one without a message, the consumer's existence is
+checked. A server that was killed has lost the request, so this also bounds a wait in vain."""
 
 ACK_WAIT_S: Final = 10.0
-"""After this an unacknowledged message comes again, which changes nothing but the counts."""
+"""After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
 
 FORGET_CONSUMER_S: Final = 24 * 3600.0
-"""A placer that never comes back must not leave its consumer for ever; one that does finds its place again."""
+"""After this time the server deletes an unused consumer. A placer that restarts earlier goes on where it was."""
 
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
-"""A node silent for so long left the cluster, or what it last said is worth nothing any more."""
+"""A node without a report for so long has left the cluster, or its last report is worthless."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeOptions:
-    """What may differ from one placer to another.
+    """The options that differ from one placer to another.
 
     Attributes:
-        durable: name of its consumer in the stream; placers that run at once have different ones.
-        check_s: how often the list in Redis is compared with the reports.
-        forget_s: how long a node may be silent before it is forgotten.
-        stream: how the stream is made if it is missing.
+        durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
+        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
+        forget_s: the time without a report after which a node is forgotten, in seconds.
+        stream: the settings of the stream, for making it if it is missing.
     """
 
     durable: str
@@ -66,7 +66,7 @@ class IntakeOptions:
 
 
 class Intake:
-    """Takes reports in until cancelled.
+    """Takes reports in while `run` does.
 
     Attributes:
         ready: set once view and list hold every node's last report.
@@ -85,11 +85,13 @@ class Intake:
         self._reports = reports
         self._metrics = metrics
         self._options = options
-        self._heard_s: dict[NodeName, float] = {}  # when each node's newest report came, on the loop's clock
+        self._reported_s: dict[
+            NodeName, float
+        ] = {}  # the time of each node's newest report, on the loop's clock
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Load the last reports, then follow new ones; returns only by cancellation."""
+        """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
         await self._refill()
         await self._drop_strangers()
@@ -100,27 +102,27 @@ class Intake:
             tasks.create_task(self._keep_complete(), name="keep the list complete")
 
     async def forget(self, node: NodeName) -> None:
-        """Drop a node that left, from view and list; a later report brings it back.
+        """Drop a node that left from view and list; a later report brings it back.
 
         Raises:
             ScoresAwayError: Redis did not answer; forget again.
         """
-        heard_s = self._heard_s.get(node)
+        reported_s = self._reported_s.get(node)
         self._reports.forget(node)
         self._metrics.nodes.set(len(self._reports))
         await self._scores.forget(node)
-        if self._heard_s.get(node) == heard_s:  # else it reported meanwhile
-            self._heard_s.pop(node, None)
+        if self._reported_s.get(node) == reported_s:  # else a report arrived meanwhile
+            self._reported_s.pop(node, None)
 
     async def _load(self) -> None:
-        """Bring the view up to the stream, however long that takes to succeed."""
+        """Load the last reports into the view; retries until NATS answers."""
         pauses = Pauses()
         while True:
             heed_cancellation()
             try:
                 await self._load_once()
             except (nats.errors.Error, TimeoutError) as error:
-                log.warning("the last reports cannot be read, trying on", error=_said(error))
+                log.warning("the last reports cannot be read, retrying", error=_error_text(error))
                 await asyncio.sleep(pauses.next_s())
             else:
                 return
@@ -145,15 +147,15 @@ class Intake:
                         await self._take(subscription)
                         pauses.reset()
             except (nats.errors.Error, TimeoutError) as error:
-                log.warning("reports cannot be followed, trying on", error=_said(error))
+                log.warning("reports cannot be read, retrying", error=_error_text(error))
                 await asyncio.sleep(pauses.next_s())
 
     async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
-        """Take what is there, or wait for more, and acknowledge it once it is safe."""
+        """Take the waiting messages, or wait for some, and acknowledge them once Redis has the reports."""
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
         except nats.errors.TimeoutError:
-            # Silence is normal, and also what a deleted consumer looks like.
+            # Silence is normal, but a deleted consumer is silent too.
             await self._jetstream.consumer_info(STREAM, self._options.durable)
             return
         sound: list[Msg] = []
@@ -179,11 +181,11 @@ class Intake:
 
     def _keep(self, state: NodeState) -> None:
         if self._reports.apply(state):
-            self._heard_s[state.node] = asyncio.get_running_loop().time()
+            self._reported_s[state.node] = asyncio.get_running_loop().time()
         self._metrics.nodes.set(len(self._reports))
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
-        """Have nobody see this message again: it will not get better."""
+        """Have the server never deliver this message again: it stays damaged."""
         self._metrics.reports.labels("damaged").inc()
         log.error(
             "a damaged event is dropped",
@@ -196,11 +198,11 @@ class Intake:
         await message.term()
 
     async def _apply(self, states: Sequence[NodeState]) -> int:
-        """Bring reports into Redis, however long that takes; returns how many changed something."""
+        """Write reports to Redis; retries until it answers. Returns how many changed the list."""
         pauses = Pauses()
         while True:
             try:
-                return (await self._scores.apply(states)).count(Outcome.APPLIED)
+                return (await self._scores.apply(states)).count(ReportResult.APPLIED)
             except ScoresLostError:
                 await self._refill()
             except ScoresAwayError as error:
@@ -208,32 +210,32 @@ class Intake:
                 await asyncio.sleep(pauses.next_s())
 
     async def _keep_complete(self) -> None:
-        """Notice a list that was lost or went back in time, also while no report comes."""
+        """Restore a list that was lost or went back in time, also while no report arrives."""
         while True:
             await asyncio.sleep(self._options.check_s)
             try:
                 await self._forget_silent()
                 orders = await self._scores.orders()
             except ScoresAwayError as error:
-                log.warning("the list cannot be checked, trying on", error=str(error))
+                log.warning("the list cannot be checked, retrying", error=str(error))
                 continue
             if orders is None or any(orders.get(node, (0, 0)) < s.order for node, s in self._reports.items()):
                 await self._restore(lost=orders is None)
 
     async def _forget_silent(self) -> None:
         before_s = asyncio.get_running_loop().time() - self._options.forget_s
-        for node in [node for node, heard_s in self._heard_s.items() if heard_s < before_s]:
+        for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
             log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
             await self.forget(node)
 
     async def _drop_strangers(self) -> None:
-        """Forget nodes of which the list still knows and the stream does not: they left while nobody was here."""
-        with contextlib.suppress(ScoresAwayError):  # they do no harm, and the next start tries again
+        """Forget nodes that are in the list and not in the stream: they left while no placer ran."""
+        with contextlib.suppress(ScoresAwayError):  # such nodes do no harm, and the next start tries again
             for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
                 await self.forget(node)
 
     async def _restore(self, *, lost: bool) -> None:
-        """Fill the list again, from the stream if it is in reach, else from the view alone."""
+        """Fill the list again, from the stream if NATS answers, else from the view alone."""
         if lost:
             log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
             with contextlib.suppress(nats.errors.Error, TimeoutError):  # the view holds the same reports
@@ -246,7 +248,7 @@ class Intake:
             try:
                 await self._scores.fill(self._reports.values())
             except ScoresAwayError as error:
-                log.warning("the list cannot be filled, trying on", error=str(error))
+                log.warning("the list cannot be filled, retrying", error=str(error))
                 await asyncio.sleep(pauses.next_s())
             else:
                 self._metrics.refills.inc()
@@ -275,7 +277,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
             heed_cancellation()
             messages += await subscription.fetch(BATCH, timeout=REQUEST_S)
     finally:
-        with contextlib.suppress(nats.errors.Error):  # the server forgets an idle consumer by itself
+        with contextlib.suppress(nats.errors.Error):  # the server deletes an idle consumer by itself
             await subscription.unsubscribe()
             await jetstream.delete_consumer(STREAM, info.name)
     return messages
@@ -285,7 +287,7 @@ async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
 async def _consumer(
     jetstream: JetStreamContext, durable: str
 ) -> AsyncIterator[JetStreamContext.PullSubscription]:
-    """The placer's durable consumer of reports, made if it is not there."""
+    """The placer's durable consumer of reports, made if it is missing."""
     config = ConsumerConfig(
         durable_name=durable,
         filter_subjects=list(REPORTS),
@@ -304,7 +306,7 @@ async def _consumer(
 
 
 def _report(message: Msg) -> NodeState:
-    """The state in a message, whose subject must name the same node: a monitor may speak for its own alone."""
+    """The node's state in a message. The subject must name the same node, as a monitor reports its own node alone."""
     state = decode_report(message.data).state
     token = message.subject.rpartition(".")[2]
     if node_token(state.node) != token:
@@ -313,5 +315,5 @@ def _report(message: Msg) -> NodeState:
     return state
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

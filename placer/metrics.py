@@ -1,10 +1,10 @@
-"""The placer's metrics, in a registry of their own: made once in `app.py` and handed to who counts."""
+"""The placer's metrics, in a registry of their own. `app.py` makes them once and passes them to each part."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 
 class Metrics:
-    """What is counted; every name begins with `plimsoll_placer_`."""
+    """Counters, gauges and histograms; every name begins with `plimsoll_placer_`."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]

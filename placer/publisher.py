@@ -1,8 +1,9 @@
-"""From the placer onto the bus: what was decided, as `pod.placed` and `pod.unplaceable` events.
+"""Publishes decisions on the bus, as `pod.placed` and `pod.unplaceable` events.
 
-What always holds: deciding never waits for the bus. Events go through a bounded queue; when it is full the oldest
-is dropped, counted and logged, since the placements themselves stand in the API server (or with the broker).
-The same fact has the same id, so that a publish that timed out and was stored anyway is stored once.
+What always holds: a decision never waits for the bus. Events go through a bounded queue. A full queue drops its
+oldest event, counts and logs that, because the placements themselves stand in the API server (or with the broker).
+The same fact has the same id, so an event whose publishing timed out is stored once, even if the first attempt
+arrived.
 """
 
 import asyncio
@@ -26,17 +27,17 @@ from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject
 
 QUEUE_EVENTS: Final = 10_000
-"""Some 5 MiB; a bus that is away for longer than that many decisions loses the oldest of them."""
+"""Some 5 MiB. When the bus is away for more decisions than that, the events of the oldest are lost."""
 
 SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-What = Literal["placed", "unplaceable"]
+Decided = Literal["placed", "unplaceable"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
-    """What is told of a pod that was placed."""
+    """The event data for a pod that was placed."""
     return Placement(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -49,7 +50,7 @@ def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
 
 
 class Publisher:
-    """Publishes placements until cancelled; `tell` may be called before, after and meanwhile."""
+    """Publishes placements while `run` does; `placed` and `unplaceable` may be called before, after and meanwhile."""
 
     def __init__(
         self,
@@ -66,36 +67,36 @@ class Publisher:
         self._filled = asyncio.Event()
 
     def placed(self, placement: Placement) -> None:
-        """Tell that a pod was placed; returns at once."""
-        self._tell("placed", placement)
+        """Queue an event for a pod that was placed; returns at once."""
+        self._queue_event("placed", placement)
 
     def unplaceable(self, placement: Placement) -> None:
-        """Tell that no node has room for a pod; the same pod and reason, told again soon, is stored once."""
-        self._tell("unplaceable", placement)
+        """Queue an event for a pod without a fit node; the same pod and reason, queued again soon, is stored once."""
+        self._queue_event("unplaceable", placement)
 
     async def run(self) -> None:
-        """Publish what is queued, in order; returns only by cancellation."""
+        """Publish queued events, in order; returns only by cancellation."""
         while True:
             heed_cancellation()
             await self._filled.wait()
             while self._queue:
                 event = self._queue[0]
                 await self._publish(*event)
-                # While it was under way, a full queue may have dropped it from the front.
+                # Meanwhile a full queue may have dropped this event from the front.
                 if self._queue and self._queue[0] is event:
                     self._queue.popleft()
             self._filled.clear()
 
-    def _tell(self, what: What, placement: Placement) -> None:
+    def _queue_event(self, decided: Decided, placement: Placement) -> None:
         if len(self._queue) == self._queue.maxlen:
             self._metrics.unpublished.inc()
             log.warning("the queue of placement events is full, the oldest is dropped")
         event_id = fact_id(
-            what, placement.pod, placement.node, sorted(placement.gpus.items()), placement.reason
+            decided, placement.pod, placement.node, sorted(placement.gpus.items()), placement.reason
         )
         time = rfc3339(datetime.now(UTC))
-        message = encode(f"pod.{what}", event_id, SOURCE, time, placement)
-        self._queue.append((pod_subject(what), event_id, message))
+        message = encode(f"pod.{decided}", event_id, SOURCE, time, placement)
+        self._queue.append((pod_subject(decided), event_id, message))
         self._filled.set()
 
     async def _publish(self, subject: str, event_id: str, message: bytes) -> None:

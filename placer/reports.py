@@ -1,7 +1,7 @@
-"""The latest report of every node, in memory: what decisions read. Redis keeps the order, this keeps the facts.
+"""The latest report of every node, in memory, for decisions. Redis keeps the order of nodes, the view their reports.
 
-What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so that replays and late
-events change nothing. One event loop owns it.
+What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
+change nothing. One event loop owns the view.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._listeners_made = 0
 
     def apply(self, state: NodeState) -> bool:
-        """Keep a report and tell the listeners, unless one as new is there. Returns whether it was kept."""
+        """Keep a report and call the listeners, unless one as new is there. Returns whether the report was kept."""
         known = self._states.get(state.node)
         if known is not None and known.order >= state.order:
             return False
@@ -48,7 +48,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._views.pop(node, None)
 
     def view(self, node: NodeName) -> NodeView | None:
-        """A node as decisions read it, or None if it never reported."""
+        """A node as decisions read it, or None before its first report."""
         if node not in self._views and node in self._states:
             self._views[node] = node_view(self._states[node])
         return self._views.get(node)
@@ -57,7 +57,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         """Call `listener` with each report that is kept, on the event loop; it must not block or raise.
 
         Returns:
-            What ends it.
+            A function that ends the calls.
         """
         self._listeners_made += 1
         key = self._listeners_made

@@ -1,8 +1,8 @@
 """Answers requests over NATS: resizes, one after another.
 
-What always holds: each request that came is answered once, in bounded time, also one that cannot be read; two resizes
-never overlap, so each is judged by what the other left. A request that is dropped (NATS away, placer restarted) is
-simply not answered, and asking again is harmless.
+What always holds: each request that arrives is answered once, in bounded time, also an unreadable one. Two resizes
+never overlap, so each is checked against the room that the other left. A request that is lost (NATS away, placer
+restarted) gets no answer, and asking again is harmless.
 """
 
 import asyncio
@@ -14,36 +14,36 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from plimsoll.bus import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE
 
 ANSWER_S: Final = 10.0
-"""How long one resize may take; the API server being away is told to the person rather than waited out."""
+"""How long one resize may take. When the API server is away, the person gets an error rather than a long wait."""
 WAITING_MAX: Final = 1000
-"""Requests that may wait; the client library drops more, and their senders hear nothing."""
+"""Requests that may wait. The client library drops more, and their senders get no answer."""
 
 log = structlog.get_logger(__name__)
 
 
 class FrontEnd(Protocol):
-    """Has pods that can be resized."""
+    """A front end that has pods to resize."""
 
     def has(self, namespace: str, pod: str) -> bool:
-        """Whether a pod of that name may be its own; it says itself if there is none after all."""
+        """Whether a pod of that name may be this front end's. If there is none after all, `resize` refuses."""
 
     async def resize(self, request: Resize) -> Resizing:
-        """Carry it out, or raise `InputError` or `NotNowError`."""
+        """Carry a resize out, or raise `InputError` or `NotNowError`."""
 
 
 class RpcServer:
     """Serves `plimsoll-rpc.v1.placer.>`.
 
     Args:
-        client: of NATS.
-        front_ends: how many will be added: until all are there, no pod is said not to exist.
+        client: the NATS client.
+        front_ends: the number of front ends that will be added. Until all are, no pod is reported as missing.
     """
 
     def __init__(self, client: Client, front_ends: int = 0) -> None:
@@ -63,7 +63,7 @@ class RpcServer:
             try:
                 message = await requests.next_msg(timeout=None)
             except nats.errors.Error as error:
-                log.warning("requests cannot be read, trying on", error=f"{type(error).__name__}: {error}")
+                log.warning("requests cannot be read, retrying", error=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(1.0)
                 continue
             answer = await self._answer(message.data)

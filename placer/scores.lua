@@ -24,7 +24,7 @@ if last then
     end
 end
 
--- GPUs of the previous report may be gone. A damaged one is nobody's order to fail: skip it.
+-- GPUs of the previous report may be gone. A damaged previous report must not fail this one: skip it.
 local previous = redis.call('HGET', KEYS[3], node)
 if previous then
     local readable, report = pcall(cjson.decode, previous)

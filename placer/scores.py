@@ -1,9 +1,9 @@
 """The sorted list in Redis (or Valkey): nodes and GPUs by score, and each node's last report.
 
-It is a cache of what the stream holds: losing it costs a refill, never a double booking, as the ledger decides.
-What always holds: a report and its scores change together (one Lua script), and only for a newer report by
-(`epoch`, `seq`). A list that was lost, wholly or by going back in time, is never read as if it were complete:
-`generation` is written last when it is filled, and its absence is an error of its own.
+The list is a cache of the stream: its loss costs a refill, never a double booking, because the ledger decides. What
+always holds: a report and its scores change together (one Lua script), and only for a newer report by
+(`epoch`, `seq`). A list that was lost, wholly or by going back in time, is never read as if it were complete: the key
+`generation` is written last when the list is filled, and its absence is an error of its own.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""
 
 CHUNK: Final = 200
-"""Reports in one exchange while filling: some 100 KiB, so that nobody else waits long behind it."""
+"""Reports in one exchange of a fill: some 100 KiB, so that other clients wait for a short time only."""
 
 _KEYS: Final = (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER, keys.GENERATION)
 _SCRIPT: Final = (Path(__file__).parent / "scores.lua").read_text()
 
 
 class ScoresAwayError(PlimsollError):
-    """Redis did not answer, or not as expected: pause and try again; nothing is lost."""
+    """Redis did not answer, or not as expected: try again after a pause; nothing is lost."""
 
 
 class ScoresLostError(ScoresAwayError):
-    """Redis answers and has lost the list: it must be filled again before anybody reads it."""
+    """Redis answers and has lost the list: fill the list again before it is read."""
 
 
-class Outcome(enum.Enum):
-    """What became of a report."""
+class ReportResult(enum.Enum):
+    """Whether a report changed the list."""
 
     APPLIED = 1
     STALE = 0
@@ -71,10 +71,10 @@ class ScoreList:
             decode_responses=True,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
-            # One more try serves the connection that went stale in the pool; longer waits are the callers'.
+            # One more try serves a connection that went stale in the pool. Longer waits are the callers'.
             retry=Retry(NoBackoff(), 1),
             max_connections=connections,
-            # Else every new connection looks its version up on the disk, on the event loop.
+            # Else every new connection reads the library's version from the disk, on the event loop.
             driver_info=None,
             timeout=timeout_s,
         )
@@ -82,25 +82,25 @@ class ScoreList:
         self._sha = ""
 
     async def close(self) -> None:
-        """Close the connections; nothing may be called afterwards."""
+        """Close the connections; call no method afterwards."""
         await self._client.aclose()
 
-    async def apply(self, states: Sequence[NodeState]) -> list[Outcome]:
-        """Take in reports, each atomically and only if newer than the one that is there.
+    async def apply(self, states: Sequence[NodeState]) -> list[ReportResult]:
+        """Write reports, each atomically and only if newer than the list's.
 
         Raises:
             ScoresLostError: the list is lost; nothing was applied. Call `fill`.
-            ScoresAwayError: no answer; some may have been applied. Applying them again is harmless.
+            ScoresAwayError: no answer; some reports may have been applied. Applying them again is harmless.
         """
         results = await self._update(states, filling=False)
         if -1 in results:
             raise ScoresLostError(
                 "the sorted list in Redis is empty; it is filled again from the last reports"
             )
-        return [Outcome(result) for result in results]
+        return [ReportResult(result) for result in results]
 
     async def fill(self, states: Iterable[NodeState]) -> None:
-        """Take in every node's last report and declare the list complete; newer ones that are there stay.
+        """Write every node's last report and mark the list complete; newer reports in the list stay.
 
         Raises:
             ScoresAwayError: no answer. Fill again.
@@ -124,9 +124,9 @@ class ScoreList:
         return {NodeName(node): _order(text) for node, text in orders.items()} if complete else None
 
     async def candidates(self, page: int = 64) -> AsyncGenerator[tuple[NodeName, ...]]:
-        """Nodes, best first, a page at a time; no node twice. Reads no further than it is iterated.
+        """Nodes, best first, a page at a time; no node twice. A page is read only when the caller asks for it.
 
-        A node whose score changes between two pages may be missed, and is met by the next decision.
+        A node whose score changes between two pages may be missed. The next decision finds it.
 
         Raises:
             ScoresLostError: the list is lost and not yet filled again.
@@ -146,7 +146,7 @@ class ScoreList:
         """The last report of each of these nodes; nodes without one are left out.
 
         Raises:
-            ScoresAwayError: no answer, or a report that is none.
+            ScoresAwayError: no answer, or a damaged report.
         """
         if not nodes:
             return {}
@@ -161,7 +161,7 @@ class ScoreList:
             raise ScoresAwayError(f"a report in Redis is damaged ({error}); flush {keys.REPORTS}") from error
 
     async def scores(self) -> tuple[dict[NodeName, float], dict[tuple[NodeName, GpuUuid], float]]:
-        """All scores, of nodes and of GPUs: for people to look at, never for a decision.
+        """All scores, of nodes and of GPUs, for people. No decision reads them.
 
         Raises:
             ScoresAwayError: no answer.
@@ -174,7 +174,7 @@ class ScoreList:
         return {NodeName(name): float(score) for name, score in nodes}, by_gpu
 
     async def forget(self, node: NodeName) -> None:
-        """Take a node out of the list; a later report of it brings it back.
+        """Take a node out of the list; a later report brings the node back.
 
         Raises:
             ScoresAwayError: no answer; forget again.
@@ -209,7 +209,7 @@ class ScoreList:
                 self._sha = await self._client.script_load(_SCRIPT)
             try:
                 return await self._evaluate(calls)
-            except NoScriptError:  # the server restarted, or somebody flushed its scripts
+            except NoScriptError:  # the server restarted, or its scripts were flushed
                 self._sha = await self._client.script_load(_SCRIPT)
                 return await self._evaluate(calls)
 
@@ -227,20 +227,20 @@ class ScoreList:
         return head + [text for uuid, score in scores.gpus.items() for text in (uuid, repr(score))]
 
     @contextlib.asynccontextmanager
-    async def _asking(self, what: str) -> AsyncIterator[None]:
+    async def _asking(self, request: str) -> AsyncIterator[None]:
         """Bound an exchange in time, and name it in the error."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield
         except (RedisError, OSError, TimeoutError) as error:
-            raise ScoresAwayError(f"Redis did not {what}: {_said(error)}; is it running?") from error
+            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}; is it running?") from error
 
 
 def _order(text: str) -> tuple[int, int]:
-    """`<epoch> <seq>` as the script writes it; anything else counts as older than every report."""
+    """Parse `<epoch> <seq>` as the script writes it; any other text counts as older than every report."""
     epoch, _, seq = text.partition(" ")
     return (int(epoch), int(seq)) if epoch.isdecimal() and seq.isdecimal() else (0, 0)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__

@@ -22,18 +22,18 @@ class Settings:
     Attributes:
         nats_url: the bus; several URLs with commas.
         redis_url: the sorted list; `redis://`, `rediss://` or `unix://`.
-        instance: tells placers apart that run at the same time: letters, digits, `-` and `_`.
+        instance: the name of this placer among those that run at the same time: letters, digits, `-` and `_`.
         formula: `prose` or `literal`, see `placer.core.score`.
-        policy: for pods that name none.
+        policy: the policy for pods that name none.
         stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
         stream_max_age_s: age of its oldest event, likewise, in seconds.
-        check_s: how often the list in Redis is compared with the reports, in seconds.
-        forget_s: how long a node may be silent before it is forgotten, in seconds; longer than the heartbeat of any
-            monitor.
-        http_address, http_port: where metrics, health and state are served; without a port, nowhere.
+        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
+        forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
+            any monitor.
+        http_address, http_port: the TCP address of metrics, health and state; none is served without a port.
             0 takes a free port, which the log names.
-        control_socket: path of a UNIX socket that serves the same and takes pods for the local front end;
-            it is for its owner alone. Empty: none.
+        control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
+            owner alone. Empty: none.
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
@@ -65,10 +65,10 @@ class Settings:
 
 
 def load(environment: Mapping[str, str]) -> Settings:
-    """The settings.
+    """Read and check the settings.
 
     Raises:
-        InputError: one is unreadable, out of bounds, or cannot work.
+        InputError: a setting is unreadable, out of bounds, or cannot work.
     """
     given = settings.load(Settings, environment)
     policy_named(given.policy, PREFIX + "POLICY")

@@ -1,9 +1,9 @@
-"""Whether a node will take a pod, apart from its GPUs: what kube-scheduler filters and the kubelet admits by.
+"""The check that a node can take a pod, apart from its GPUs: the rules of kube-scheduler's filters and the kubelet.
 
-A pod that is bound past these rules does not wait: the kubelet fails it for good (`OutOfcpu`, `NodeAffinity`,
-`NodePorts`, …). What always holds: every pod on a node counts, whoever scheduled it; amounts are whole numbers (CPU
-in thousandths), rounded up; reasons are in kube-scheduler's own words. Order and arithmetic follow Kubernetes 1.36:
-`pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,nodeports,noderesources}` and
+A pod that is bound against these rules does not wait: the kubelet fails it for good (`OutOfcpu`, `NodeAffinity`,
+`NodePorts`, …). What always holds: every pod on a node counts, whichever scheduler placed it. Amounts are whole
+numbers (CPU in thousandths), rounded up. Reasons are kube-scheduler's own texts. Order and arithmetic follow
+Kubernetes 1.36: `pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,nodeports,noderesources}` and
 `component-helpers/resource`.
 """
 
@@ -46,14 +46,14 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node that a container takes."""
+    """A port of the node that a container opens."""
 
     protocol: str
     address: str
     port: int
 
     def clashes(self, other: "HostPort") -> bool:
-        """Whether both cannot be open on one node."""
+        """Whether one node cannot open both ports."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
@@ -61,11 +61,11 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a pod takes of its node while it lives there.
+    """The resources of its node that a pod takes while it lives there.
 
     Attributes:
         amounts: by resource; CPU in thousandths, the others in their own unit.
-        ports: of the node.
+        ports: the ports of the node that the pod opens.
     """
 
     amounts: Amounts
@@ -74,20 +74,20 @@ class Needs:
 
 @dataclass(slots=True)
 class Load:
-    """What the pods on one node take together; kept up to date by `add` and `remove`."""
+    """The resources that the pods on one node take together; `add` and `remove` keep it up to date."""
 
     amounts: Counter[str] = field(default_factory=Counter)
     ports: Counter[HostPort] = field(default_factory=Counter)
     pods: int = 0
 
     def add(self, needs: Needs) -> None:
-        """A pod came."""
+        """Count a pod."""
         self.amounts.update(needs.amounts)
         self.ports.update(needs.ports)
         self.pods += 1
 
     def remove(self, needs: Needs) -> None:
-        """A pod that was added is gone."""
+        """Stop counting a pod that was added."""
         self.amounts.subtract(needs.amounts)
         self.ports.subtract(needs.ports)
         self.ports = +self.ports
@@ -95,7 +95,7 @@ class Load:
 
 
 def needs_of(pod: Pod) -> Needs:
-    """What a pod takes of its node.
+    """The resources of its node that a pod takes.
 
     Raises:
         InputError: an amount is no quantity, or negative.
@@ -107,23 +107,22 @@ def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]
     """Quantities as whole numbers, rounded up; CPU in thousandths.
 
     Raises:
-        InputError: one is no quantity.
+        InputError: a value is no quantity.
     """
     return {name: _amount(name, value, f"{field_name}[{name}]") for name, value in (quantities or {}).items()}
 
 
 def misfits(pod: Pod, needs: Needs, node: Node, allocatable: Amounts, load: Load) -> tuple[str, ...]:
-    """Why a node will not do for a pod, in kube-scheduler's words; empty if it will.
+    """The reasons why a node is unfit for a pod, in kube-scheduler's texts; empty for a fit node.
 
-    As in kube-scheduler, the first kind of reason that applies is told alone, except that every resource that
-    is short is told.
+    As in kube-scheduler, only the first kind of reason that applies is given; of resources, every one that is short.
 
     Args:
-        pod: the pod; its `spec.nodeName` is not asked.
+        pod: the pod; its `spec.nodeName` is not read.
         needs: `needs_of(pod)`.
         node: the candidate.
-        allocatable: `amounts_of` its allocatable.
-        load: of every pod assigned to it that has not ended, the assumed ones included.
+        allocatable: `amounts_of` the node's allocatable.
+        load: the load of every pod assigned to the node that has not ended, the assumed ones included.
     """
     reason = _repelled(pod, node) or _mismatched(pod, node)
     if reason is not None:
@@ -140,7 +139,7 @@ def _repelled(pod: Pod, node: Node) -> str | None:
     for taint in node.spec.taints or ():
         if taint.effect in _REPELLING and not _tolerated(taint, tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
-    # kube-scheduler relies on a controller to turn the condition into a taint; that takes a while.
+    # kube-scheduler relies on a controller that turns the condition into a taint, which takes a while.
     ready = next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
     return None if ready == "True" else NOT_READY
 
@@ -156,7 +155,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.operator == "Exists":
         return True
-    # Operators newer than Equal (Lt, Gt: alpha) tolerate nothing here: such a pod waits, but is never misplaced.
+    # Operators newer than Equal (Lt, Gt: alpha) tolerate nothing here. Such a pod waits, but is never misplaced.
     return toleration.operator in (None, "", "Equal") and (toleration.value or "") == (taint.value or "")
 
 
@@ -189,7 +188,7 @@ def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str], *, unknown: bool = False) -> bool:
-    """Whether labels meet a requirement; `unknown` is the answer for an operator that is not known here."""
+    """Whether labels meet a requirement; `unknown` is the result for an operator that is not known here."""
     label, values = labels.get(requirement.key), requirement.values or []
     known = {
         "In": label in values,
@@ -215,8 +214,8 @@ def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[st
     if load.pods + 1 > allocatable.get("pods", 0):
         yield TOO_MANY_PODS
     for name, amount in wanted.items():
-        # The kubelet ignores extended resources that its node does not advertise; ours may be advertised late,
-        # or not at all, and are decided on by the ledger.
+        # The kubelet ignores extended resources that its node does not advertise. Plimsoll's may be advertised late,
+        # or not at all; the ledger decides on them.
         if name in RESOURCES and name not in allocatable:
             continue
         if amount > 0 and amount > allocatable.get(name, 0) - load.amounts[name]:
@@ -224,7 +223,7 @@ def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[st
 
 
 def _effective_requests(pod: Pod) -> dict[str, int]:
-    """max(init containers, containers) with sidecars in both, then the pod's own level, then overhead."""
+    """The pod's requests: max(init containers, containers), sidecars in both, the pod's own level, then overhead."""
     running: Counter[str] = Counter()
     for container in pod.spec.containers:
         running.update(_requests(container.resources, f"spec.containers[{container.name}]"))
@@ -247,7 +246,7 @@ def _effective_requests(pod: Pod) -> dict[str, int]:
 
 
 def _requests(resources: ResourceRequirements | None, where: str) -> dict[str, int]:
-    """Requests, filled in from limits as the API server does."""
+    """A container's requests, filled in from its limits as the API server does."""
     if resources is None:
         return {}
     given = {**(resources.limits or {}), **(resources.requests or {})}
@@ -272,7 +271,7 @@ def _host_ports(pod: Pod) -> Iterable[HostPort]:
     sidecars = [container for container in pod.spec.initContainers or () if _is_sidecar(container)]
     for container in [*pod.spec.containers, *sidecars]:
         for port in container.ports or ():
-            # The API server does this filling in for pods on the host's network; a manifest has not seen it.
+            # The API server fills in the host port of pods on the host's network. A plain manifest lacks it.
             number = port.hostPort or (port.containerPort if pod.spec.hostNetwork else None)
             if number:
                 yield HostPort(port.protocol or "TCP", port.hostIP or _ANY_ADDRESS, number)

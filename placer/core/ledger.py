@@ -1,8 +1,9 @@
-"""Who was promised what: the ledger of declared bytes and shares, pod by pod.
+"""The ledger of promises: the bytes and shares that each pod declared and was given.
 
-The API server is the truth; this is its image, plus the pods assumed to be bound while the write is under
-way. A booking counts in full from the moment of placement, before the pod's process exists and after it
-loaded. What always holds: a pod is booked at most once, and promised shares of a GPU never pass 100.
+The API server is the truth. The ledger is its image, plus the pods that are assumed to be bound while the write is
+under way. A booking counts in full from the moment of placement on, before the pod's process exists and after the
+process has loaded. What always holds: a pod is booked at most once, and `book` never lets the promised shares of a
+GPU pass 100.
 """
 
 from collections import defaultdict
@@ -19,27 +20,27 @@ from plimsoll.quantity import GIB
 from plimsoll.resizes import resized_of
 
 ASSUMED_BYTES: Final = GIB
-"""What a best-effort pod of which nothing is known counts for, until it is measured: roughly a context and a small
-model. Counting nothing would send a whole burst to the same GPU; counting more would refuse small pods."""
-
+"""The expected bytes of a best-effort pod whose owner has no learned peak: roughly a context and a small model.
+Counting nothing would send a whole burst to the same GPU. Counting more would refuse small pods."""
 
 REMEMBERED_OWNERS: Final = 10_000
-"""Owners whose peaks are known; every Job is a new one, and the longest unseen goes first."""
+"""Owners whose peaks are kept. Every Job is a new owner; the one not seen for the longest time is dropped first."""
 
 
 class ConflictError(PlimsollError):
-    """The ledger no longer has what the plan took: plan again from a fresh view."""
+    """The ledger no longer has the room that the plan took: plan again from a fresh view."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one container was given of one GPU.
+    """The part of one GPU that one container was given.
 
     Attributes:
-        memory_bytes: declared, or what a resize put in its place; None for best-effort and whole GPUs.
-        share_pct: likewise; 100 for whole GPUs.
-        limit_pct: likewise.
-        line_bytes: what enforcement holds the container to here: `memory_bytes`, or what promises left free.
+        memory_bytes: the declared size, or the one of the last resize; None for best-effort and whole GPUs.
+        share_pct: the guaranteed share, declared or resized; 100 for whole GPUs.
+        limit_pct: the share limit, declared or resized.
+        whole: the container owns the GPU alone.
+        line_bytes: the line that the broker enforces here: `memory_bytes`, or the bytes that promises left free.
     """
 
     container: ContainerName
@@ -56,7 +57,7 @@ class Booking:
     """One pod's place: a node and grants on its GPUs.
 
     Attributes:
-        owner: what groups pods that do the same work (their controller's uid), or None.
+        owner: the uid of the pod's controller, shared by pods that do the same work; None for a pod without one.
     """
 
     pod: PodUid
@@ -74,14 +75,14 @@ class Ledger:
     def __init__(self) -> None:
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
-        self._peaks_bytes: dict[str, int] = {}  # the longest unseen first
+        self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
 
     def book(self, booking: Booking) -> None:
         """Count a pod from now on.
 
         Raises:
             ConflictError: the pod is booked already, or a GPU's promised shares would pass 100, or a whole GPU
-                would be shared. Nothing is changed then.
+                would be shared. The ledger is unchanged then.
         """
         if booking.pod in self._bookings:
             raise ConflictError(f"pod {booking.pod} is booked on {self._bookings[booking.pod].node} already")
@@ -89,14 +90,14 @@ class Ledger:
         self.restore(booking)
 
     def restore(self, booking: Booking) -> None:
-        """Count a pod that is bound already, whatever the ledger thinks of it: the API server is the truth."""
+        """Count a pod that is bound already, even if its GPUs are overbooked then: the API server is the truth."""
         self.forget(booking.pod)
         self._bookings[booking.pod] = booking
         for grant in booking.grants:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
 
     def forget(self, pod: PodUid) -> Booking | None:
-        """Stop counting a pod: it ended, was deleted, or its bind was refused. Returns what it had."""
+        """Stop counting a pod that ended, was deleted, or could not be bound; returns its booking or None."""
         booking = self._bookings.pop(pod, None)
         if booking is not None:
             for grant in booking.grants:
@@ -104,7 +105,7 @@ class Ledger:
         return booking
 
     def observe(self, state: NodeState) -> None:
-        """Learn peaks from a report: what best-effort pods of the same owner are expected to need."""
+        """Learn the peak of each owner's pods from a report, for best-effort pods of the same owner."""
         for gpu in state.gpus:
             peaks: defaultdict[PodUid, int] = defaultdict(int)
             for task in gpu.tasks:
@@ -125,7 +126,7 @@ class Ledger:
         return self._bookings.get(pod)
 
     def bookings(self) -> Iterable[Booking]:
-        """All of them."""
+        """All bookings."""
         return self._bookings.values()
 
     def on_gpu(self, node: NodeName, gpu: GpuUuid) -> tuple[Booking, ...]:
@@ -133,7 +134,7 @@ class Ledger:
         return tuple(self._by_gpu.get((node, gpu), {}).values())
 
     def promised_share_pct(self, node: NodeName, gpu: GpuUuid, but: tuple[PodUid, ContainerName]) -> int:
-        """Compute time of one GPU that is promised to all containers but one, in percent."""
+        """The compute time of one GPU that is promised to all containers but one, in percent."""
         return sum(
             grant.share_pct
             for booking in self.on_gpu(node, gpu)
@@ -142,11 +143,11 @@ class Ledger:
         )
 
     def peak_bytes(self, owner: str | None) -> int | None:
-        """The most that a pod of this owner was seen to hold on one GPU, or None if none was seen."""
+        """The most bytes that a pod of this owner was measured to hold on one GPU; None before any measurement."""
         return self._peaks_bytes.get(owner) if owner is not None else None
 
     def expected_bytes(self, booking: Booking, gpu: GpuUuid) -> int:
-        """What a pod is expected to need on one GPU: declared, learned, or assumed."""
+        """The bytes that a pod is expected to need on one GPU: declared, learned, or assumed."""
         best_effort_bytes = self.best_effort_bytes(booking.owner)
         grants = (grant for grant in booking.grants if grant.gpu == gpu)
         return sum(
@@ -154,7 +155,7 @@ class Ledger:
         )
 
     def best_effort_bytes(self, owner: str | None) -> int:
-        """What one best-effort container of this owner is expected to need on one GPU."""
+        """The bytes that one best-effort container of this owner is expected to need on one GPU."""
         learned = self.peak_bytes(owner)
         return ASSUMED_BYTES if learned is None else learned
 
@@ -169,20 +170,20 @@ class Ledger:
 
 
 def owner_of(pod: Pod) -> str | None:
-    """What groups pods that do the same work: the uid of their controller (ReplicaSet, Job, …), or None."""
+    """The uid of the pod's controller (ReplicaSet, Job, …), which pods of the same work share; None without one."""
     owners = pod.metadata.ownerReferences or []
     return next((owner.uid for owner in owners if owner.controller), None)
 
 
 def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
-    """The booking that a bound pod's own annotations state, resizes included; None for one that was given no GPU.
+    """The booking that a bound pod's own annotations state, resizes included; None for a pod without a GPU.
 
     Args:
         pod: bound; `spec.nodeName` is set.
-        usable_bytes: of the node's GPUs, for whole ones; a GPU not in it counts as 0 until it is reported.
+        usable_bytes: by GPU of the node, for whole ones. A GPU that is missing counts as 0 until it is reported.
 
     Raises:
-        InputError: its demands cannot be read (somebody changed them after placement).
+        InputError: the pod's demands cannot be read (they were changed after placement).
     """
     assigned = assigned_gpus(pod)
     if not assigned or not pod.spec.nodeName:
@@ -199,7 +200,7 @@ def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
 
 
 def grant_of(demand: ContainerDemand, gpu: GpuUuid, free_bytes: int) -> Grant:
-    """What a container is given of a GPU on which `free_bytes` are free for it."""
+    """The grant of a container on a GPU that has `free_bytes` free for it."""
     return Grant(
         container=demand.container,
         gpu=gpu,

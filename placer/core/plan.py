@@ -1,7 +1,7 @@
-"""One decision: which of these nodes, and which of its GPUs for which container, or why none.
+"""One decision: the node for a pod and the GPUs for its containers, or the reasons why no node will do.
 
-`plan` is given nodes in the order of the sorted list, a page at a time, and reads nothing else. Whoever calls it
-books the plan before awaiting anything.
+`plan` gets nodes in the order of the sorted list, a page at a time, and reads nothing else. The caller books the plan
+before awaiting anything.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +17,18 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
-"""Why a node will not do for reasons other than GPUs; empty if it will."""
+"""The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A pod to place; `owner` groups pods that do the same work, or is None."""
+    """A pod to place.
+
+    Attributes:
+        pod: its uid.
+        demand: the demand of its containers.
+        owner: as in `placer.core.ledger.Booking`.
+    """
 
     pod: PodUid
     demand: PodDemand
@@ -31,7 +37,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a pod goes. `sub_scores` explain `score`, by container and part."""
+    """The place of a pod.
+
+    Attributes:
+        booking: the pod's node and grants, to be booked.
+        policy: the name of the policy that chose.
+        score: the lowest score among the pod's containers.
+        sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`).
+    """
 
     booking: Booking
     policy: str
@@ -40,7 +53,7 @@ class Plan:
 
     @property
     def gpus(self) -> dict[ContainerName, tuple[GpuUuid, ...]]:
-        """The GPUs of each container, in its order."""
+        """The GPUs of each container, in the order of its grants."""
         given: dict[ContainerName, tuple[GpuUuid, ...]] = {}
         for grant in self.booking.grants:
             given[grant.container] = (*given.get(grant.container, ()), grant.gpu)
@@ -49,7 +62,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why no node would do: reasons by node, and the most memory that was free on one of their GPUs."""
+    """The reasons why no node will do.
+
+    Attributes:
+        reasons: by node.
+        best_free_bytes: the most memory that was free on one GPU of these nodes.
+    """
 
     reasons: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
     best_free_bytes: int = 0
@@ -68,16 +86,16 @@ def together(refusals: Iterable[Refusal]) -> Refusal:
 def plan(
     request: Request, nodes: Sequence[NodeView], ledger: Ledger, policy: Policy, fit: NodeFit = lambda _: ()
 ) -> Plan | Refusal:
-    """The best place among these nodes.
+    """Find the best place among these nodes.
 
-    Every node given is looked at; among equal scores the earlier one wins, so the list's order decides.
+    Every given node is considered. Among equal scores the earlier node wins, so the list's order decides.
 
     Args:
         request: the pod.
         nodes: in order of preference, usually one page of the sorted list.
-        ledger: everybody's bookings; not changed.
-        policy: how to choose among GPUs that fit.
-        fit: the front end's own filter (CPU, taints, …); its reasons are kept beside ours.
+        ledger: the bookings of all pods; not changed.
+        policy: the order among GPUs that fit.
+        fit: the front end's own filter (CPU, taints, …); its reasons join the refusal.
     """
     best: Plan | None = None
     refusals: list[Refusal] = []
@@ -92,10 +110,10 @@ def plan(
 
 
 def check_supported(demand: PodDemand) -> None:
-    """Refuse by name what no policy handles, so that it is never placed as if it were not there.
+    """Refuse the demands that no policy handles, so that no pod is placed as if it had not made them.
 
     Raises:
-        InputError: the pod carries such a wish.
+        InputError: the pod makes such a demand; the message names it.
     """
     for name, value in (
         ("affinity", demand.affinity),
@@ -112,10 +130,10 @@ def check_supported(demand: PodDemand) -> None:
 
 
 def _plan_on(request: Request, node: NodeView, ledger: Ledger, policy: Policy) -> Plan | Refusal:
-    """A plan on one node: containers one by one, those that are hardest to place first.
+    """Plan on one node: containers one by one, the hardest to place first.
 
-    The policy's order of GPUs is tried first. It is greedy, so where it strands a container that would have fitted,
-    a second try takes the tightest GPU each time.
+    The first try follows the policy's order of GPUs. That is greedy and may leave a container without a GPU although
+    a place for all exists, so a second try takes the tightest GPU each time.
     """
     if not request.demand.containers:
         return Plan(Booking(request.pod, node.node, (), request.owner), policy.name, 0.0, {})
@@ -155,7 +173,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Containers of one pod onto the GPUs of one node, greedily."""
+    """Places the containers of one pod on the GPUs of one node, greedily."""
 
     request: Request
     node: NodeName

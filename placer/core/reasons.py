@@ -1,4 +1,4 @@
-"""Why a node will not do, in the words of `kubectl describe pod`, and how reasons are added up."""
+"""The reasons why a node is unfit, in the texts of `kubectl describe pod`, and their summary over all nodes."""
 
 import enum
 from collections import Counter
@@ -9,7 +9,7 @@ from plimsoll.ids import NodeName
 
 
 class Reason(enum.Enum):
-    """Why a GPU will not do; the value is what people read."""
+    """The reason why a GPU is unfit; the value is the text for people."""
 
     GPU_MEMORY = f"Insufficient {GPU_MEMORY} on one GPU"
     GPU_SHARE = f"Insufficient {GPU_SHARE} on one GPU"
@@ -23,11 +23,11 @@ class Reason(enum.Enum):
 
 
 def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:
-    """`0/N nodes are available: 2 Insufficient cpu, 1 …`, as kube-scheduler writes it.
+    """Sum reasons up as kube-scheduler does: `0/N nodes are available: 2 Insufficient cpu, 1 …`.
 
     Args:
-        total: nodes in the cluster.
-        reasons: of each node that was looked at; a node may have several, each counted.
+        total: the number of nodes in the cluster.
+        reasons: the reasons of each node that was considered; a node may have several, each counted.
     """
     counts = Counter(reason for given in reasons.values() for reason in given)
     if not counts:

@@ -1,14 +1,14 @@
-"""How much room a GPU has: the design's one formula for headroom, and whether a container fits.
+"""The room on a GPU: the one formula for headroom, and the check that a container fits.
 
     headroom = usable − Σ over booked pods of max(expected, measured) − unattributed
 
-`expected` is the declaration or, for best-effort pods, the peak learned from their owner's earlier tasks; it
-counts from placement on. `unattributed` is measured memory of no booked pod: unmanaged processes, and pods that
-ended but whose processes still hold memory.
+`expected` is the declaration or, for best-effort pods, the peak learned from their owner's earlier tasks. It counts
+from placement on. `unattributed` is measured memory that belongs to no booked pod: memory of unmanaged processes, and
+of pods that ended but whose processes still hold it.
 
-A node that overcommits (its ratio is above 1) lets declarations go on past that, up to usable × ratio: its broker
-makes allocations wait that do not fit yet. Whoever declares nothing gets none of it, and no pod is promised more of
-a GPU than is there, or it would wait for itself.
+On a node that overcommits (its ratio is above 1), declarations may pass the headroom, up to usable × ratio: its
+broker makes allocations wait that do not fit yet. Best-effort containers get none of that surplus. No pod is promised
+more of a GPU than the card has, because its own allocations would then wait for each other.
 """
 
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ from plimsoll.ids import NodeName
 from plimsoll.quantity import MIB
 
 SHARERS_PER_GPU: Final = 30
-"""Containers that may share one GPU: the count the monitor advertises for each GPU by default (Kang et al. use
-30 as well). Each costs a context of some 300 MiB, so more rarely fit."""
+"""Containers that may share one GPU: the monitor's default count for each GPU (Kang et al. use 30 as well). Each
+container costs a context of some 300 MiB, so more rarely fit."""
 
 WHOLE_TOLERANCE_BYTES: Final = 512 * MIB
-"""Memory of nobody's that a GPU may show and still be handed out whole: a display or monitoring agent."""
+"""Unattributed memory that a GPU may have and still be given whole: a display or a monitoring agent holds some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is left of one GPU.
+    """The room on one GPU.
 
     Attributes:
-        free_bytes: headroom; negative where measured use, or promises of an overcommitting node, passed it.
-        promisable_bytes: what may still be declared: the headroom with the node's ratio.
-        pending_bytes: what the plan under way has declared here already.
-        free_share_pct: share not yet promised, 0–100.
-        sharers: containers on it.
-        unattributed_bytes: measured memory of no booked pod.
-        taken_whole: it is one container's alone.
+        free_bytes: the headroom; negative where measured use, or promises of an overcommitting node, pass usable.
+        promisable_bytes: the bytes that may still be declared: the headroom with the node's overcommit ratio.
+        pending_bytes: the bytes that the plan under way has declared here already.
+        free_share_pct: the share not yet promised, 0–100.
+        sharers: the number of containers on the GPU.
+        unattributed_bytes: measured memory that belongs to no booked pod.
+        taken_whole: one container owns the GPU alone.
     """
 
     gpu: GpuView
@@ -53,7 +53,7 @@ class Room:
     taken_whole: bool
 
     def open_to(self, demand: ContainerDemand) -> int:
-        """The most that a container may be expected to need here."""
+        """The most bytes that a container may be expected to need here."""
         if demand.memory_bytes is None:
             return min(self.free_bytes, self.promisable_bytes)
         return min(self.promisable_bytes, self.gpu.usable_bytes - self.pending_bytes)
@@ -68,9 +68,9 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
     """The room on one GPU.
 
     Args:
-        node: where the GPU is.
-        gpu: as last reported.
-        ledger: everybody's bookings.
+        node: the node of the GPU.
+        gpu: the GPU as last reported.
+        ledger: the bookings of all pods.
         pending: the part of a plan that is made but not booked, or None.
     """
     booked = ledger.on_gpu(node, gpu.uuid)
@@ -97,12 +97,12 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
 
 
 def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason | None:
-    """Why a container does not fit on a GPU, or None if it does.
+    """The reason why a container does not fit on a GPU, or None if it fits.
 
     Args:
-        room: what the GPU has left.
-        demand: what the container asks per GPU.
-        expected_bytes: what it is expected to need here: its declaration, or what was learned of its owner.
+        room: the room on the GPU.
+        demand: the container's demand per GPU.
+        expected_bytes: the container's expected need here: its declaration, or the learned peak of its owner.
     """
     if room.taken_whole:
         return Reason.GPU_TAKEN_WHOLE

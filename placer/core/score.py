@@ -1,14 +1,14 @@
-"""How good a GPU is to place on, from what was measured: the scores of the sorted list.
+"""The scores of the sorted list: how good a GPU is to place on, by what was measured.
 
 Source: J. Kang, H. Lee, D. Lee, "Pod Placement Techniques to Avoid Job Failures Due to Low GPU Memory in a
 Kubernetes Environment with Shared GPUs", IJASEIT 2024, §II.B and Algorithm 1. Its prose and its formula
-disagree: the prose prefers GPUs that are idle, the formula of Algorithm 1, line 5,
-`(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose by default; the literal formula stays
+disagree. The prose prefers GPUs that are idle; the formula of Algorithm 1, line 5,
+`(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose by default. The literal formula stays
 selectable, to reproduce the paper as printed.
 
-Deviations: `total` is what is usable, without the driver's own reserve. A product is zero for every GPU that
-was busy all minute, however much memory it has free, so equal products are ordered by free memory
-(`TIE_BREAK`). A node's score is its best GPU's, as a shared-GPU container needs one GPU with room, not a mean.
+Deviations: `total` is the usable memory, without the driver's own reserve. The product is zero for every GPU that
+was busy all minute, however much memory it has free, so equal products are ordered by free memory (`TIE_BREAK`). A
+node's score is that of its best GPU, because a container that shares a GPU needs one GPU with room, not a mean.
 """
 
 import enum
@@ -20,12 +20,12 @@ from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid
 
 TIE_BREAK: Final = 1e-6
-"""Weight of free memory beside the product: far below any difference in products that means something (idle
-time is measured to about 0.1 %), far above a double's rounding."""
+"""The weight of free memory beside the product: far below any difference in products that means something (idle
+time is measured to about 0.1 %), and far above a double's rounding."""
 
 
 class Formula(enum.Enum):
-    """Which reading of the paper."""
+    """The two readings of the paper."""
 
     PROSE = "prose"
     LITERAL = "literal"
@@ -33,9 +33,11 @@ class Formula(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeScores:
-    """A node's score and each of its GPUs', 0 to 1 + `TIE_BREAK`; higher is better.
+    """The scores of a node and of each of its GPUs, 0 to 1 + `TIE_BREAK`; higher is better.
 
-    A node without a GPU scores 0.
+    Attributes:
+        node: the score of the node's best GPU; 0 without a GPU.
+        gpus: the score of each GPU.
     """
 
     node: float
@@ -46,8 +48,8 @@ def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PRO
     """The score of one GPU.
 
     Args:
-        free_ratio: free memory ÷ usable memory, 0–1; clamped, as a report may be taken mid-allocation.
-        idle_pct: decayed idle average, 0–100.
+        free_ratio: free memory ÷ usable memory, 0–1; clamped, because a report may be taken mid-allocation.
+        idle_pct: the decayed idle average, 0–100.
         formula: `PROSE`, free × idle; `LITERAL`, free × busy.
 
     Returns:
@@ -59,7 +61,7 @@ def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PRO
 
 
 def node_scores(state: NodeState, formula: Formula = Formula.PROSE) -> NodeScores:
-    """The scores that the sorted list keeps for a report."""
+    """The scores of a report, as the sorted list keeps them."""
     gpus = {
         gpu.uuid: gpu_score(1 - gpu.used_bytes / gpu.usable_bytes, gpu.idle_pct, formula)
         for gpu in state.gpus

@@ -1,4 +1,4 @@
-"""What the reports say of nodes and GPUs, as a decision reads it: frozen, and indexed by pod."""
+"""Nodes and GPUs as last reported, in the form that a decision reads: frozen, and indexed by pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class GpuView:
     """One GPU as last reported.
 
     Attributes:
-        usable_bytes: NVML's total less what the driver reserves.
-        used_bytes: held by all processes together.
-        idle_pct: decayed idle average, 0–100.
-        overcommit_ratio: bytes that the node lets be promised per usable byte.
-        measured_bytes: held by each pod's processes, of pods that the monitor could name.
+        usable_bytes: NVML's total less the driver's reserve.
+        used_bytes: the memory of all processes together.
+        idle_pct: the decayed idle average, 0–100.
+        overcommit_ratio: bytes that may be promised on this node per usable byte.
+        measured_bytes: the memory of each pod's processes; a process whose pod is unknown is in `used_bytes` alone.
     """
 
     uuid: GpuUuid
@@ -38,7 +38,7 @@ class NodeView:
 
 
 def node_view(state: NodeState) -> NodeView:
-    """A report, indexed for planning."""
+    """Index a report for planning."""
     return NodeView(state.node, state.order, tuple(_gpu_view(gpu) for gpu in state.gpus))
 
 

@@ -1,16 +1,17 @@
-"""Kubernetes' front end of the placer: a scheduler for pods with `schedulerName: plimsoll`.
+"""The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
-Here: which pod is tried when (`queue`), what every node has left (`cluster`), the one write that places
-(`binding`), what is told (`record`), what is refused by name (`unhandled`), whom pods that are there keep out
-(`antiaffinity`), one pod's decision (`choice`), and the loop over them (`frontend`).
-Not here: which GPU is best (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+Here: the order in which pods are tried (`queue`), the load of every node (`cluster`), the one write that places
+(`binding`), events and conditions for people (`record`), features that are refused by name (`unhandled`), the
+anti-affinity of pods that already have a node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`),
+and the loop over all (`frontend`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`,
+`placer.scores`).
 
-What always holds: nothing is bound before all pods, all nodes and the nodes' reports were seen once; node and
-GPUs are one write; every pod with a node counts, whoever placed it.
+What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
+one write. Every pod with a node counts, whichever scheduler placed it.
 
-Limits: a single replica (two would not bind a pod twice, as the API server binds once, but could overfill a GPU
-between them); no preemption; CPU and memory are counted as requested in the spec, not as resized in place; pods that
-another scheduler places at the same moment may take the same CPU, and the kubelet fails the later one.
+Limits: a single replica (two would not bind a pod twice, as the API server binds once, but could together overfill a
+GPU); no preemption; CPU and memory count as requested in the spec, not as resized in place. Pods that another
+scheduler places at the same moment may take the same CPU; the kubelet then fails the later one.
 
 Rights needed, all cluster-wide:
 

@@ -1,8 +1,8 @@
-"""Required anti-affinity of pods that are there already: which newcomers they keep out, and of where.
+"""Required anti-affinity of pods that already have a node: the domains that they close to a new pod.
 
-Our own pods with such rules are refused (`unhandled`), but other schedulers place them, and a rule must not be broken
-from behind. What always holds: what cannot be decided from pods and nodes alone (a namespace selector that goes by
-labels) counts as a match, so a newcomer waits rather than breaks a rule.
+Plimsoll's own pods with such rules are refused (`unhandled`), but other schedulers place such pods, and a new pod
+must not break their rules. What always holds: a selector that cannot be decided from pods and nodes alone (of
+namespaces, by their labels) counts as a match, so a new pod waits rather than breaks a rule.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class _LabelSelector(msgspec.Struct, frozen=True):
     matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether all of it holds; an empty selector selects everything."""
+        """Whether the labels meet all requirements; an empty selector selects everything."""
         if any(labels.get(key) != value for key, value in (self.matchLabels or {}).items()):
             return False
         return all(holds(one, labels, unknown=True) for one in self.matchExpressions or ())
@@ -38,14 +38,14 @@ class _Term(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Keepout:
-    """One rule of one pod: newcomers that it selects stay out of the pod's own domain of `topology_key`."""
+    """One rule of one pod. New pods that the rule selects stay out of the pod's own domain of `topology_key`."""
 
     topology_key: str
     _term: _Term
     _namespace: str
 
     def selects(self, newcomer: Pod) -> bool:
-        """Whether it is this newcomer that has to stay out."""
+        """Whether the rule keeps this new pod out."""
         selector = self._term.labelSelector  # without one, no pod is selected
         return (
             selector is not None
@@ -57,13 +57,13 @@ class Keepout:
         named, selector = self._term.namespaces or (), self._term.namespaceSelector
         if selector is not None:
             return (
-                True  # an empty one selects all namespaces; any other goes by labels that are not known here
+                True  # an empty selector selects all namespaces; any other reads labels that are unknown here
             )
         return namespace in (named or (self._namespace,))
 
 
 def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
-    """The rules of a pod; empty for nearly all.
+    """The rules of a pod; nearly all pods have none.
 
     Raises:
         InputError: a rule cannot be read.
@@ -81,11 +81,11 @@ def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
 def forbidden_domains(
     newcomer: Pod, rules: Iterable[tuple[Keepout, Mapping[str, str]]]
 ) -> frozenset[tuple[str, str]]:
-    """Where a newcomer must not go: pairs of a node label's key and value.
+    """The domains where a new pod must not go, as pairs of a node label's key and value.
 
     Args:
         newcomer: the pod to place.
-        rules: of every pod with a node, each with the labels of that node.
+        rules: the rules of every pod with a node, each with the labels of that node.
     """
     return frozenset(
         (rule.topology_key, labels[rule.topology_key])

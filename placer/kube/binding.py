@@ -1,9 +1,9 @@
 """The one write that places a pod: node and GPUs together, or neither.
 
 The API server merges a Binding's annotations into the pod in the same write as `spec.nodeName`, and refuses a second
-bind with 409. What always holds: the pod's uid is a precondition, so a namesake made meanwhile is never bound; an
-answer that was lost is cleared up by reading the pod again, never by guessing; until it is cleared up the caller
-keeps what it assumed.
+bind with 409. What always holds: the pod's uid is a precondition, so another pod of the same name is never bound.
+When an answer is lost, the pod is read again; the result is never guessed. Until the result is known, the caller
+keeps the pod assumed.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from plimsoll.kube.models import Pod, decode_pod
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
-"""Between attempts while the API server does not answer: it holds up one pod, not the queue."""
+"""Pauses between attempts while the API server does not answer. They delay one pod, not the queue."""
 ATTEMPTS: Final = 8
-"""Writes without a clear answer, each seen by a read to have done nothing, before the place is given up. They
-span some 15 s: a write that was still under way somewhere has landed or died by then."""
+"""Writes without a clear answer before the place is given up; after each, a read showed that the pod is not bound.
+They span some 15 s: a write that was still under way in the network has arrived or died by then."""
 
 
-class Outcome(enum.Enum):
-    """What became of a bind."""
+class BindResult(enum.Enum):
+    """The result of a bind."""
 
     BOUND = "bound"
     ELSEWHERE = "bound by somebody else"
@@ -46,12 +46,12 @@ class Outcome(enum.Enum):
 
 
 class _NotBoundError(TransientError):
-    """The write had no clear answer, and the pod was read and has no node."""
+    """The write had no clear answer, and a read showed that the pod has no node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a pod is to go, and what is written on it in the same write."""
+    """The node for a pod, and the annotations of the same write."""
 
     pod: Pod
     node: NodeName
@@ -59,11 +59,11 @@ class Target:
 
     @property
     def path(self) -> str:
-        """Of the pod."""
+        """The path of the pod in the API."""
         return f"/api/v1/namespaces/{self.pod.metadata.namespace}/pods/{self.pod.metadata.name}"
 
     def body(self) -> dict[str, object]:
-        """The Binding."""
+        """The Binding to post."""
         return {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -78,11 +78,11 @@ class Target:
 
 
 def answer(plan: Plan, time: str) -> dict[str, str]:
-    """The annotations that tell a pod its GPUs and why; empty for a pod that asked for none.
+    """The annotations that give a pod its GPUs and the reasons for them; empty for a pod that asked for none.
 
     Args:
-        plan: where it goes.
-        time: of the decision, RFC 3339 in UTC.
+        plan: the place of the pod.
+        time: the time of the decision, RFC 3339 in UTC.
     """
     given = {assigned_annotation(container): ",".join(gpus) for container, gpus in plan.gpus.items()}
     if not given:
@@ -100,11 +100,11 @@ class Binder:
 
     transport: Transport
 
-    async def bind(self, target: Target) -> tuple[Outcome, str]:
-        """Write a placement and return what became of it, and the server's words where it is not `BOUND`.
+    async def bind(self, target: Target) -> tuple[BindResult, str]:
+        """Write a placement; returns the result, and the server's message where the result is not `BOUND`.
 
-        Does not return before that is known: while the server does not answer, it asks again, for an answer
-        that was lost may mean that the pod is bound. Cancelling leaves it open.
+        Returns only once the result is known. While the server does not answer, the write is repeated, because a lost
+        answer may mean that the pod is bound. Cancelling leaves the result open.
         """
         pause_s, undone = FIRST_PAUSE_S, 0
         while True:
@@ -113,47 +113,47 @@ class Binder:
             except TransientError as error:
                 undone += isinstance(error, _NotBoundError)
                 if undone == ATTEMPTS:
-                    return Outcome.REFUSED, str(error)
+                    return BindResult.REFUSED, str(error)
                 structlog.get_logger().warning("bind unanswered", pod=target.path, error=str(error))
                 pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _attempt(self, target: Target) -> tuple[Outcome, str]:
-        """One write; an unclear end is followed by one read.
+    async def _attempt(self, target: Target) -> tuple[BindResult, str]:
+        """Write once; read once where the answer is unclear.
 
         Raises:
-            TransientError: it may be written or not: the pod was seen without a node, or not seen at all. Asking
-                again for the same node does no harm.
+            TransientError: the placement may be written or not: the pod had no node yet, or could not be read. The
+                same write again does no harm.
         """
         try:
             await self.transport.post(f"{target.path}/binding", target.body())
         except (ConflictError, TransientError) as error:
             return await self._clear_up(target, error)
         except (NotFoundError, RefusedError) as error:
-            return (Outcome.GONE if isinstance(error, NotFoundError) else Outcome.REFUSED), str(error)
-        return Outcome.BOUND, ""
+            return (BindResult.GONE if isinstance(error, NotFoundError) else BindResult.REFUSED), str(error)
+        return BindResult.BOUND, ""
 
-    async def _clear_up(self, target: Target, error: ApiError) -> tuple[Outcome, str]:
+    async def _clear_up(self, target: Target, error: ApiError) -> tuple[BindResult, str]:
         try:
             pod = decode_pod(await self.transport.get(target.path))
         except NotFoundError:
-            return Outcome.GONE, str(error)
+            return BindResult.GONE, str(error)
         except RefusedError as refused:
             raise TransientError(f"{target.path} cannot be read: {refused}") from refused
         except msgspec.MsgspecError as damaged:
             raise TransientError(f"{target.path} cannot be read: {damaged}") from damaged
         if pod.metadata.uid != target.pod.metadata.uid:
-            return Outcome.GONE, str(error)
+            return BindResult.GONE, str(error)
         if pod.spec.nodeName:
             mine = pod.spec.nodeName == target.node and _given(pod.metadata.annotations) == _given(
                 target.annotations
             )
-            return (Outcome.BOUND if mine else Outcome.ELSEWHERE), str(error)
+            return (BindResult.BOUND if mine else BindResult.ELSEWHERE), str(error)
         if isinstance(error, TransientError):
             raise _NotBoundError(str(error), error.status, error.reason, error.retry_after_s) from error
-        # A conflict without a node: the pod is being deleted, or is gated.
-        return Outcome.REFUSED, str(error)
+        # A conflict on a pod without a node: it is being deleted, or has scheduling gates.
+        return BindResult.REFUSED, str(error)
 
 
 def _given(annotations: Mapping[str, str] | None) -> dict[str, str]:

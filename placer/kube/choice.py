@@ -1,8 +1,8 @@
-"""One pod's decision on the whole cluster: what it wants, the node that will do, or why none will.
+"""One pod's decision on the whole cluster: its demand, and the node for it, or the reasons why no node will do.
 
-Adds to the shared decision (`placer.decide`) what only Kubernetes knows: nodes that fit apart from their GPUs, pods
-without a GPU, and a reason for every node that exists. What always holds: a plan that is returned is booked, and
-between looking at a node and booking on it nothing is awaited.
+Adds the Kubernetes side to the shared decision (`placer.decide`): nodes that fit apart from their GPUs, pods without
+a GPU, and a reason for every node that exists. What always holds: a plan that is returned is booked, and nothing is
+awaited between reading a node and booking on it.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,19 @@ from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 
 PLANS_PER_ATTEMPT: Final = 3
-"""Plans that the ledger may refuse before a pod goes back to the queue."""
+"""The number of plans that the ledger may refuse before a pod goes back to the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A pod that was understood."""
+    """A pod that this scheduler can place, as its decision reads it.
+
+    Attributes:
+        pod: as the watch showed it.
+        request: its demand of GPUs.
+        needs: its needs apart from GPUs.
+        policy: the order among GPUs that fit.
+    """
 
     pod: Pod
     request: Request
@@ -39,14 +46,14 @@ class Wanted:
 
 
 def understood(pod: Pod, default: Policy) -> Wanted:
-    """What a pod wants.
+    """Read a pod's demand.
 
     Args:
         pod: the pod.
-        default: the policy if it names none.
+        default: the policy for a pod that names none.
 
     Raises:
-        InputError: it is malformed, or wants what is not handled.
+        InputError: the pod is malformed, or uses a feature that is not handled.
     """
     demand = parse_pod(pod)
     refuse_answers(pod)
@@ -60,13 +67,13 @@ def understood(pod: Pod, default: Policy) -> Wanted:
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """Decides over one cluster's nodes."""
+    """Decides over the nodes of one cluster."""
 
     decider: Decider
     cluster: Cluster
 
     async def decide(self, wanted: Wanted) -> Plan | Refusal:
-        """A plan that is booked, or a refusal. Cancelling books nothing.
+        """Plan and book, or refuse. Cancelling books nothing.
 
         Raises:
             ScoresAwayError: the sorted list is out of reach.
@@ -82,9 +89,9 @@ class NodeChoice:
         return await self._decide_once(wanted)
 
     def why_not(self, wanted: Wanted, refusal: Refusal) -> str:
-        """A refusal in kube-scheduler's form, with a reason for every node that exists."""
+        """The text of a refusal in kube-scheduler's form, with a reason for every node that exists."""
         nodes = self.cluster.nodes
-        # Nodes that never reported are no candidates, and candidates may have left the cluster.
+        # A node without a report is no candidate, and a candidate may have left the cluster.
         reasons = {
             node: refusal.reasons.get(node)
             or self.cluster.misfits(wanted.pod, wanted.needs, node)
@@ -97,15 +104,15 @@ class NodeChoice:
         result = await self.decider.decide(wanted.request, wanted.policy, self._fit(wanted))
         if isinstance(result, Plan):
             return result
-        # A node that reported a moment ago may be missing from the list, and one that moved between two of its
-        # pages may have been missed. A pod must not be parked for that: nothing might wake it.
+        # A node that reported a moment ago may be missing from the list, and a node that moved between two pages may
+        # have been missed. A pod must not be parked for that: perhaps no change would wake it.
         view = self.decider.reports.view
         missed = [node for node in self.cluster.nodes if node not in result.reasons]
         more = self._plan(wanted, [known for node in missed if (known := view(node)) is not None])
         return more if isinstance(more, Plan) else together((result, more))
 
     def _plan(self, wanted: Wanted, views: Sequence[NodeView]) -> Plan | Refusal:
-        """The best of these nodes, booked; or why none will do."""
+        """Book the best of these nodes, or refuse."""
         result = plan(wanted.request, views, self.decider.ledger, wanted.policy, self._fit(wanted))
         if isinstance(result, Plan):
             self.decider.ledger.book(result.booking)

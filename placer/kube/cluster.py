@@ -1,8 +1,8 @@
-"""The cluster as a decision sees it: nodes, what is taken of each, and the ledger, booked and freed together.
+"""The cluster as a decision reads it: nodes, the load of each, and the ledger, booked and freed together.
 
-What always holds: every pod that has a node and has not ended counts, whoever placed it, and counts once; a pod
-is *assumed* from the decision on, before the API server knows; what a pod had is free the moment it is gone.
-Node load and GPU ledger are freed here together; a decision books in the ledger and is assumed here at once.
+What always holds: every pod that has a node and has not ended counts, whichever scheduler placed it, and counts once.
+A pod is *assumed* from the decision on, before the API server knows. A pod's room is free the moment the pod is gone.
+Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class Cluster:
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
-        self._keepers: dict[PodUid, _Resident] = {}  # those of the residents that keep others out
+        self._keepers: dict[PodUid, _Resident] = {}  # the residents with anti-affinity rules
         self._awaited: dict[PodUid, Resized] = {}  # resizes that the watch has not shown yet
 
     @property
@@ -59,10 +59,10 @@ class Cluster:
         return tuple(sorted(self._offers, key=lambda name: (self._load(name).pods, name)))
 
     def put_node(self, node: Node) -> None:
-        """A node came or changed.
+        """Take a node that was added or changed.
 
         Raises:
-            InputError: its allocatable cannot be read; the node is not used then.
+            InputError: the node's allocatable cannot be read; the node is not used then.
         """
         name = NodeName(node.metadata.name)
         self._offers.pop(name, None)
@@ -70,16 +70,16 @@ class Cluster:
         self._offers[name] = _Offer(node, allocatable)
 
     def remove_node(self, name: NodeName) -> None:
-        """A node is gone; its pods count until they are gone as well, for it may come back."""
+        """Remove a node. Its pods count until they are gone too, because the node may come back."""
         self._offers.pop(name, None)
 
     def observe(self, state: NodeState) -> None:
-        """A report came: learn peaks, and how large the GPUs are."""
+        """Learn peaks and the sizes of GPUs from a report."""
         self._usable_bytes[state.node] = {gpu.uuid: gpu.usable_bytes for gpu in state.gpus}
         self._ledger.observe(state)
 
     def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
-        """Why a node will not do, apart from its GPUs; empty if it will."""
+        """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node."""
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
@@ -89,20 +89,20 @@ class Cluster:
         return reasons
 
     def assume(self, booking: Booking, needs: Needs) -> None:
-        """Count a pod on the node that was chosen for it, before it is bound; the ledger has its booking already."""
+        """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already."""
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
         self._settle(booking.pod, _Resident(booking.node, needs, assumed=True))
 
     def is_assumed(self, uid: PodUid) -> bool:
-        """Whether the pod was placed here and the API server has not told yet that it is bound."""
+        """Whether the pod was placed here and the watch has not shown it bound yet."""
         resident = self._residents.get(uid)
         return resident is not None and resident.assumed
 
     def confirm(self, pod: Pod) -> None:
-        """A pod is bound, as the API server tells it, which outranks what was assumed.
+        """Count a pod that the watch shows bound, in place of its assumption.
 
         Raises:
-            InputError: its demands cannot be read. It counts all the same, as far as it could be read.
+            InputError: the pod's demands cannot be read. The pod still counts, as far as it could be read.
         """
         uid, name = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")
         problems: list[InputError] = []
@@ -122,24 +122,23 @@ class Cluster:
             raise problems[0]
 
     def assume_resize(self, booking: Booking, resized: Resized) -> None:
-        """Count a bound pod by a resize, before the API server knows of it.
+        """Count a bound pod by a resize, before the resize is written.
 
-        What the watch tells meanwhile may be from before; from the moment when it shows the resize it is the truth
-        again.
+        The watch may still show the pod as it was. Once the watch shows the resize, its pods count as shown again.
 
         Args:
-            booking: the pod's, resized.
-            resized: as it is to stand in the pod's annotations.
+            booking: the pod's booking, resized.
+            resized: the resizes as they will stand in the pod's annotations.
         """
         self._ledger.restore(booking)
         self._awaited[booking.pod] = resized
 
     def settle_resize(self, booking: Booking, *, written: bool) -> None:
-        """The resize is over; count the pod so, if it is still there.
+        """Count a pod by this booking after its resize ended, if the pod still exists.
 
         Args:
-            booking: the pod's, as it holds now.
-            written: False if it may not be in the annotations: the watch is believed at once then.
+            booking: the pod's booking in force.
+            written: False if the resize may be missing from the annotations; the pod then counts as the watch shows.
         """
         if not written:
             self._awaited.pop(booking.pod, None)
@@ -147,7 +146,7 @@ class Cluster:
             self._ledger.restore(booking)
 
     def release(self, uid: PodUid) -> bool:
-        """A pod ended, is gone, or was not bound: what it had is free. Whether it had anything."""
+        """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
         self._awaited.pop(uid, None)
         resident = self._residents.pop(uid, None)
         self._keepers.pop(uid, None)
@@ -171,7 +170,7 @@ class Cluster:
         if booking is None:
             self._ledger.forget(uid)
         elif known is None or _promised(known) != _promised(booking):
-            # An equal booking stays: it knows the lines that were decided where nothing is declared.
+            # An equal booking stays: it holds the decided lines of containers that declare no memory.
             self._ledger.restore(booking)
 
     def _is_from_before_resize(self, pod: Pod) -> bool:
@@ -199,7 +198,7 @@ class Cluster:
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
-    """What was read, or None with the problem noted: a pod that is there counts as far as it can be read."""
+    """The value read, or None with the problem noted: a bound pod counts as far as it can be read."""
     try:
         return read()
     except InputError as error:
@@ -215,7 +214,7 @@ def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | Non
 
 
 def _without_wishes(pod: Pod) -> Pod:
-    """The pod with no annotation but the placer's own answers: beside them its resources tell what it holds."""
+    """The pod with only the placer's own annotations, which with its resources suffice for its booking."""
     answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
     resized = readable_resizes(pod)
     readable = {LINES: resized.lines, SHARES: resized.shares}

@@ -1,8 +1,8 @@
-"""The scheduler's loop: watch, decide one pod at a time, bind many at once, tell what became of each.
+"""The scheduler's loop: watch, decide one pod at a time, bind many at once, report the result of each.
 
-What always holds: a decision and its booking are one step on the event loop, so no two pods are given the same
-room; a pod that cannot be understood is told so and holds up nobody; until pods, nodes and reports were all seen
-once, nothing is decided.
+What always holds: a decision and its booking are one step on the event loop, so no two pods get the same room. A
+malformed pod gets an event that says so, and delays no other pod. Nothing is decided before pods, nodes and reports
+were all read once.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import structlog
 from placer.core.ledger import ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from placer.decide import Decider
-from placer.kube.binding import Binder, Outcome, Target, answer
+from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.queue import Queue
@@ -38,29 +38,29 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-# One text for all causes, so that an outage makes one event of each pod; the log names the cause.
+# The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
 PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
 
 
 class PlacementEvents(Protocol):
-    """Where `plimsoll.v1.pod.<what>` goes; both return at once."""
+    """Takes placements for `plimsoll.v1.pod.<what>`; both methods return at once."""
 
     def placed(self, placement: Placement) -> None:
-        """A pod was bound."""
+        """Queue an event for a pod that was bound."""
 
     def unplaceable(self, placement: Placement) -> None:
-        """No node will do; told once for each reason."""
+        """Queue an event for a pod without a fit node; called once for each new reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeOptions:
-    """What may differ from one placer to another.
+    """The options that differ from one placer to another.
 
     Attributes:
-        policy: for pods that name none.
-        instance: which placer, in events.
-        binds_at_once: writes under way together; more wait.
-        timing: of the watches.
+        policy: the policy for pods that name none.
+        instance: the name of this placer in events.
+        binds_at_once: the number of writes under way together; more wait.
+        timing: the timing of the watches.
     """
 
     policy: Policy
@@ -71,16 +71,16 @@ class KubeOptions:
 
 @dataclass(slots=True)
 class KubeFrontEnd:
-    """Places the pods of one cluster; `run` is the whole of it.
+    """Places the pods of one cluster while `run` does.
 
     Attributes:
-        transport: to the API server.
-        decider: the sorted list, the reports, and the ledger, which this fills.
-        bus: where placements are told.
-        reports_loaded: set once every node's last report was taken in (`Intake.ready`).
-        options: see there.
-        synced: set here once all pods and nodes were seen.
-        clock: wall clock in UTC.
+        transport: the connection to the API server.
+        decider: the sorted list, the reports, and the ledger, which this front end fills.
+        bus: takes the events of placements.
+        reports_loaded: set once every node's last report was read (`Intake.ready`).
+        options: see `KubeOptions`.
+        synced: set here once all pods and nodes were read.
+        clock: the wall clock in UTC.
     """
 
     transport: Transport
@@ -92,7 +92,9 @@ class KubeFrontEnd:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Pod] = field(default_factory=dict)
-    _refused_for: dict[PodUid, str] = field(default_factory=dict)  # what the bus was told last
+    _refused_for: dict[PodUid, str] = field(
+        default_factory=dict
+    )  # the reason of the last `unplaceable` event
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -108,7 +110,7 @@ class KubeFrontEnd:
         self._recorder = Recorder(self.transport, self.options.instance, self.clock)
 
     async def run(self) -> None:
-        """Schedule until cancelled; binds under way are abandoned then, and found out at the next start."""
+        """Schedule until cancelled. Binds under way are abandoned then; the next start reads their results."""
         unsubscribe = self.decider.reports.on_report(self._on_report)
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
@@ -117,26 +119,26 @@ class KubeFrontEnd:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
-                group.create_task(self._recorder.run(), name="kube: tell")
+                group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group), name="kube: schedule")
         finally:
             unsubscribe()
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
-        """Any pod may be the cluster's."""
+        """Always True: any pod may be the cluster's."""
         return True
 
     async def resize(self, request: Resize) -> Resizing:
-        """Change a running container's line, see `KubeResizer.resize`.
+        """Change a running container's line or shares, see `KubeResizer.resize`.
 
         Raises:
-            InputError: it cannot be; nothing was changed.
-            NotNowError: not everything was seen yet, or the API server is away.
+            InputError: the pod cannot have the change; nothing was changed.
+            NotNowError: not all pods, nodes and reports were read yet, or the API server is away.
         """
         if not (self.synced.is_set() and self.reports_loaded.is_set()):
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
         resized = await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
-        self._wake()  # a lowering makes room, and the node has nothing to report until somebody takes it
+        self._wake()  # a lowering makes room, and no report comes of it until a pod takes the room
         return resized
 
     def _on_report(self, state: NodeState) -> None:
@@ -177,7 +179,7 @@ class KubeFrontEnd:
                     self._forget_waiting(uid)
 
     def _drop(self, uid: PodUid) -> None:
-        """A pod is gone or ended: what it had is free, for others to try."""
+        """Free the room of a pod that is gone or ended, and try waiting pods."""
         self._forget_waiting(uid)
         if self._cluster.release(uid):
             self._wake()
@@ -225,10 +227,10 @@ class KubeFrontEnd:
                 await places.acquire()
                 task = group.create_task(self._carry_out(*placed), name=f"kube: bind {uid}")
                 task.add_done_callback(lambda _: places.release())
-            await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not hold the loop
+            await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _next(self) -> PodUid:
-        """The next pod to try, waiting until there is one."""
+        """Wait for the next pod to try."""
         while True:
             self._work.clear()
             uid = self._queue.take(self._now_s())
@@ -242,29 +244,29 @@ class KubeFrontEnd:
                 continue
 
     async def _attempt(self, uid: PodUid) -> tuple[Wanted, Plan] | None:
-        """Try one pod: the plan, booked and assumed, or None with the pod's fate told and queued."""
+        """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
         pod = self._waiting[uid]
         try:
             wanted = understood(pod, self.options.policy)
         except InputError as error:
             self._queue.give_up(uid)
-            self._tell_refused(pod, f"Pod cannot be scheduled: {error}.")
+            self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         try:
             result = await self._choice.decide(wanted)
         except (ScoresAwayError, ConflictError) as error:
             structlog.get_logger().warning("decision put off", pod=_name(pod), error=str(error))
             self._queue.again(uid, self._now_s())
-            self._tell_refused(pod, PUT_OFF, SCHEDULER_ERROR)
+            self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             return (wanted, result) if self._assume(wanted, result) else None
         self._queue.park(uid, self._now_s())
-        self._tell_refused(pod, self._choice.why_not(wanted, result))
+        self._report_refused(pod, self._choice.why_not(wanted, result))
         return None
 
     def _assume(self, wanted: Wanted, placed: Plan) -> bool:
-        """Count a booked plan's pod on its node; False if the pod went away or changed while it was decided."""
+        """Count a booked plan's pod on its node; False if the pod was deleted or changed during the decision."""
         uid = wanted.request.pod
         now = self._waiting.get(uid)
         if now is None or not _same_pod(now, wanted.pod):
@@ -275,38 +277,38 @@ class KubeFrontEnd:
         return True
 
     async def _carry_out(self, wanted: Wanted, placed: Plan) -> None:
-        """Bind an assumed pod, or give its place back."""
+        """Bind an assumed pod, or free its place."""
         uid, node = wanted.request.pod, placed.booking.node
         target = Target(wanted.pod, node, answer(placed, rfc3339(self.clock())))
-        outcome, words = await self._binder.bind(target)
-        if outcome is Outcome.BOUND:
+        result, message = await self._binder.bind(target)
+        if result is BindResult.BOUND:
             self._forget_waiting(uid)
-            self._tell_placed(wanted.pod, placed)
+            self._report_placed(wanted.pod, placed)
             return
         structlog.get_logger().warning(
-            "not bound", pod=_name(wanted.pod), node=node, outcome=outcome.value, error=words
+            "not bound", pod=_name(wanted.pod), node=node, outcome=result.value, error=message
         )
-        if self._cluster.is_assumed(uid):  # otherwise the watch told already what became of it
+        if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self._cluster.release(uid)
             self._wake()
         self._queue.again(uid, self._now_s())
-        if outcome is Outcome.REFUSED:
-            self._tell_refused(wanted.pod, f"Binding was refused: {words}", SCHEDULER_ERROR)
+        if result is BindResult.REFUSED:
+            self._report_refused(wanted.pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
 
-    def _tell_placed(self, pod: Pod, placed: Plan) -> None:
+    def _report_placed(self, pod: Pod, placed: Plan) -> None:
         node = placed.booking.node
         structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
         note = f"Successfully assigned {_name(pod)} to {node}"
-        self._recorder.tell(News(pod, "Scheduled", note, None))
+        self._recorder.record(News(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
 
-    def _tell_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
+    def _report_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         uid = PodUid(pod.metadata.uid)
         now = self._waiting.get(uid)
         if now is None:
-            return  # bound or gone meanwhile: whatever was decided of it is no news
-        # As the pod is now: what was told of it before is on it.
-        self._recorder.tell(News(now, "FailedScheduling", note, reason))
+            return  # bound or gone meanwhile: the refusal is outdated
+        # The pod as it is now carries the condition that was written last.
+        self._recorder.record(News(now, "FailedScheduling", note, reason))
         if reason != UNSCHEDULABLE or self._refused_for.get(uid) == note:
             return
         self._refused_for[uid] = note
@@ -316,13 +318,13 @@ class KubeFrontEnd:
 
 
 def _is_ours(pod: Pod) -> bool:
-    """Whether the pod waits for us: gates still closed, or deleted already, and it does not."""
+    """Whether the pod waits for this scheduler: not one with scheduling gates, or one that is being deleted."""
     waits = not pod.metadata.deletionTimestamp and not pod.spec.schedulingGates
     return pod.spec.schedulerName == SCHEDULER_NAME and waits
 
 
 def _same_pod(pod: Pod, old: Pod) -> bool:
-    """Whether nothing changed that a decision reads: our own condition patches do not count as change."""
+    """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
     ours, before = pod.metadata, old.metadata
     return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)
 

@@ -1,9 +1,9 @@
-"""Which pod is tried next, and when: active, backing off, or parked until something changes.
+"""The queue of pods that wait for a node: active, backing off, or parked until something changes.
 
-The rules are kube-scheduler's: higher priority first, then older; a pod that failed waits 1 s, doubled with each
-attempt up to 10 s, so that one that can never be placed does not starve the others; one that fits nowhere is parked
-until a change in the cluster could help it, or five minutes pass. Pure: `now_s` is any clock that never goes back.
-What always holds: a pod is in one place only, and a change during an attempt is never lost.
+The rules are kube-scheduler's. Pods of higher priority go first, then older ones. After a failed attempt, a pod
+waits 1 s, doubled with each attempt up to 10 s, so a pod that can never be placed does not starve the others. A pod
+that fits nowhere is parked until a change in the cluster could help, or five minutes pass. Pure: `now_s` is any clock
+that never goes back. What always holds: a pod is in one place only, and a change during an attempt is never lost.
 """
 
 import enum
@@ -45,14 +45,14 @@ class _Entry:
 
 
 class Queue:
-    """All pods that wait for a node."""
+    """All pods that wait for a node, with their attempts."""
 
     def __init__(self) -> None:
         self._entries: dict[PodUid, _Entry] = {}
-        # Heaps may hold outdated items; an item counts only if its entry still says the same.
+        # Heaps may hold outdated items. An item counts only if its entry still has the same values.
         self._active: list[tuple[int, str, PodUid]] = []
         self._timed: list[tuple[float, PodUid]] = []
-        # Reports wake often, and nearly always nobody is parked. May hold outdated uids too.
+        # Kept apart, because reports wake often and nearly always no pod is parked. May hold outdated uids too.
         self._parked: set[PodUid] = set()
         self._changes = 0
 
@@ -63,7 +63,7 @@ class Queue:
         return uid in self._entries
 
     def put(self, uid: PodUid, priority: int, created: str) -> None:
-        """Add a pod, or tell that it was changed: it is tried as soon as nothing more urgent waits.
+        """Add a pod, or note that it changed. The pod is tried as soon as no pod of higher rank waits.
 
         Args:
             uid: the pod.
@@ -75,16 +75,16 @@ class Queue:
             entry = self._entries[uid] = _Entry(uid, priority, created)
         entry.priority, entry.created = priority, created
         if entry.place is _Place.TAKEN:
-            entry.seen_changes = -1  # what the attempt looked at is outdated
+            entry.seen_changes = -1  # the attempt under way reads an outdated pod
         else:
             self._activate(entry)
 
     def discard(self, uid: PodUid) -> None:
-        """The pod waits no more: it is bound, gone, or not ours. One that is not here is no error."""
+        """Remove a pod that is bound, gone, or no longer ours. An unknown pod is no error."""
         self._entries.pop(uid, None)
 
     def take(self, now_s: float) -> PodUid | None:
-        """The pod to try now, or None; afterwards tell its fate by `discard`, `again`, `park` or `give_up`."""
+        """The pod to try now, or None. After the attempt call `discard`, `again`, `park` or `give_up`."""
         self._ripen(now_s)
         while self._active:
             priority, created, uid = heapq.heappop(self._active)
@@ -101,14 +101,14 @@ class Queue:
         return None
 
     def again(self, uid: PodUid, now_s: float) -> None:
-        """The attempt failed for a reason that may pass by itself: try again after the pod's backoff."""
+        """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself."""
         entry = self._entries.get(uid)
         if entry is not None:
             entry.failed_s = now_s
             self._wait(entry, _Place.BACKOFF, now_s + entry.backoff_s)
 
     def park(self, uid: PodUid, now_s: float) -> None:
-        """It fits nowhere: try again after a `wake`, and at once after its backoff if one came meanwhile."""
+        """Park a pod that fits nowhere until a `wake`; if one came during the attempt, for its backoff only."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -120,7 +120,7 @@ class Queue:
         self._parked.add(uid)
 
     def give_up(self, uid: PodUid) -> None:
-        """Nothing but a change of the pod itself can help: it cannot be understood, or asks for the impossible."""
+        """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -130,7 +130,7 @@ class Queue:
             entry.place = _Place.HOPELESS
 
     def wake(self, now_s: float) -> None:
-        """Something in the cluster changed for the better: parked pods are tried once their backoff is over."""
+        """Try parked pods once their backoff is over: a change in the cluster may have made room."""
         self._changes += 1
         woken, self._parked = self._parked, set()
         for uid in woken:
@@ -139,7 +139,7 @@ class Queue:
                 self._wait(entry, _Place.BACKOFF, max(now_s, entry.failed_s + entry.backoff_s))
 
     def due_s(self) -> float | None:
-        """When `take` could next give a pod that it does not give now, on the clock of `now_s`; None if never."""
+        """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
         while self._timed and not self._is_current(*self._timed[0]):
             heapq.heappop(self._timed)
         return self._timed[0][0] if self._timed else None

@@ -1,9 +1,9 @@
-"""What people are told of a pod's fate through the API server: events and the `PodScheduled` condition.
+"""Reports decisions to people through the API server: events and the `PodScheduled` condition.
 
-Told by one worker behind a bounded queue, so that a slow API server never slows a decision. What always holds: a
-condition is patched only on change and only if the pod is unchanged since the decision (a late `False` must not
-overwrite what the bind wrote); the same news of the same pod is one event that counts, not many; what could not be
-told is logged, and told again with the next attempt.
+One worker behind a bounded queue writes them, so that a slow API server never slows a decision. What always holds: a
+condition is patched only on change, and only if the pod is unchanged since the decision (a late `False` must not
+overwrite what the bind wrote). The same news of the same pod is one event with a count, not many. News that could not
+be written is logged, and written again with the next attempt.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ from plimsoll.part.times import rfc3339
 NOTE_CHARS: Final = 1024
 """The API's limit on an event's note."""
 QUEUE_LENGTH: Final = 2000
-"""News that waits; when full, the newest is dropped and logged. A pod that waits is told at its next attempt."""
+"""News that may wait. A full queue drops and logs the newest; a waiting pod gets its news at the next attempt."""
 REMEMBERED_EVENTS: Final = 4000
+"""Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is told of one pod.
+    """News of one pod.
 
     Attributes:
-        pod: as it was when decided.
+        pod: the pod as the decision read it.
         reason: `Scheduled` or `FailedScheduling`.
-        note: for people.
-        condition: `reason` of a `PodScheduled: False` condition, or None if the pod was bound.
+        note: the text for people.
+        condition: the `reason` of a `PodScheduled: False` condition, or None if the pod was bound.
     """
 
     pod: Pod
@@ -48,8 +49,8 @@ class News:
 
 
 @dataclass(slots=True)
-class _Told:
-    """An event that was written, to be counted on when it happens again."""
+class _WrittenEvent:
+    """An event that was written, whose count rises when it happens again."""
 
     path: str
     count: int
@@ -61,12 +62,13 @@ EventKey = tuple[PodUid, str, str]
 
 @dataclass(slots=True)
 class Recorder:
-    """Tells news; `run` is its worker.
+    """Writes news; `run` is its worker.
 
     Attributes:
-        instance: which placer, for people (`reportingInstance`).
-        series_every_s: how often repeats of an event are written at most; they are counted at once.
-        clock: wall clock in UTC.
+        transport: the connection to the API server.
+        instance: the name of this placer, for people (`reportingInstance`).
+        clock: the wall clock in UTC.
+        series_every_s: the shortest time between two writes of an event's count, in seconds. Repeats count at once.
     """
 
     transport: Transport
@@ -74,28 +76,28 @@ class Recorder:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     series_every_s: float = 60.0
     _waiting: asyncio.Queue[News] = field(default_factory=lambda: asyncio.Queue(QUEUE_LENGTH))
-    _told: OrderedDict[EventKey, _Told] = field(default_factory=OrderedDict)
+    _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
 
-    def tell(self, news: News) -> None:
-        """Queue news; never waits."""
+    def record(self, news: News) -> None:
+        """Queue news; returns at once."""
         try:
             self._waiting.put_nowait(news)
         except asyncio.QueueFull:
             structlog.get_logger().error("news dropped", pod=_name(news.pod), reason=news.reason)
 
     async def run(self) -> NoReturn:
-        """Tell queued news until cancelled."""
+        """Write queued news until cancelled."""
         while True:
             news = await self._waiting.get()
-            for telling in (self._tell_condition, self._tell_event):
+            for write in (self._write_condition, self._write_event):
                 try:
-                    await telling(news)
+                    await write(news)
                 except PlimsollError as error:
                     structlog.get_logger().warning(
-                        "not told", pod=_name(news.pod), reason=news.reason, error=str(error)
+                        "news not written", pod=_name(news.pod), reason=news.reason, error=str(error)
                     )
 
-    async def _tell_condition(self, news: News) -> None:
+    async def _write_condition(self, news: News) -> None:
         if news.condition is None:
             return
         known = _scheduled_condition(news.pod)
@@ -115,7 +117,7 @@ class Recorder:
             condition["lastTransitionTime"] = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         meta = news.pod.metadata
         body = {
-            # Both are preconditions: a pod that was bound, or made anew, since the decision is left alone.
+            # Both are preconditions: a pod that was bound, or created anew, since the decision is left alone.
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resourceVersion},
             "status": {"conditions": [condition]},
         }
@@ -127,35 +129,35 @@ class Recorder:
                 "pod changed since the decision", pod=_name(news.pod), error=str(error)
             )
 
-    async def _tell_event(self, news: News) -> None:
+    async def _write_event(self, news: News) -> None:
         key = (PodUid(news.pod.metadata.uid), news.reason, news.note)
-        told = self._told.get(key)
-        if told is not None:
-            told.count += 1
-            if asyncio.get_running_loop().time() - told.written_s < self.series_every_s:
+        written = self._written.get(key)
+        if written is not None:
+            written.count += 1
+            if asyncio.get_running_loop().time() - written.written_s < self.series_every_s:
                 return
-            if await self._count_on(told):
+            if await self._write_count(written):
                 return
-        await self._write_event(news, key)
+        await self._write_new_event(news, key)
 
-    async def _count_on(self, told: _Told) -> bool:
-        """Write how often an event happened by now; False if it is not there any more."""
-        series = {"count": told.count, "lastObservedTime": rfc3339(self.clock())}
+    async def _write_count(self, event: _WrittenEvent) -> bool:
+        """Write how often an event happened; False if the API server has deleted the event."""
+        series = {"count": event.count, "lastObservedTime": rfc3339(self.clock())}
         try:
-            await self.transport.patch(told.path, {"series": series}, PatchKind.MERGE)
+            await self.transport.patch(event.path, {"series": series}, PatchKind.MERGE)
         except NotFoundError:
             return False
-        told.written_s = asyncio.get_running_loop().time()
+        event.written_s = asyncio.get_running_loop().time()
         return True
 
-    async def _write_event(self, news: News, key: EventKey) -> None:
+    async def _write_new_event(self, news: News, key: EventKey) -> None:
         name = f"{news.pod.metadata.name}.{secrets.token_hex(8)}"
         path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
         await self.transport.post(path, self._event(news, name))
-        self._told[key] = _Told(f"{path}/{name}", 1, asyncio.get_running_loop().time())
-        self._told.move_to_end(key)
-        while len(self._told) > REMEMBERED_EVENTS:
-            self._told.popitem(last=False)
+        self._written[key] = _WrittenEvent(f"{path}/{name}", 1, asyncio.get_running_loop().time())
+        self._written.move_to_end(key)
+        while len(self._written) > REMEMBERED_EVENTS:
+            self._written.popitem(last=False)
 
     def _event(self, news: News, name: str) -> dict[str, Any]:
         meta = news.pod.metadata
@@ -183,7 +185,7 @@ class Recorder:
 
 
 def truncated(note: str) -> str:
-    """A note cut to the API's limit, which counts bytes."""
+    """Cut a note to the API's limit, which counts bytes."""
     raw = note.encode()
     if len(raw) <= NOTE_CHARS:
         return note

@@ -1,12 +1,12 @@
-"""Carries a resize out on the API server: annotations of the pod, in one write over nobody else's change.
+"""Carries a resize out on the API server: annotations of the pod, in one write that overwrites no other change.
 
-What always holds: room is taken in the ledger before the write and given back after it; pod uid and resourceVersion
-are preconditions, so a namesake made meanwhile is never touched and no change is lost; an answer that was lost is
-cleared up by reading the pod again, never by guessing. One resize at a time: the caller sees to that.
+What always holds: room is taken in the ledger before the write and given back after it. The pod's uid and
+resourceVersion are preconditions, so another pod of the same name is never changed and no change is lost. When an
+answer is lost, the pod is read again; the result is never guessed. The caller runs one resize at a time.
 
-After a lowering the ledger gives the room back before the node's broker has applied it. That is safe: whoever gets
-the room needs its line and share from the same broker, which takes the pods' changes in their order; where it learns
-them from a list, in none, it refuses shares past 100 and tries again when the others changed.
+After a lowering the ledger frees the room before the node's broker has applied the lowering. That is safe: a pod that
+gets the room needs its line and share from the same broker, which takes the changes of pods in their order. A broker
+that reads the changes from a list has no order; it refuses shares past 100, and tries again when other pods changed.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from placer.core.ledger import Booking, Grant, grant_of
-from placer.core.resize import Change, NotNowError, asked_field, change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import Change, NotNowError, asked_field, change_of
+from placer.core.resize.room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from plimsoll.contract import LINES, SHARES, assigned_gpus, parse_pod
@@ -38,8 +38,9 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.resizes import Resized, Share, annotations_of, readable_resizes
 
 ATTEMPTS: Final = 8
+"""Writes that meet another change of the pod, or get no clear answer, before the person has to ask again."""
 PAUSE_S: Final = 0.2
-"""Writes that met a change of somebody else's, or no clear answer, before the person is told to ask again."""
+"""The time between such a write and the next reading of the pod."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -53,13 +54,14 @@ class KubeResizer:
     cluster: Cluster
 
     async def resize(self, request: Resize) -> Resizing:
-        """Check a change against the ledger, count it, and write it on the pod.
+        """Check a resize against the ledger, count it, and write it on the pod.
 
-        Cancelling leaves open whether it was written; the ledger counts the larger of both until the watch tells.
+        Cancelling leaves open whether it was written. The ledger counts the larger of both until the watch shows the
+        pod again.
 
         Raises:
-            InputError: it cannot be; nothing was changed.
-            NotNowError: it could not be judged or written now.
+            InputError: the pod cannot have the change; nothing was changed.
+            NotNowError: the resize could not be checked or written now.
         """
         pod = await self._read(request)
         change = self._change(pod, request)
@@ -119,12 +121,12 @@ class KubeResizer:
         self.cluster.settle_resize(change.new, written=True)
 
     async def _until_written(self, pod: Pod, change: Change, request: Resize) -> None:
-        """Returns once the annotations hold the change.
+        """Write until the annotations hold the change.
 
         Raises:
             InputError: the pod is gone.
             RefusedError: the API server does not allow it.
-            NotNowError: nothing clear came of it.
+            NotNowError: no write had a clear answer.
         """
         for _ in range(ATTEMPTS):
             wanted = _wanted(pod, change, request)
@@ -149,12 +151,12 @@ class KubeResizer:
 def _patch(pod: Pod, wanted: Resized) -> dict[str, object]:
     meta = pod.metadata
     preconditions = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
-    # A merge patch removes what is null, and does not mind if it was not there.
+    # A merge patch removes an annotation that is null here, and ignores one that was missing.
     return {"metadata": {**preconditions, "annotations": annotations_of(wanted)}}
 
 
 def _wanted(pod: Pod, change: Change, request: Resize) -> Resized:
-    """Everything that is to stand on the pod; of the container only what was asked, or was there before."""
+    """The resizes that shall stand on the pod: the earlier ones, and the container's asked values."""
     name, resized = change.container, readable_resizes(pod)
     lines, shares = dict(resized.lines), dict(resized.shares)
     if request.gpu_memory is not None:
@@ -166,7 +168,7 @@ def _wanted(pod: Pod, change: Change, request: Resize) -> Resized:
 
 
 def _was_resized(pod: Pod, change: Change, request: Resize) -> bool:
-    """Whether an earlier resize, announced in its time, may have made the container what is asked."""
+    """Whether an earlier resize, announced in its time, may have given the container the asked values."""
     resized = readable_resizes(pod)
     asks_time = request.gpu_share is not None or request.gpu_share_limit is not None
     was_given_time = asks_time and change.container in resized.shares
@@ -174,7 +176,7 @@ def _was_resized(pod: Pod, change: Change, request: Resize) -> bool:
 
 
 def _in_force(pod: Pod, counted: Booking) -> Booking:
-    """The pod's booking by its own words, which the broker reads; the ledger may be ahead of them."""
+    """The pod's booking by its annotations, which the broker reads. The ledger may count more."""
     demands = {demand.container: demand for demand in parse_pod(pod).containers}
     resized = readable_resizes(pod)
 

@@ -1,7 +1,7 @@
-"""Features of Kubernetes that a pod may ask for and this scheduler does not have: refused by name.
+"""The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
-A pod that uses one must never be placed as if the feature were absent: it would break its author's rule
-silently. Wishes (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
+Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
+Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from msgspec import UNSET
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
-# An allow-list: a volume kind that nobody has thought about here is refused, not overlooked.
+# An allow-list: a volume kind that is not considered here is refused, not overlooked.
 PLACELESS_VOLUMES: Final = frozenset(
     {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "csi", "image"}
 )
-"""Volumes that any node can mount; all others bind a pod to a zone, a node or a count."""
+"""Volume kinds that any node can mount. All others tie a pod to a zone, a node or a count."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
@@ -24,7 +24,7 @@ def refuse_unhandled(pod: Pod) -> None:
     """Refuse a pod that uses a feature this scheduler does not have.
 
     Raises:
-        InputError: it does; the first such field by name.
+        InputError: the pod uses such a feature; the message names the first field.
     """
     for where, value in _used(pod):
         raise InputError(where, value, "is not handled by the plimsoll scheduler", _NO_REMEDY)

@@ -1,5 +1,5 @@
-"""The front end without Kubernetes: pods from manifests, as processes on nodes of this machine, under the hook.
+"""The placer's front end without Kubernetes: pods from manifests, as processes on nodes of this machine, hooked.
 
-Here belong manifests, processes and their pods' life; deciding is `placer.core`'s, and CPU or memory of the
-machine are not considered. Nothing here needs root.
+Here belong manifests, processes and the lifecycle of their pods. The decision is `placer.core`'s. CPU and memory of
+the machine are not considered. Nothing here needs root.
 """

@@ -1,12 +1,12 @@
-"""The queue of local pods and their lives: waiting, decided, running, ended.
+"""The queue of local pods and their lifecycle: waiting, decided, running, ended.
 
-What always holds: pods are tried in order of arrival, and one that finds no room holds up nobody behind it (room
-that appears in the middle of a round goes to whoever is tried next). A pod is booked before it is registered, and
-the booking goes when its last process did. A node takes no pods before its broker has told what already runs there,
-so a placer that was killed does not promise the same room twice.
+What always holds: pods are tried in order of arrival, and a pod without room does not delay the ones behind it (room
+that appears during a round goes to the pod that is tried next). A pod is booked before it is registered, and the
+booking ends with the pod's last process. A node takes no pods before its broker has described the pods that run
+there, so the successor of a killed placer does not promise the same room twice.
 
-Limits: of pods that outlived a placer the exit code is unknown; what `plimsoll run` registers after our start is
-seen through its measured memory only, as memory of nobody's.
+Limits: the exit code of a pod that outlived its placer is unknown. A command that `plimsoll run` registers after the
+placer's start counts by its measured memory only, as unattributed bytes.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ import structlog
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.reasons import Reason, summary
-from placer.core.resize import NotNowError
+from placer.core.registration import adopted
+from placer.core.resize.change import NotNowError
 from placer.decide import Decider
-from placer.local.adopt import adopted
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
 from placer.local.resize import resize
-from placer.local.runner import CANNOT_START, LocalSettings, Outcome, Runner, StartError
+from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
 from placer.scores import ScoresAwayError
@@ -41,13 +41,13 @@ from plimsoll.placer_api.http import PodRow
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 MAX_WAITING: Final = 10_000
-"""Pods that may wait; more would take longer to look through than their reports take to come."""
+"""Pods that may wait. A round over more would take longer than the time between two reports."""
 
 SETTLE_S: Final = 0.02
-"""After news, wait for what comes with it: a burst of reports is one reason to try again."""
+"""The pause after a round: reports that come in a burst cause one more round, not one each."""
 
 ADOPT_S: Final = 5.0
-"""How long pods wait at the start for nodes whose brokers do not answer."""
+"""How long pods wait at the start for brokers that do not answer."""
 
 NOT_OURS: Final = "node(s) were not given to the local front end"
 BROKER_AWAY: Final = "node(s) had a broker that does not answer"
@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pod's place; its processes run there."""
+    """The place of a pod whose processes run."""
 
     pod: PodUid
     node: NodeName
@@ -66,7 +66,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a pod can never run, with the remedy."""
+    """The reason why a pod can never run, with the remedy."""
 
     message: str
 
@@ -82,10 +82,10 @@ class _Waiting:
 
 
 class LocalFrontEnd:
-    """Places pods on local nodes and runs them there until cancelled, which ends their processes.
+    """Places pods on local nodes and runs them there, while `run` does.
 
     Attributes:
-        pods: every pod and its phase; `pods.on_change` tells of each change.
+        pods: every pod and its phase; `pods.on_change` adds a listener to changes.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class LocalFrontEnd:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the queue; returns only by cancellation, after the processes of all pods ended."""
+        """Serve the queue. Returns only by cancellation, which ends the processes of all pods first."""
         stop_listening = self._decider.reports.on_report(lambda _: self._news.set())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -124,17 +124,17 @@ class LocalFrontEnd:
                 await broker.close()
 
     def enqueue(self, pod: Pod) -> PodRow:
-        """Take a pod in; it is tried at once, and again whenever a report, an end or a resize may have made room.
+        """Queue a pod. It is tried at once, and again whenever a report, an end or a resize may have made room.
 
-        The same unfinished manifest again is the same pod.
+        The same manifest again is the same pod, until that pod ends.
 
         Raises:
-            InputError: it can never run; nothing was taken.
+            InputError: the pod can never run; nothing was queued.
         """
         return self._enqueue(pod)[0]
 
     async def submit(self, pod: Pod) -> Placed | Refused:
-        """Take a pod in and wait until it runs, or never will; cancelling takes it out of the queue again."""
+        """Queue a pod and wait until it runs or is refused; cancelling takes it out of the queue again."""
         try:
             row, waiting = self._enqueue(pod)
         except InputError as error:
@@ -149,10 +149,10 @@ class LocalFrontEnd:
             raise
 
     def check(self, pod: Pod) -> tuple[PodDemand, Policy]:
-        """What a pod asks, if it can ever run here.
+        """Read a pod's demand and policy.
 
         Raises:
-            InputError: it cannot; the message names field, value and remedy.
+            InputError: the pod can never run here; the message names field, value and remedy.
         """
         demand = parse_pod(pod)
         check_supported(demand)
@@ -165,7 +165,7 @@ class LocalFrontEnd:
         return demand, policy
 
     async def end(self, uid: PodUid) -> PodRow | None:
-        """End a pod, wherever it stands; returns its last row, or None if there is none of that uid."""
+        """End a pod that waits or runs. Returns its last row, or None for an unknown uid."""
         row = self.pods.get(uid)
         if row is None or row.phase in TERMINAL_PHASES:
             return row
@@ -179,15 +179,15 @@ class LocalFrontEnd:
         return self._end_row(uid, "ended on request")
 
     def has(self, namespace: str, pod: str) -> bool:
-        """Whether a pod of that name is here and has not ended."""
+        """Whether a pod of that name waits or runs here."""
         return self.pods.find(namespace, pod) is not None
 
     async def resize(self, request: Resize) -> Resizing:
-        """Change a running container's line, see `placer.local.resize`.
+        """Change a running container's line or shares, see `placer.local.resize`.
 
         Raises:
-            InputError: it cannot be; nothing was changed.
-            NotNowError: it could not be judged, or the broker is away.
+            InputError: the pod cannot have the change; nothing was changed.
+            NotNowError: the resize could not be checked, or the broker is away.
         """
         row = self.pods.find(request.namespace, request.pod)
         if row is None:
@@ -241,7 +241,7 @@ class LocalFrontEnd:
                 await asyncio.sleep(SETTLE_S)
 
     async def _all_adopted(self) -> None:
-        """Wait a moment for every broker, so that the first pods do not all go to the node that was first."""
+        """Wait a moment for every broker, so that the first pods do not all go to the first node that is adopted."""
         try:
             async with asyncio.timeout(ADOPT_S):
                 while len(self._adopted) < len(self._nodes):
@@ -284,7 +284,7 @@ class LocalFrontEnd:
                 self._publisher.unplaceable(_unplaceable(waiting, message))
 
     async def _live(self, waiting: _Waiting, plan: Plan) -> None:
-        """One pod, from its booking to its end."""
+        """Run one pod, from its booking to its end."""
         node = plan.booking.node
         runner = Runner(self._nodes[node], self._brokers[node], self._settings)
         try:
@@ -302,33 +302,33 @@ class LocalFrontEnd:
         except BaseException:
             self._free(waiting.uid)
             raise
-        self._tell_running(waiting, plan)
+        self._report_running(waiting, plan)
         try:
-            outcome = await processes.wait()
+            end = await processes.wait()
         except BaseException:
             self._free(waiting.uid)
             await runner.forget_or_log(waiting.uid)
             raise
         self._free(waiting.uid)
-        self._tell_ended(waiting.uid, outcome)
+        self._report_ended(waiting.uid, end)
         await runner.forget(waiting.uid)
 
     def _free(self, uid: PodUid) -> None:
         self._decider.ledger.forget(uid)
         self._news.set()
 
-    def _tell_running(self, waiting: _Waiting, plan: Plan) -> None:
+    def _report_running(self, waiting: _Waiting, plan: Plan) -> None:
         gpus: dict[str, tuple[GpuUuid, ...]] = {str(name): gpus for name, gpus in plan.gpus.items()}
         self.pods.change(waiting.uid, phase="Running", node=plan.booking.node, gpus=gpus, message="")
         _answer(waiting, Placed(waiting.uid, plan.booking.node, gpus))
         if self._publisher is not None:
             self._publisher.placed(placement(waiting.pod.metadata, plan))
 
-    def _tell_ended(self, uid: PodUid, outcome: Outcome) -> None:
-        self.pods.change(uid, phase=outcome.phase, exit_code=outcome.exit_code, message=outcome.message)
+    def _report_ended(self, uid: PodUid, end: PodEnd) -> None:
+        self.pods.change(uid, phase=end.phase, exit_code=end.exit_code, message=end.message)
 
     async def _adopt(self, node: LocalNode, tasks: asyncio.TaskGroup) -> None:
-        """Count what already runs on a node, then let it take pods."""
+        """Count the pods that already run on a node, then let the node take pods."""
         description = await self._described(node.name)
         for row, booking in adopted(node.name, description):
             self._decider.ledger.restore(booking)
@@ -347,7 +347,7 @@ class LocalFrontEnd:
                 await asyncio.sleep(pauses.next_s())
 
     async def _outlive(self, node: LocalNode, row: PodRow) -> None:
-        """A pod that was running before we started, to its end."""
+        """Follow a pod that ran before this placer started, to its end."""
         runner = Runner(node, self._brokers[node.name], self._settings)
         ours = row.namespace != RUN_NAMESPACE
         try:

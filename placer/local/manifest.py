@@ -1,7 +1,7 @@
-"""From manifests to pods: YAML or JSON, several documents, each checked before any is taken.
+"""From manifests to pods: YAML or JSON, several documents, each checked before any pod is returned.
 
-What always holds: a pod that leaves here says nothing that the local front end would have to ignore; a feature
-that is not handled is refused by name. Values that YAML would turn into dates stay strings, as in Kubernetes.
+What always holds: a pod from here has no field that the local front end would have to ignore. A feature that is not
+handled is refused by name. Values that YAML would turn into dates stay strings, as in Kubernetes.
 """
 
 import re
@@ -16,7 +16,7 @@ from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError
 
 MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""More than a thousand pods; YAML of any size would hold up the event loop."""
+"""The longest manifest: more than a thousand pods. Parsing blocks the event loop, so its length is bounded."""
 
 _SPEC: Final = {"containers", "restartPolicy", "schedulerName", "terminationGracePeriodSeconds"}
 _CONTAINER: Final = {"name", "image", "imagePullPolicy", "command", "args", "env", "workingDir", "resources"}
@@ -37,7 +37,7 @@ def parse_manifests(text: str | bytes) -> list[Pod]:
     """The pods of a manifest, in its order.
 
     Raises:
-        InputError: it is no YAML, holds something else than pods, or a pod asks for what is not handled here.
+        InputError: the text is no YAML, holds other objects than pods, or a pod uses a feature not handled here.
     """
     if len(text) > MANIFEST_BYTES:
         raise InputError(
@@ -71,11 +71,11 @@ def _pod(document: dict[str, Any]) -> Pod:
         if document.get(key) != expected:
             raise InputError(key, document.get(key), "is not handled locally", f"write {key}: {expected}")
     try:
-        # By way of JSON, as the models keep parts of it raw.
+        # Through JSON, because the models keep parts of a pod as raw JSON.
         pod = decode_pod(msgspec.json.encode(document))
     except msgspec.ValidationError as error:
         raise _mistyped(document, error) from error
-    except TypeError as error:  # YAML knows sets and bytes, JSON does not
+    except TypeError as error:  # YAML has sets and bytes, JSON does not
         raise InputError("manifest", document, f"cannot be JSON ({error})", "write plain values") from error
     _check_names(pod)
     _check_features(document["spec"] if isinstance(document.get("spec"), dict) else {})
@@ -129,7 +129,7 @@ def _mistyped(document: dict[str, Any], error: msgspec.ValidationError) -> Input
 
 
 def _found(document: object, path: str) -> tuple[str, object]:
-    """Field and value at msgspec's path, whose `[...]` stands for some key that it does not name."""
+    """Field and value at msgspec's path, whose `[...]` stands for a key that msgspec does not name."""
     field, value = "", document
     for part in re.findall(r"\.[A-Za-z]+|\[\d+\]|\[\.\.\.\]", path):
         if part == "[...]" and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A node of the local front end: a name, its broker, and what its processes need in their environment."""
+"""A node of the local front end: a name, its broker, and the environment of its processes."""
 
 import os
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from plimsoll.part.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """Where pods run as processes.
+    """A node on which pods run as processes.
 
     Attributes:
-        name: as its monitor reports it.
-        broker_socket: its broker's control socket, `<root>/broker.sock`.
-        environment: for its processes; for an emulated node, what names the emulator and its libraries.
+        name: the name in the reports of the node's monitor.
+        broker_socket: the control socket of the node's broker, `<root>/broker.sock`.
+        environment: variables of its processes; on an emulated node, those that select the emulator.
     """
 
     name: NodeName
@@ -32,10 +32,10 @@ class LocalNode:
 
 
 def load_nodes(path: Path) -> tuple[LocalNode, ...]:
-    """The nodes in a JSON file: a list of objects with the fields of `LocalNode`. Blocks: for start-up.
+    """Read nodes from a JSON file, a list of objects with the fields of `LocalNode`. Blocks: for start-up only.
 
     Raises:
-        InputError: it cannot be read, is no such list, or names a node twice.
+        InputError: the file cannot be read, is no such list, or names a node twice.
     """
     field_name = "PLIMSOLL_LOCAL_NODES"
     try:

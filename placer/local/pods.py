@@ -1,7 +1,6 @@
-"""The local front end's pods: one row each, from arrival to end, and whoever wants to hear of changes.
+"""The local front end's pods: one row each, from arrival to end, and listeners to changes.
 
-What always holds: a uid is never used again; ended pods are kept for a while to be looked at, the oldest first
-to go.
+What always holds: a uid is never used again. Ended pods are kept for people to read; the oldest are dropped first.
 """
 
 import uuid
@@ -16,13 +15,13 @@ from plimsoll.part.errors import InputError
 from plimsoll.placer_api.http import PodRow
 
 ENDED_KEPT: Final = 1000
-"""Ended pods that can still be looked at; some 500 KiB."""
+"""Ended pods that are kept; some 500 KiB."""
 
 Listener = Callable[[PodRow], None]
 
 
 class PodTable:
-    """Uid → row, in order of arrival. One event loop owns it."""
+    """The rows of pods by uid, in order of arrival. One event loop owns the table."""
 
     def __init__(self) -> None:
         self._rows: dict[PodUid, PodRow] = {}
@@ -34,7 +33,7 @@ class PodTable:
         return tuple(self._rows.values())
 
     def get(self, uid: PodUid) -> PodRow | None:
-        """A pod, or None."""
+        """The row of a pod, or None."""
         return self._rows.get(uid)
 
     def find(self, namespace: str, name: str) -> PodRow | None:
@@ -46,13 +45,13 @@ class PodTable:
         """Call `listener` with each changed row, on the event loop; it must not block or raise.
 
         Returns:
-            What ends it.
+            A function that ends the calls.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def add(self, pod: Pod) -> PodRow:
-        """A new pod, waiting; or, for a manifest that is here and not ended, the pod that it already is.
+        """Add a waiting pod; for the same manifest as a pod that has not ended, return that pod's row.
 
         Raises:
             InputError: another pod of that name has not ended.
@@ -76,7 +75,7 @@ class PodTable:
         return row
 
     def put(self, row: PodRow) -> None:
-        """Keep a row, new or changed, and tell the listeners if it is not as it was."""
+        """Keep a row, and call the listeners if it is new or changed."""
         if self._rows.get(row.uid) == row:
             return
         self._rows[row.uid] = row
@@ -87,7 +86,7 @@ class PodTable:
             listener(row)
 
     def change(self, uid: PodUid, **fields: object) -> PodRow:
-        """Change fields of a row."""
+        """Change fields of a row, and call the listeners."""
         row = msgspec.structs.replace(self._rows[uid], **fields)
         self.put(row)
         return row

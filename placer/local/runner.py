@@ -1,7 +1,7 @@
-"""Carries out a plan on a local node: registers the pod with the broker, starts its processes, follows them.
+"""Carries out a plan on a local node: registers the pod with the broker, starts its processes, waits for their end.
 
-What always holds: the broker knows a pod before its first process starts, and forgets it only after its last one
-ended.
+What always holds: the broker knows a pod before the pod's first process starts, and forgets the pod only after the
+last one ended.
 """
 
 import asyncio
@@ -13,10 +13,12 @@ from typing import Final
 import structlog
 
 from placer.core.plan import Plan
+from placer.core.registration import registration
 from placer.local.node import LocalNode
-from placer.local.process import Command, Enforcement, RunningProcess, command_of, start
+from placer.local.process import Command, RunningProcess, command_of, start
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.broker.wire import ContainerLines, Directories, Line, Register
+from plimsoll.broker.environment import Enforcement
+from plimsoll.broker.wire import Directories
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.backoff import Pauses
@@ -34,12 +36,12 @@ class StartError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """What processes of local pods are started with.
+    """The settings that processes of local pods are started with.
 
     Attributes:
         hook_library: `libplimsoll.so`.
-        environment: beneath each node's and container's own, usually the placer's.
-        output: folder for the processes' output; None for the placer's own output.
+        environment: variables that each node's and container's own replace, usually the placer's.
+        output: the folder for the processes' output; None for the placer's own output.
     """
 
     hook_library: Path
@@ -48,38 +50,21 @@ class LocalSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a pod ended: the first exit code that is not 0, and a word about it."""
+class PodEnd:
+    """How a pod ended.
+
+    Attributes:
+        exit_code: the first container's that is not 0; 0 where there is none.
+        message: the last line of that container's output; empty where unknown.
+    """
 
     exit_code: int
     message: str = ""
 
     @property
     def phase(self) -> str:
-        """Succeeded or Failed."""
+        """The pod's phase: Succeeded or Failed."""
         return "Failed" if self.exit_code else "Succeeded"
-
-
-def registration(pod: Pod, plan: Plan) -> Register:
-    """What the broker is told of a placed pod."""
-    grants = plan.booking.grants
-    containers = tuple(
-        ContainerLines(
-            name=name,
-            lines=tuple(
-                Line(gpu=g.gpu, line_bytes=g.line_bytes, share_pct=g.share_pct, limit_pct=g.limit_pct)
-                for g in grants
-                if g.container == name
-            ),
-            whole=any(g.whole for g in grants if g.container == name),
-            best_effort=any(g.memory_bytes is None and not g.whole for g in grants if g.container == name),
-        )
-        for name in plan.gpus
-    )
-    metadata = pod.metadata
-    return Register(
-        pod=plan.booking.pod, namespace=metadata.namespace, name=metadata.name, containers=containers
-    )
 
 
 class Runner:
@@ -94,7 +79,7 @@ class Runner:
         """Register a pod and start its processes.
 
         Raises:
-            RefusedError: the broker will not have it.
+            RefusedError: the broker refuses the pod.
             BrokerAwayError: the broker did not answer; nothing runs.
             StartError: a command cannot be started; nothing runs any more.
         """
@@ -121,23 +106,23 @@ class Runner:
         return PodProcesses(started)
 
     async def forget(self, pod: PodUid) -> None:
-        """Have the broker forget a pod, however long the broker takes to answer."""
+        """Have the broker forget a pod; retries until the broker answers."""
         pauses = Pauses()
         while True:
             try:
                 await self._broker.unregister(pod)
             except BrokerAwayError as error:
-                log.warning("the broker cannot be told of an end, trying on", pod=pod, error=str(error))
+                log.warning("an ended pod cannot be unregistered, retrying", pod=pod, error=str(error))
                 await asyncio.sleep(pauses.next_s())
             else:
                 return
 
     async def forget_or_log(self, pod: PodUid) -> None:
-        """Ask the broker once to forget a pod, on the way out; the next placer finds what is left."""
+        """Ask the broker once to forget a pod, while the placer ends; the next placer adopts the pod otherwise."""
         try:
             await self._broker.unregister(pod)
         except BrokerAwayError as error:
-            log.warning("the broker was not told of an end", pod=pod, error=str(error))
+            log.warning("an ended pod was not unregistered", pod=pod, error=str(error))
 
     def _command(
         self, pod: Pod, container: Container, plan: Plan, directories: Mapping[ContainerName, Directories]
@@ -162,8 +147,8 @@ class PodProcesses:
 
     by_container: Mapping[str, RunningProcess]
 
-    async def wait(self) -> Outcome:
-        """How it ended, once all have; cancelling ends them all."""
+    async def wait(self) -> PodEnd:
+        """Wait for all processes, and return how the pod ended; cancelling ends them all."""
         try:
             codes = {name: await process.wait() for name, process in self.by_container.items()}
         except BaseException:
@@ -171,10 +156,10 @@ class PodProcesses:
             raise
         failed = next((name for name, code in codes.items() if code), None)
         if failed is None:
-            return Outcome(0)
-        return Outcome(codes[failed], await self.by_container[failed].last_words())
+            return PodEnd(0)
+        return PodEnd(codes[failed], await self.by_container[failed].last_line())
 
 
 async def end_all(processes: Iterable[RunningProcess]) -> None:
-    """End processes, all at once; cancelling does not keep them alive."""
+    """End processes, all at once; cancelling does not stop that."""
     await asyncio.shield(asyncio.gather(*(process.end() for process in processes)))

@@ -1,16 +1,16 @@
 """Processes that outlived the placer that started them: found by their environment, awaited, ended.
 
-Only processes of the same user can be read; others are not ours. A process is signalled through its pidfd, so that
-a number that was given to another process meanwhile is never hit.
+A process is signalled through its pidfd, so that no other process is hit to which the kernel gave the same number
+meanwhile.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
-from pathlib import Path
 
-from placer.local.process import GRACE_S, POD_VARIABLE
+from placer.local.process import GRACE_S
+from plimsoll.broker.environment import is_process_of, processes_of
 from plimsoll.ids import PodUid
 
 
@@ -22,18 +22,12 @@ async def until_all_gone(pod: PodUid) -> None:
 
 async def end_survivors(pod: PodUid) -> None:
     """End a pod's processes: SIGTERM, and SIGKILL after `GRACE_S`."""
-    for what in (signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in await asyncio.to_thread(processes_of, pod):
-            await asyncio.to_thread(_signal, pid, pod, what)
+            await asyncio.to_thread(_signal, pid, pod, number)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
                 await until_all_gone(pod)
-
-
-def processes_of(pod: PodUid) -> tuple[int, ...]:
-    """The process ids that carry this pod's uid. Reads all of /proc: call it on a thread."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return tuple(pid for pid in pids if _carries(pid, pod))
 
 
 async def _until_gone(pid: int) -> None:
@@ -51,20 +45,12 @@ async def _until_gone(pid: int) -> None:
         os.close(watch)
 
 
-def _signal(pid: int, pod: PodUid, what: signal.Signals) -> None:
+def _signal(pid: int, pod: PodUid, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:
-            # Only now is the number ours to keep: it may have been given away before the handle was opened.
-            if _carries(pid, pod):
-                signal.pidfd_send_signal(handle, what)
+            # If the pid names another process by now, the handle's process has ended, and the signal reaches none.
+            if is_process_of(pid, pod):
+                signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
-
-
-def _carries(pid: int, pod: PodUid) -> bool:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it ended meanwhile, or is another user's
-        return False
-    return f"{POD_VARIABLE}={pod}".encode() in environment.split(b"\0")

@@ -52,10 +52,10 @@ def demo() -> None:
 )
 def run() -> None:
     """Run one command on a GPU of this machine, held to its line and its share: `run --gpu-memory 2Gi -- CMD`."""
-    # Becomes the placer's own program, which parses the options: signals and exit code are the command's. The words
+    # Becomes the program of `solo`, which parses the options: signals and exit code are the command's. The words
     # come from sys.argv, as the parser here would swallow the `--`.
     words = sys.argv[sys.argv.index("run") + 1 :]
-    os.execv(sys.executable, [sys.executable, "-m", "placer.local", *words])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [sys.executable, "-m", "solo", *words])  # noqa: S606 - no shell wanted
 
 
 @app.command()
@@ -118,7 +118,7 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         named = {"--broker-root": str(broker_root or ""), "--container": container or ""}
         given |= {option: value for option, value in named.items() if value}
         words = [pod, *(f"{option}={value}" for option, value in given.items())]
-        os.execv(sys.executable, [sys.executable, "-m", "placer.local.resize_run", *words])  # noqa: S606 - as above
+        os.execv(sys.executable, [sys.executable, "-m", "solo.resize", *words])  # noqa: S606 - as above
     from plimsoll.cli import resize as resizing  # noqa: PLC0415 - keeps --help fast
 
     name = ContainerName(container) if container else None

@@ -16,11 +16,11 @@ import hook.broker.settings
 import monitor.settings
 import placer.settings
 from hook.broker.shares.metrics import share_families
-from placer.local.__main__ import options_of
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX
+from solo.__main__ import options_of
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
@@ -30,7 +30,7 @@ DOCUMENTS = (
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
 SOURCES = "\n".join(
     path.read_text()
-    for part in ("plimsoll", "monitor", "placer", "hook", "emulator", "tests/gpu")
+    for part in ("plimsoll", "monitor", "placer", "solo", "hook", "emulator", "tests/gpu")
     for path in sorted((ROOT / part).rglob("*"))
     if path.suffix in {".py", ".c", ".h"}
 )

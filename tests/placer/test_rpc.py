@@ -9,7 +9,7 @@ import nats as nats_client
 import pytest
 from nats.aio.client import Client
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from placer.rpc import RpcServer
 from plimsoll.broker.wire import Line
 from plimsoll.cli.demo.servers import EmbeddedServer

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from placer.core.score import Formula
-from placer.scores import Outcome, ScoreList, ScoresAwayError, ScoresLostError
+from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
@@ -124,9 +124,9 @@ async def test_order_is_numeric_and_exact(
 ) -> None:
     """Ten comes after nine, an epoch outweighs every seq, and no number is too large to compare."""
     old, new = (report("n1", epoch=epoch, seq=seq, gpus=()) for epoch, seq in (older, newer))
-    assert await scores.apply([old]) == [Outcome.APPLIED]
-    assert await scores.apply([new]) == [Outcome.APPLIED]
-    assert await scores.apply([old]) == [Outcome.STALE]
+    assert await scores.apply([old]) == [ReportResult.APPLIED]
+    assert await scores.apply([new]) == [ReportResult.APPLIED]
+    assert await scores.apply([old]) == [ReportResult.STALE]
     assert await scores.orders() == {"n1": newer}
 
 
@@ -165,9 +165,9 @@ async def test_newest_report_wins_in_any_order(
 async def test_replays_change_nothing(scores: ScoreList) -> None:
     """The same reports again are stale, every one."""
     states = [report("n1", seq=seq) for seq in (1, 2, 3)]
-    assert await scores.apply(states) == [Outcome.APPLIED] * 3
+    assert await scores.apply(states) == [ReportResult.APPLIED] * 3
     before = await scores.scores()
-    assert await scores.apply(states) == [Outcome.STALE] * 3
+    assert await scores.apply(states) == [ReportResult.STALE] * 3
     assert await scores.scores() == before
 
 
@@ -201,7 +201,7 @@ async def test_script_is_loaded_again_after_it_was_flushed(scores: ScoreList, va
     await scores.apply([report("n1")])
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         await client.script_flush()
-    assert await scores.apply([report("n1", seq=2)]) == [Outcome.APPLIED]
+    assert await scores.apply([report("n1", seq=2)]) == [ReportResult.APPLIED]
 
 
 async def test_forgotten_node_leaves_no_trace(scores: ScoreList, valkey: EmbeddedServer) -> None:
@@ -210,7 +210,7 @@ async def test_forgotten_node_leaves_no_trace(scores: ScoreList, valkey: Embedde
     await scores.forget(NodeName("n1"))
     async with redis.Redis.from_url(valkey.url, protocol=2, decode_responses=True) as client:
         assert await client.keys("*") == [keys.GENERATION]
-    assert await scores.apply([report("n1", seq=1)]) == [Outcome.APPLIED]
+    assert await scores.apply([report("n1", seq=1)]) == [ReportResult.APPLIED]
 
 
 async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: EmbeddedServer) -> None:
@@ -221,7 +221,7 @@ async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: Embedded
         await client.hset(keys.ORDER, "n1", "soon")
     with pytest.raises(ScoresAwayError, match="damaged"):
         await scores.reports([NodeName("n1")])
-    assert await scores.apply([report("n1", seq=2)]) == [Outcome.APPLIED]
+    assert await scores.apply([report("n1", seq=2)]) == [ReportResult.APPLIED]
     assert await scores.reports([NodeName("n1")]) == {NodeName("n1"): report("n1", seq=2)}
 
 

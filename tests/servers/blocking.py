@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 
-PARTS = ["plimsoll", "monitor", "placer", "hook"]
+PARTS = ["plimsoll", "monitor", "placer", "solo", "hook"]
 # The kernel answers from memory: no device is waited for, and a thread would cost more than the read.
 IN_MEMORY = ("/proc/", "/sys/", "/dev/shm/")  # noqa: S108 - compared with, never created
 READS = ("io.TextIOWrapper.read", "io.BufferedReader.read")

@@ -1,6 +1,6 @@
-"""Placement policies, one file each, all with one interface: of the GPUs that fit, which is best?
+"""Placement policies, one file each, all with one interface. A policy picks the best among the GPUs that fit.
 
-A policy only orders what fits; whether something fits is `placer.core.room`'s alone.
+A policy only orders the GPUs that fit. Whether a container fits is decided by `placer.core.room` alone.
 """
 
 from typing import Final, Protocol
@@ -12,17 +12,17 @@ from plimsoll.part.errors import InputError
 
 
 class Policy(Protocol):
-    """How to choose among GPUs that fit."""
+    """The order among GPUs that fit."""
 
     @property
     def name(self) -> str:
-        """What `plimsoll.dev/policy` calls it."""
+        """The policy's name in `plimsoll.dev/policy`."""
 
     def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:
-        """Named parts of the score, for explaining it; higher is better."""
+        """The named parts of the score, for people; higher is better."""
 
     def score(self, room: Room, demand: ContainerDemand) -> float:
-        """How good this GPU is for this container; higher is better."""
+        """The score of this GPU for this container; higher is better."""
 
 
 POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROOM, LITERAL)}
@@ -32,7 +32,7 @@ def policy_named(name: str, field: str) -> Policy:
     """The policy of that name.
 
     Raises:
-        InputError: there is none; `field` says where the name stood.
+        InputError: there is no such policy; `field` is the place of the name in the message.
     """
     if name not in POLICIES:
         raise InputError(

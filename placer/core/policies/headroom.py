@@ -1,7 +1,8 @@
-"""Where memory and compute are freest: Kang et al. 2024, on the ledger's headroom instead of measured memory alone.
+"""The policy of Kang et al. 2024: prefer the GPU with most free memory and idle time, by the ledger's headroom.
 
-The paper scores `(1 − used/total) × idle`; we take as used what was promised too, since two pods placed in one
-second would both see the same free memory otherwise. See `placer.core.score` for formula and source.
+The paper scores `(1 − used/total) × idle` by measured memory. Here promised memory counts as used too, because two
+pods that are placed in one second would otherwise both see the same free memory. See `placer.core.score` for formula
+and source.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Headroom:
         return {"free": round(room.free_ratio, 6), "idle": round(room.gpu.idle_pct / 100, 6)}
 
     def score(self, room: Room, demand: ContainerDemand) -> float:  # noqa: ARG002 - one interface for all policies
-        """`placer.core.score.gpu_score` of the headroom, 0 to 1 + its tie-break."""
+        """The `placer.core.score.gpu_score` of the headroom, 0 to 1 + `TIE_BREAK`."""
         return gpu_score(room.free_ratio, room.gpu.idle_pct, self.formula)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies.headroom import HEADROOM
-from placer.core.resize import change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import change_of
+from placer.core.resize.room import check_room
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState, Report, decode_report, encode

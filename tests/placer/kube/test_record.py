@@ -85,7 +85,7 @@ async def test_late_refusal_does_not_overwrite_a_bind(apiserver: ApiServer, name
     bind = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", bind)
     async with recorder(apiserver) as running:
-        running.tell(refusal(before))
+        running.record(refusal(before))
         await until(lambda: events(apiserver, namespace))  # told after the condition
     assert condition(await get_pod(apiserver, namespace, "p"))["status"] == "True"
 
@@ -95,8 +95,8 @@ async def test_repeats_are_one_event_that_counts(apiserver: ApiServer, namespace
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
         for _ in range(3):
-            running.tell(refusal(pod))
-        running.tell(refusal(pod, "another reason"))
+            running.record(refusal(pod))
+        running.record(refusal(pod, "another reason"))
 
         async def look() -> list[Object]:
             found = await events(apiserver, namespace)
@@ -111,11 +111,11 @@ async def test_event_that_expired_is_written_anew(apiserver: ApiServer, namespac
     """An event that the server dropped is not counted on in vain."""
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
-        running.tell(refusal(pod))
+        running.record(refusal(pod))
         (first,) = await until(lambda: events(apiserver, namespace))
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{first['metadata']['name']}"
         await apiserver.must("DELETE", path)
-        running.tell(refusal(pod))
+        running.record(refusal(pod))
         (second,) = await until(lambda: events(apiserver, namespace))
     assert first["metadata"]["name"] != second["metadata"]["name"]
 
@@ -124,7 +124,7 @@ async def test_endless_note_is_accepted(apiserver: ApiServer, namespace: str) ->
     """A note past the API's limit is cut, in the middle of no character, and the server takes it."""
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
-        running.tell(refusal(pod, "ä" * 2000))
+        running.record(refusal(pod, "ä" * 2000))
         (event,) = await until(lambda: events(apiserver, namespace))
     assert event["note"].startswith("ää")
     assert event["note"].endswith("ä...")
@@ -136,8 +136,8 @@ async def test_news_of_a_pod_that_is_gone_stops_nothing(apiserver: ApiServer, na
     await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/gone?gracePeriodSeconds=0")
     here = read_pod(await create_pod(apiserver, namespace, pod_manifest("here")))
     async with recorder(apiserver) as running:
-        running.tell(refusal(gone))
-        running.tell(refusal(here, "told"))
+        running.record(refusal(gone))
+        running.record(refusal(here, "told"))
 
         async def look() -> bool:
             return condition(await get_pod(apiserver, namespace, "here")).get("message") == "told"

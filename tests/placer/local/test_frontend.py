@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from placer.local.frontend import LocalFrontEnd, Placed, Refused
-from placer.local.survivors import processes_of
 from plimsoll.broker.client import BrokerClient
+from plimsoll.broker.environment import processes_of
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, PodSpec

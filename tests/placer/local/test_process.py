@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from placer.local.process import Enforcement, command_of
+from placer.local.process import command_of
+from plimsoll.broker.environment import Enforcement
 from plimsoll.broker.wire import Directories
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.kube.models import Container, EnvVar

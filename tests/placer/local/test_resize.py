@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from placer.local.frontend import LocalFrontEnd, Placed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.cli.demo.servers import EmbeddedServer

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from plimsoll.broker.wire import Line
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
-from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written
+from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
 from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from plimsoll.broker.pages import GpuLimit, Limits
 from plimsoll.quantity import GIB, MIB
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.test_run import Machine
+from tests.solo.machine import Machine
 
 CONTEXT = 300 * MIB
 """The emulator's own default."""
@@ -63,12 +61,6 @@ async def private_log(machine: Machine, event: str) -> list[dict[str, object]]:
     """The private broker's lines of one sort."""
     text = await asyncio.to_thread((machine.root / "private-broker.log").read_text)
     return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """An emulated machine of this test's own."""
-    return Machine(tmp_path)
 
 
 async def test_contexts_are_held_to_the_line_once_one_was_measured(machine: Machine) -> None:

@@ -3,21 +3,12 @@
 import asyncio
 import os
 import signal
-from pathlib import Path
-
-import pytest
 
 from tests.placer.arrivals import eventually
-from tests.placer.local.test_run import Machine
 from tests.placer.local.world import BUSY, gpu_of
+from tests.solo.machine import Machine
 
 GREEDY = ("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600")
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """An emulated machine of this test's own."""
-    return Machine(tmp_path)
 
 
 async def started(machine: Machine, name: str, *arguments: str) -> asyncio.subprocess.Process:

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from placer.core.resize import NotNowError
+from placer.core.resize.change import NotNowError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
-from tests.placer.kube.resizing import GPU, counted, one_gpu, placed, resize, written
+from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
 from tests.placer.kube.world import MEMORY, SHARE, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.core.ledger import Booking, Ledger, grant_of
-from placer.core.resize import Change, NotNowError, change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import Change, NotNowError, change_of
+from placer.core.resize.room import check_room
 from placer.core.room import room_on
 from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand

@@ -10,8 +10,8 @@ from placer.core.ledger import Booking, ConflictError, Ledger, grant_of
 from placer.core.plan import Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
-from placer.core.resize import Change, change_of
-from placer.core.resize_room import check_room
+from placer.core.resize.change import Change, change_of
+from placer.core.resize.room import check_room
 from placer.core.view import node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -1,11 +1,11 @@
-"""Whether promises leave room for a change of what a running container may have.
+"""The check that promises leave room for a resize.
 
-What always holds: only what is asked and raised is judged; every raise is judged against everybody's promises, so
-after one that is allowed no GPU's shares pass 100 and no promise passes its memory.
+What always holds: only a value that is asked and raised is checked. Every raise is checked against the promises to
+all pods, so after an allowed raise no GPU's shares pass 100, and promised memory stays within the room.
 """
 
 from placer.core.ledger import Grant, Ledger
-from placer.core.resize import MEMORY, SHARE, Change, NotNowError, grants_of
+from placer.core.resize.change import MEMORY, SHARE, Change, NotNowError, grants_of
 from placer.core.room import room_on
 from placer.core.view import NodeView
 from plimsoll.part.errors import InputError
@@ -14,13 +14,13 @@ from plimsoll.quantity import format_bytes
 
 
 def check_room(change: Change, request: Resize, ledger: Ledger, view: NodeView | None) -> None:
-    """Refuse a raise that promises leave no room for.
+    """Refuse a raise for which promises leave no room.
 
     Args:
-        change: its `counted` is what the ledger has now.
-        request: as asked, for the messages.
-        ledger: everybody's bookings.
-        view: the node as last reported; None if it never was. Shares are judged without.
+        change: the change; its `counted` is the pod's booking in the ledger now.
+        request: the request of the change, for the messages.
+        ledger: the bookings of all pods.
+        view: the node as last reported; None before its first report. A check of shares needs no report.
 
     Raises:
         InputError: a GPU lacks the room; the message names the most that fits.
@@ -48,10 +48,10 @@ def _check_memory(
     counted = max(ledger.expected_bytes(change.counted, new.gpu), measured)
     expected = ledger.expected_bytes(change.new, new.gpu)
     free_bytes = room_on(change.new.node, seen, ledger).promisable_bytes
-    # A pod that is promised more than the card has would wait for itself.
+    # A pod that is promised more than the card has would wait for its own memory.
     if max(expected, measured) - counted <= free_bytes and expected <= max(seen.usable_bytes, counted):
         return
-    others = expected - new.line_bytes  # of the pod's other containers there
+    others = expected - new.line_bytes  # the bytes of the pod's other containers there
     fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
     most = max(fitting, old.line_bytes)
     problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {new.gpu}"
@@ -63,7 +63,7 @@ def _check_share(change: Change, pairs: list[tuple[Grant, Grant]], asked: str, l
     mine = change.new.pod, change.container
     promised = {new.gpu: ledger.promised_share_pct(change.new.node, new.gpu, but=mine) for _, new in pairs}
     fullest = max(promised, key=lambda gpu: promised[gpu])
-    old, new = pairs[0]  # the same on each of its GPUs
+    old, new = pairs[0]  # the share is the same on each of the container's GPUs
     most = max(100 - promised[fullest], old.share_pct)
     if new.share_pct > most:
         problem = f"does not fit: {promised[fullest]} % of {fullest} are promised to others"

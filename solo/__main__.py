@@ -1,4 +1,4 @@
-"""`python -m placer.local --gpu-memory 2Gi --gpu-share 30 -- CMD`: what `plimsoll run` executes."""
+"""`python -m solo --gpu-memory 2Gi --gpu-share 30 -- CMD`: what `plimsoll run` executes."""
 
 import argparse
 import asyncio
@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from placer.local.run import MEMORY_VARIABLE, NoRoomError, RunOptions, default_shown, run_command
 from plimsoll.broker.root import default_root
 from plimsoll.part.errors import InputError, PlimsollError
+from solo.options import MEMORY_VARIABLE, RunOptions, default_shown
+from solo.run import NoRoomError, run_command
 
 NO_ROOM: Final = 75
 """EX_TEMPFAIL of sysexits.h: the same command may work later."""
@@ -18,7 +19,7 @@ BAD_INPUT: Final = 2
 
 
 def options_of(arguments: list[str]) -> RunOptions:
-    """The options of a command line; exits with code 2 and a message where it cannot be read."""
+    """Read a command line; exits with code 2 and a message where the options cannot be read."""
     parser = argparse.ArgumentParser(
         prog="plimsoll run",
         description="Run a command on a GPU of this machine, held to what it declares. Needs no Kubernetes, no bus "
@@ -63,7 +64,11 @@ def options_of(arguments: list[str]) -> RunOptions:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; its exit code, or 2 for bad input, 75 for no room, 1 for what else went wrong."""
+    """Run a command.
+
+    Returns:
+        The command's exit code; 2 for bad input, 75 for no room, 1 for any other error.
+    """
     try:
         return asyncio.run(run_command(options_of(sys.argv[1:] if arguments is None else arguments)))
     except asyncio.CancelledError:  # a signal before the command was started
@@ -76,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _library() -> Path:
-    return Path(__file__).resolve().parents[2] / "build" / "hook" / "libplimsoll.so"
+    return Path(__file__).resolve().parents[1] / "build" / "hook" / "libplimsoll.so"
 
 
 if __name__ == "__main__":

@@ -1,126 +1,19 @@
 """`plimsoll run` as a process, on an emulated machine, with a private broker."""
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from placer.local.run import RunOptions, memory_asked
-from placer.local.survivors import processes_of
-from plimsoll.broker.client import BrokerClient
-from plimsoll.ids import PodUid
+from plimsoll.broker.environment import processes_of
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from solo.options import RunOptions, memory_asked
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUILD, BUSY, GPU_GIB, REPOSITORY, gpu_of
-
-
-class Machine:
-    """An emulated machine with one GPU, and no broker yet."""
-
-    def __init__(self, directory: Path) -> None:
-        self.root = directory / "broker"
-        self._config = directory / "node.conf"
-        self._config.write_text(
-            f"[gpu 0]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of('here')}\n"
-        )
-
-    async def start(
-        self, *arguments: str, module: str = "placer.local", **environment: str
-    ) -> asyncio.subprocess.Process:
-        """Start `plimsoll run`, or another module (its first words likewise), with these arguments."""
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
-            *arguments,
-            env={
-                **os.environ,
-                **environment,
-                "PLIMSOLL_EMULATOR": str(self._config),
-                "LD_LIBRARY_PATH": str(BUILD / "emulator"),
-                "PYTHONPATH": str(REPOSITORY),
-            },
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def run(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
-        """Exit code, output and error output of `plimsoll run`."""
-        return await self._finish(await self.start(*arguments, **environment))
-
-    async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
-        """The same of `plimsoll resize -n plimsoll-run`."""
-        return await self._finish(await self.start(*arguments, module="placer.local.resize_run"))
-
-    async def plimsoll(self, command: str, *arguments: str) -> tuple[int | None, str, str]:
-        """The same of another command, as it is typed."""
-        return await self._finish(await self.start(*arguments, module=f"plimsoll {command}"))
-
-    async def _finish(self, process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
-        async with asyncio.timeout(PATIENCE_S):
-            output, errors = await process.communicate()
-        return process.returncode, output.decode(), errors.decode()
-
-    async def lines(self) -> list[int]:
-        """The line of every registered command."""
-        async with BrokerClient(self.root) as client:
-            uses = (await client.describe()).containers
-        return [line.line_bytes for use in uses for line in use.container.lines]
-
-    async def shares(self) -> list[tuple[int, int]]:
-        """Share and limit of every registered command."""
-        async with BrokerClient(self.root) as client:
-            uses = (await client.describe()).containers
-        return [(line.share_pct, line.limit_pct) for use in uses for line in use.container.lines]
-
-    async def used_pct(self) -> list[float]:
-        """Time with unfinished work ÷ elapsed time of every process on the GPU, over 2 s, by the emulator's book."""
-        watcher = await asyncio.create_subprocess_exec(
-            *(str(BUILD / "emulator" / "book"), "watch", "0", "2000"),
-            env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert watcher.stdout is not None
-        first, second = [json.loads(await watcher.stdout.readline()) for _ in range(2)]
-        watcher.kill()
-        await watcher.wait()
-        span_ns = second["time_ns"] - first["time_ns"]
-        earlier_ns = {process["pid"]: process["unfinished_ns"] for process in first["processes"]}
-        return [
-            100 * (process["unfinished_ns"] - earlier_ns.get(process["pid"], 0)) / span_ns
-            for process in second["processes"]
-        ]
-
-    async def used_bytes(self) -> int:
-        """What all processes hold on the GPU, by the emulator's book."""
-        book = await asyncio.create_subprocess_exec(
-            str(BUILD / "emulator" / "book"),
-            env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        shown = json.loads((await book.communicate())[0])
-        return int(shown["gpus"][0]["used_bytes"])
-
-    async def registered(self) -> set[PodUid]:
-        """Commands that the broker counts; none if there is no broker."""
-        if not await asyncio.to_thread((self.root / "broker.sock").exists):
-            return set()
-        async with BrokerClient(self.root) as client:
-            return {use.pod for use in (await client.describe()).containers}
-
-    async def has_no_broker(self) -> bool:
-        """Whether the private broker ended in good order."""
-        return not await asyncio.to_thread((self.root / "broker.sock").exists)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """An emulated machine of this test's own."""
-    return Machine(tmp_path)
+from tests.placer.local.world import BUSY
+from tests.solo.machine import Machine
 
 
 async def test_command_runs_within_its_line_and_the_broker_ends_with_it(machine: Machine) -> None:

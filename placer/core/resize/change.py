@@ -1,8 +1,9 @@
-"""Changing what a container that runs may have of its GPUs: which change was asked, and what it makes of its booking.
+"""A change of a running container's line, share or share limit: from the request to the pod's new booking.
 
-What always holds: a change moves nothing, and is judged (see `placer.core.resize_room`) for the GPUs the container
-has; all that was asked together is one change; lowering is always allowed, also below what is used, as nothing that
-runs is ever taken away; a whole GPU has nothing to change, and a best-effort container no line of its own.
+What always holds: a change moves no container; it is checked (see `placer.core.resize.room`) for the GPUs that the
+container has. A request is one change, in force wholly or not at all. Lowering is always allowed, also below the
+memory in use, because memory in use is never taken away. A whole GPU has nothing to change, and a best-effort
+container has no line to change.
 """
 
 from dataclasses import dataclass, replace
@@ -18,11 +19,11 @@ from plimsoll.quantity import parse_whole
 MEMORY: Final = "gpu-memory"
 SHARE: Final = "gpu-share"
 LIMIT: Final = "gpu-share-limit"
-"""What is wrong in most messages, as the command line names it."""
+"""The fields that error messages name, as the command line names them."""
 
 
 class NotNowError(PlimsollError):
-    """It cannot be judged or carried out now; asking again later may work."""
+    """The resize cannot be checked or carried out now; asking again later may work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,10 @@ class Change:
     """A pod's booking before and after one of its containers is resized.
 
     Attributes:
-        counted: as the ledger has it. An earlier resize that came to no clear end may have left it larger.
-        old: as it is in force.
-        new: as it shall be.
+        container: the container that is resized.
+        counted: the booking in the ledger. An earlier resize without a clear end may have left it larger than `old`.
+        old: the booking in force.
+        new: the booking that is asked for.
     """
 
     container: ContainerName
@@ -42,32 +44,37 @@ class Change:
 
     @property
     def before(self) -> tuple[Line, ...]:
-        """The container's terms as they are in force, one for each GPU."""
+        """The container's line and shares in force, one for each GPU."""
         return tuple(map(_line, grants_of(self.old, self.container)))
 
     @property
     def after(self) -> tuple[Line, ...]:
-        """Its terms as they shall be."""
+        """The container's line and shares that are asked for, one for each GPU."""
         return tuple(map(_line, grants_of(self.new, self.container)))
 
     @property
     def larger(self) -> Booking:
-        """What counts while either may hold: room is taken before a raise, and given back after a lowering."""
+        """The booking that counts while either may be in force: the larger of both on each GPU.
+
+        So a raise takes its room before the change, and a lowering gives room back after it.
+        """
         counted = {(grant.container, grant.gpu): grant for grant in self.counted.grants}
         grants = (_larger(counted.get((new.container, new.gpu), new), new) for new in self.new.grants)
         return replace(self.new, grants=tuple(grants))
 
 
 def change_of(counted: Booking, request: Resize, in_force: Booking | None = None) -> Change:
-    """What a pod's booking becomes.
+    """The change that a request makes to a pod's booking.
 
     Args:
-        counted: the pod's in the ledger.
-        request: what is asked.
-        in_force: the pod's as its record says, where the ledger may be ahead of that.
+        counted: the pod's booking in the ledger.
+        request: the new values.
+        in_force: the pod's booking by its annotations or registration, where the ledger may count more; None where
+            `counted` is in force.
 
     Raises:
-        InputError: there is no such container, or it cannot have that; the message names field, value and remedy.
+        InputError: there is no such container, or it cannot have these values; the message names field, value and
+            remedy.
     """
     old = counted if in_force is None else in_force
     name = _container(old, request.container)
@@ -79,12 +86,12 @@ def change_of(counted: Booking, request: Resize, in_force: Booking | None = None
 
 
 def grants_of(booking: Booking, container: ContainerName) -> tuple[Grant, ...]:
-    """What one container has, in the order of its GPUs."""
+    """The grants of one container, in the order of its GPUs."""
     return tuple(grant for grant in booking.grants if grant.container == container)
 
 
 def asked_field(request: Resize) -> tuple[str, str | None]:
-    """The first thing that is asked, as the command line names it, and its value."""
+    """The first field that the request changes, as the command line names it, and its value."""
     asked = ((MEMORY, request.gpu_memory), (SHARE, request.gpu_share), (LIMIT, request.gpu_share_limit))
     return next(((field, value) for field, value in asked if value is not None), (MEMORY, None))
 
@@ -116,7 +123,7 @@ def _refuse_unchangeable(request: Resize, grant: Grant) -> None:
 
 
 def _given(request: Resize, old: Grant, gpus: int) -> tuple[int | None, int, int]:
-    """Line, share and limit on each GPU; no line where none is asked."""
+    """The asked line, share and limit on each GPU; the line is None where none is asked."""
     line_bytes = None
     if request.gpu_memory is not None:
         line_bytes = _per_gpu(MEMORY, request.gpu_memory, "bytes", gpus)

@@ -1,7 +1,7 @@
-"""The broker that `plimsoll run` talks to: the machine's own, or a private one for as long as commands use it.
+"""The broker of `plimsoll run`: the machine's own, or a private one for as long as commands use it.
 
-What always holds: a private broker is started and ended under the lock of its directory, and ended only when it has
-nothing registered any more, by whichever command is the last.
+What always holds: a private broker is started and ended under the lock of its directory. The last command ends the
+broker, once nothing is registered with it any more.
 """
 
 import asyncio
@@ -24,21 +24,23 @@ LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 
 CONNECT_S: Final = 1.0
-"""How long a broker that is there may take to answer before a private one is started."""
+"""How long an existing broker may take to answer before a private one is started."""
 
 START_S: Final = 20.0
 """How long a private broker may take to start on a loaded machine."""
 
 SETTLE_S: Final = 2.0
-LOOK_S: Final = 0.02
-"""How long, and how often, we look whether the broker noticed the end of our last process."""
+"""How long the broker may take to notice the end of the command's last process."""
+
+POLL_S: Final = 0.02
+"""How often the broker is asked whether it noticed."""
 
 
 async def make_root(root: Path) -> None:
     """Make the broker's directory.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: the directory cannot be used.
     """
     try:
         await asyncio.to_thread(root.mkdir, 0o755, parents=True, exist_ok=True)
@@ -48,25 +50,26 @@ async def make_root(root: Path) -> None:
 
 
 async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
-    """Start a private broker if none answers at this root; whoever asks it next waits until it is ready.
+    """Start a private broker if none answers at this root. The next request waits until the broker is ready.
 
-    Under the lock, which is to be held until something is registered: else the last command may end it.
+    Call this under the lock, and hold the lock until something is registered. Else the last command may end the
+    broker.
 
     Args:
         root: the broker's directory.
-        environment: of a private broker.
+        environment: the variables of a private broker.
     """
     if not await _answers(root):
         await _start(root, environment)
 
 
 async def end_if_unused(client: BrokerClient, root: Path, ours: PodUid) -> None:
-    """End a private broker that has nothing registered but our pod, which ended. Under the lock."""
+    """End a private broker with nothing registered but our pod, which ended. Call this under the lock."""
     try:
         async with asyncio.timeout(SETTLE_S):
-            # The broker tells of deaths, but of nothing when it is done with one.
+            # The broker announces a death, but not that it removed the pod after the death.
             while any(use.pod == ours for use in (await client.describe()).containers):  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             used = bool((await client.describe()).containers)
     except (BrokerAwayError, TimeoutError):
         return
@@ -76,7 +79,7 @@ async def end_if_unused(client: BrokerClient, root: Path, ours: PodUid) -> None:
 
 @contextlib.asynccontextmanager
 async def locked(root: Path) -> AsyncIterator[None]:
-    """Hold the directory's lock; it goes with the process that held it, however that ends."""
+    """Hold the directory's lock. The kernel releases it when the process ends, however that ends."""
     handle = await asyncio.to_thread(os.open, root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         await asyncio.to_thread(fcntl.flock, handle, fcntl.LOCK_EX)
@@ -98,13 +101,13 @@ async def _answers(root: Path) -> bool:
 
 
 async def _start(root: Path, environment: Mapping[str, str]) -> None:
-    """Start a broker that outlives us: other commands may come to use it."""
+    """Start a broker that outlives this process: other commands may come to use it."""
     with await asyncio.to_thread((root / LOG_NAME).open, "ab") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             MODULE,
-            # No monitor measures for it. Whoever wants it to rest says so in the environment.
+            # No monitor measures for this broker, so it does. The environment may switch that off.
             env={"PLIMSOLL_BROKER_MEASURE": "true", **environment, "PLIMSOLL_BROKER_ROOT": str(root)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
@@ -115,18 +118,18 @@ async def _start(root: Path, environment: Mapping[str, str]) -> None:
 
 
 def _end_private(root: Path) -> None:
-    """SIGTERM for the broker in the pid file, if it still is one; there is none where the broker is not private."""
+    """Send SIGTERM to the process in the pid file, if it is a broker. Only a private broker has such a file."""
     try:
         pid = int((root / PID_NAME).read_text())
         handle = os.pidfd_open(pid)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         return
     try:
-        # Only with the handle open is the number sure to mean the process that is looked at.
+        # If the pid names another process by now, the handle's process has ended, and the signal reaches none.
         if MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
             signal.pidfd_send_signal(handle, signal.SIGTERM)
             (root / PID_NAME).unlink(missing_ok=True)
     except (FileNotFoundError, ProcessLookupError):
-        return  # it ended by itself
+        return  # the broker ended by itself
     finally:
         os.close(handle)

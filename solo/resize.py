@@ -1,7 +1,7 @@
-"""`python -m placer.local.resize_run NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
+"""`python -m solo.resize NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
 
-For commands started by `plimsoll run`, where no placer and no bus are about: the broker is the ledger. What always
-holds: as when a command is started, judging and registering happen under the lock of the broker's directory.
+For commands of `plimsoll run`, where no placer and no bus is at work. What always holds: as at a command's start, the
+check for room and the registration happen under the lock of the broker's directory.
 """
 
 import argparse
@@ -11,50 +11,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from placer.core.ledger import Ledger
-from placer.core.view import node_view
-from placer.local.adopt import adopted
-from placer.local.machine import read_machine
-from placer.local.private_broker import locked
-from placer.local.resize import resize
-from plimsoll.broker.client import BrokerClient
+from placer.core.resize.change import NotNowError
+from placer.core.resize.registered import RegisteredResize, registered_resize
+from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
+from solo.machine import read_machine
+from solo.private_broker import locked
 
 BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0
-"""How long the broker may take to answer: it is there, or there is nothing to resize."""
+"""How long the broker may take to answer. Without a broker nothing runs that could be resized."""
 
 
 async def resize_command(root: Path, request: Resize) -> str:
-    """Change what a running command has; returns what to tell the person.
+    """Change what a running command has, and return the lines that tell the person so.
 
-    The broker's answer is the confirmation: the change is in force when it comes.
+    The broker's answer is the confirmation: the change is in force when the answer comes.
 
     Raises:
-        InputError: it cannot be; nothing was changed.
+        InputError: the command cannot have the change; nothing was changed.
         BrokerAwayError, NotNowError: no broker answers.
         NoGpuError: there is no GPU.
     """
     async with BrokerClient(root, timeout_s=CONNECT_S) as broker, locked(root):
         description = await broker.describe()
         pod = _pod_named(request.pod, description)
-        owners = {process.pid: use.pod for use in description.containers for process in use.processes}
-        state = await asyncio.to_thread(read_machine, owners)
-        ledger = Ledger()
-        for _, booking in adopted(state.node, description):
-            ledger.restore(booking)
-        resized = await resize(request, pod, broker, ledger, node_view(state))
+        machine = await read_machine(description)
+        checked = registered_resize(request, pod, description, machine.ledger, machine.view)
+        await _apply(checked, broker)
         uses = [use for use in (await broker.describe()).containers if use.pod == pod]
-        return "\n".join(line for use in uses for line in _told(use, request, resized))
+        return "\n".join(line for use in uses for line in _shown(use, request, checked.answer))
+
+
+async def _apply(checked: RegisteredResize, broker: BrokerClient) -> None:
+    try:
+        await broker.register(checked.registration)
+    except RefusedError as error:
+        raise checked.refused_by(error) from error
+    except BrokerAwayError as error:
+        raise NotNowError(f"{error}; ask again") from error
 
 
 def _pod_named(name: str, description: Description) -> PodUid:
-    """The one running command of that name, or of that uid."""
+    """The uid of the one running command with that name or uid."""
     found = {
         use.pod: use
         for use in description.containers
@@ -69,18 +73,22 @@ def _pod_named(name: str, description: Description) -> PodUid:
     return next(iter(found))
 
 
-def _told(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
+def _shown(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
     for place, (before, after) in enumerate(zip(resized.before, resized.after, strict=True)):
-        told = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
+        text = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
         if request.gpu_memory is not None:
             held_bytes = sum(process.used_bytes[place] for process in use.processes)
             over = "" if held_bytes <= after.line_bytes else ": growth is refused until it is below"
-            told += f", holds {format_bytes(held_bytes)} now{over}"
-        yield told
+            text += f", holds {format_bytes(held_bytes)} now{over}"
+        yield text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Resize; 0 once the change holds, 2 for bad input, 1 for what else went wrong."""
+    """Resize a command.
+
+    Returns:
+        The exit code: 0 once the change holds, 2 for bad input, 1 for any other error.
+    """
     parser = argparse.ArgumentParser(
         prog=f"plimsoll resize -n {RUN_NAMESPACE}",
         description="Change what a running command has of its GPUs: all that is given together, or nothing.",

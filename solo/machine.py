@@ -1,13 +1,19 @@
-"""This machine's GPUs, read once through NVML, for `plimsoll run` where no monitor and no bus are about.
+"""This machine as a decision reads it: its GPUs through NVML, and the promises that its broker has registered.
 
-Read-only, and it blocks: call it on a thread. Utilisation of the driver's last sample stands in for the monitor's
-decayed average.
+For `plimsoll run`, where neither a monitor nor a bus is there to report. The utilisation of the driver's last sample
+stands in for the monitor's decayed average.
 """
 
+import asyncio
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from placer.core.ledger import Ledger
+from placer.core.registration import adopted
+from placer.core.view import NodeView, node_view
+from plimsoll.broker.wire import Description
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.nvml.library import Nvml
@@ -15,21 +21,48 @@ from plimsoll.nvml.readings import GpuSample, NvmlAwayError
 from plimsoll.part.errors import PlimsollError
 
 UNKNOWN_IDLE_PCT: Final = 100.0
-"""Where a driver measures no utilisation (MIG): memory alone decides then."""
+"""The idle time where a driver measures no utilisation (MIG): the decision then rests on memory alone."""
 
 
 class NoGpuError(PlimsollError):
     """There is no NVIDIA driver on this machine, or no GPU."""
 
 
-def read_machine(owners: Mapping[int, PodUid]) -> NodeState:
-    """The machine's GPUs as a report.
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine at one moment.
+
+    Attributes:
+        view: its GPUs as NVML shows them.
+        ledger: a booking for every registered pod.
+    """
+
+    view: NodeView
+    ledger: Ledger
+
+
+async def read_machine(description: Description) -> Machine:
+    """Read this machine's GPUs, on a thread; cancelling is safe.
 
     Args:
-        owners: whose process a pid is, for those that belong to a registered pod.
+        description: the broker's registrations now.
 
     Raises:
         NoGpuError: the driver is missing, or none of its GPUs can be read.
+    """
+    owners = {process.pid: use.pod for use in description.containers for process in use.processes}
+    state = await asyncio.to_thread(_read_gpus, owners)
+    ledger = Ledger()
+    for _, booking in adopted(state.node, description):
+        ledger.restore(booking)
+    return Machine(node_view(state), ledger)
+
+
+def _read_gpus(owners: Mapping[int, PodUid]) -> NodeState:
+    """A report of the machine's GPUs. Blocks.
+
+    Args:
+        owners: the pod of each pid that belongs to a registered one.
     """
     nvml = Nvml()
     try:
@@ -40,7 +73,7 @@ def read_machine(owners: Mapping[int, PodUid]) -> NodeState:
     finally:
         nvml.close()
     if not samples:
-        raise NoGpuError("the NVIDIA driver does not tell of its GPUs; `nvidia-smi` may say why")
+        raise NoGpuError("no GPU of the NVIDIA driver can be read; `nvidia-smi` may say why")
     gpus = tuple(_gpu(sample, owners) for sample in samples)
     return NodeState(node=NodeName(socket.gethostname()), epoch=1, seq=1, time="", gpus=gpus)
 

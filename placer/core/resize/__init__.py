@@ -1,0 +1,1 @@
+"""Changing what a running container has of its GPUs: the change itself, the room for it, and its registration."""

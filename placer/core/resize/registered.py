@@ -1,0 +1,88 @@
+"""The resize of a pod that its node's broker has registered, outside of Kubernetes.
+
+What always holds: the broker's registration is the truth, which the next placer adopts. A resize that was cut off
+is therefore known again. Nothing is changed here: the caller registers `RegisteredResize.registration` anew, and
+counts `Change.larger` in its ledger until the broker has answered.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from placer.core.ledger import Booking, Ledger
+from placer.core.registration import adopted, registered
+from placer.core.resize.change import Change, asked_field, change_of
+from placer.core.resize.room import check_room
+from placer.core.view import NodeView
+from plimsoll.broker.wire import Description, Register
+from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.placer_api.rpc import Resize, Resizing
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredResize:
+    """A resize that promises leave room for.
+
+    Attributes:
+        change: the pod's booking before and after.
+        registration: the request to the broker that puts the change in force.
+    """
+
+    change: Change
+    registration: Register
+
+    @property
+    def answer(self) -> Resizing:
+        """The answer to the request, once the broker has registered the change."""
+        new, change = self.change.new, self.change
+        return Resizing(
+            node=new.node, pod=new.pod, container=change.container, before=change.before, after=change.after
+        )
+
+    def refused_by(self, broker: PlimsollError) -> InputError:
+        """The error to answer the request with, where the broker refused the registration."""
+        return InputError(
+            "pod", self.registration.name, f"was refused by its broker ({broker})", "see its log"
+        )
+
+
+def registered_resize(
+    request: Resize, pod: PodUid, description: Description, ledger: Ledger, view: NodeView | None
+) -> RegisteredResize:
+    """Check a resize of a registered pod.
+
+    Args:
+        request: the change that is asked.
+        pod: the uid of the pod that the request names.
+        description: the registrations of the pod's broker now.
+        ledger: the bookings of all pods; not changed.
+        view: the node as last reported; None before its first report.
+
+    Raises:
+        InputError: the pod holds no GPU, or cannot have the change.
+        NotNowError: the node's report is missing, or lacks the GPU.
+    """
+    booking, before = ledger.booking(pod), registered(description, pod)
+    if before is None or booking is None:
+        name = f"{request.namespace}/{request.pod}"
+        raise InputError("pod", name, "holds no GPU now", "name a running pod with a line")
+    change = change_of(booking, request, _in_force(description, booking))
+    if change.before == change.after:
+        raise InputError(*asked_field(request), "is what it has already", "give another value")
+    check_room(change, request, ledger, view)
+    return RegisteredResize(change, _changed(before, change))
+
+
+def _in_force(description: Description, booking: Booking) -> Booking:
+    """The pod's booking by its registration. The ledger counts more while a resize is under way."""
+    found = (other for _, other in adopted(booking.node, description) if other.pod == booking.pod)
+    return replace(next(found), owner=booking.owner)
+
+
+def _changed(before: Register, change: Change) -> Register:
+    containers = tuple(
+        msgspec.structs.replace(one, lines=change.after) if one.name == change.container else one
+        for one in before.containers
+    )
+    return msgspec.structs.replace(before, containers=containers)

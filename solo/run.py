@@ -1,0 +1,170 @@
+"""`plimsoll run`: choose a GPU of this machine, register the promise with the broker, and run the command there.
+
+What always holds: choosing a GPU and registering the promise happen under one lock on the broker's directory, so
+commands that are started in the same second see each other's promises. A `plimsoll run` that was killed leaves its
+registration behind. The next one removes it, once no process of that command lives.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+from placer.core.plan import Plan, Refusal, Request, plan
+from placer.core.policies import policy_named
+from placer.core.registration import registration
+from plimsoll.broker.client import BrokerAwayError, BrokerClient
+from plimsoll.broker.environment import Enforcement, pod_variables, processes_of
+from plimsoll.broker.wire import RUN_NAMESPACE
+from plimsoll.contract import parse_pod
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError, PlimsollError
+from solo.machine import read_machine
+from solo.options import MAIN, RunOptions, pod_of
+from solo.private_broker import START_S, end_if_unused, ensure_broker, locked, make_root
+
+LEAVE_S: Final = 5.0
+"""How long a broker may take to forget an ended command: a broker that is restarted answers by then."""
+
+
+class NoRoomError(PlimsollError):
+    """No GPU of this machine has room now; the message says why."""
+
+
+async def run_command(options: RunOptions) -> int:
+    """Run a command on a GPU with room and wait for its end; cancelling ends it.
+
+    Returns:
+        The command's exit code; 128 + n after signal n.
+
+    Raises:
+        InputError: the options cannot work.
+        NoRoomError: no GPU has room now.
+        NoGpuError: there is no GPU.
+        BrokerAwayError: no broker could be reached or started.
+        RefusedError: the broker refuses the registration.
+    """
+    pod = pod_of(options)
+    uid, root = PodUid(pod.metadata.uid), options.broker_root
+    await make_root(root)
+    broker = BrokerClient(root, timeout_s=START_S)
+    try:
+        with _Signals() as signals:
+            async with locked(root):
+                await ensure_broker(root, options.environment)
+                try:
+                    process = await _placed_and_started(broker, pod, options)
+                except BaseException:
+                    await end_if_unused(broker, root, uid)
+                    raise
+            try:
+                return await signals.follow(process)
+            finally:
+                await _leave(broker, root, uid)
+    finally:
+        await broker.close()
+
+
+async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
+    """Take the command's registration back. A broker that is gone must not keep the exit code from the caller."""
+    async with locked(root):
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await broker.unregister(pod)
+        except (TimeoutError, BrokerAwayError):
+            effect = "the next command that is run there clears it away"
+            sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
+        else:
+            await end_if_unused(broker, root, pod)
+
+
+async def _placed_and_started(
+    broker: BrokerClient, pod: Pod, options: RunOptions
+) -> asyncio.subprocess.Process:
+    await _unregister_ended(broker)
+    placed = await _choose(broker, pod)
+    registered = await broker.register(registration(pod, placed))
+    enforcement = Enforcement(options.hook_library, registered.containers[0], placed.gpus[MAIN])
+    try:
+        return await _start(options, placed.booking.pod, enforcement)
+    except BaseException:
+        await broker.unregister(placed.booking.pod)
+        raise
+
+
+async def _unregister_ended(broker: BrokerClient) -> None:
+    """Have the broker forget commands that ended after their `plimsoll run` was killed."""
+    description = await broker.describe()
+    for pod in {use.pod for use in description.containers if use.namespace == RUN_NAMESPACE}:
+        if not await asyncio.to_thread(processes_of, pod):
+            await broker.unregister(pod)
+
+
+async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
+    machine = await read_machine(await broker.describe())
+    demand = parse_pod(pod)
+    policy = policy_named(demand.policy or "headroom", "--policy")
+    decided = plan(Request(PodUid(pod.metadata.uid), demand), [machine.view], machine.ledger, policy)
+    if isinstance(decided, Refusal):
+        reasons = "; ".join(reason for given in decided.reasons.values() for reason in given)
+        remedy = "ask for less, or wait for room: `plimsoll status` shows who has it"
+        raise NoRoomError(f"no GPU of this machine will do: {reasons}; {remedy}")
+    return decided
+
+
+async def _start(options: RunOptions, pod: PodUid, enforcement: Enforcement) -> asyncio.subprocess.Process:
+    environment = {**options.environment, **pod_variables(pod, options.environment, enforcement)}
+    try:
+        return await asyncio.create_subprocess_exec(*options.command, env=environment)
+    except (OSError, ValueError) as error:
+        remedy = "give a program that exists on this machine"
+        raise InputError("command", options.command[0], f"cannot be started ({error})", remedy) from error
+
+
+PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+"""Ctrl-C and Ctrl-backslash: the terminal sends these to the command as well."""
+
+
+class _Signals:
+    """Passes this process's signals on to the command once it has started; before, a signal cancels the start."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in (*PASSED_ON, *FROM_TERMINAL):
+            loop.add_signal_handler(number, self._pass_on, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in (*PASSED_ON, *FROM_TERMINAL):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    async def follow(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the command, and return its exit code; cancelling ends the command."""
+        self._process = process
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            self._send(signal.SIGKILL)
+            await process.wait()
+            raise
+        return code if code >= 0 else 128 - code
+
+    def _pass_on(self, number: int) -> None:
+        if self._process is None:
+            assert self._task is not None
+            self._task.cancel()
+        elif number not in FROM_TERMINAL:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)

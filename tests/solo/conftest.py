@@ -1,0 +1,13 @@
+"""Fixtures of the tests of `plimsoll run`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.solo.machine import Machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """An emulated machine of this test's own."""
+    return Machine(tmp_path)
