@@ -19,13 +19,14 @@ from typing import Final
 
 import structlog
 
-from monitor.core import lifecycle, node_state, telling
+from monitor.core import entries as building
+from monitor.core import lifecycle, node_state
 from monitor.core import tasks as table
+from monitor.core.entries import Entry, Moment
 from monitor.core.idle import IdleMeter
 from monitor.core.lifecycle import Fact, Process, TaskKey
+from monitor.core.observation import START, Heard, Mark, Outcome, turn
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry, Moment
-from monitor.core.turn import START, Heard, Mark, Outcome, turn
 from monitor.epoch import raise_epoch
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
@@ -235,15 +236,15 @@ class Observer:
         )
         boot_id, ended = self._orphans
         seq = self._seq + 1
-        entries = telling.task_entries(replace(moment, boot_id=boot_id), ended, seq)
-        entries += telling.task_entries(moment, outcome.facts, seq + len(ended))
+        entries = building.task_entries(replace(moment, boot_id=boot_id), ended, seq)
+        entries += building.task_entries(moment, outcome.facts, seq + len(ended))
         silent_s = now_s - self._told_s
         if not entries and node_state.worth_telling(self._told, gpus, silent_s, self._settings.thresholds):
-            entries = (telling.state_entry(moment, seq),)
+            entries = (building.state_entry(moment, seq),)
         numbered = len(entries)
-        entries += tuple(telling.limit_entry(moment, said) for said in outcome.limits)
+        entries += tuple(building.limit_entry(moment, said) for said in outcome.limits)
         unwatched = (outcome.tasks.lives[key] for key in outcome.unwatched)
-        entries += tuple(telling.unwatched_entry(moment, life, self._away_since) for life in unwatched)
+        entries += tuple(building.unwatched_entry(moment, life, self._away_since) for life in unwatched)
         return entries, self._seq + numbered
 
     def _unwatched(self, tasks: Tasks) -> tuple[TaskKey, ...]:

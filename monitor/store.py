@@ -25,10 +25,10 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
+from monitor.core.observation import START, Mark
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry
-from monitor.core.turn import START, Mark
 from plimsoll.part.errors import InputError, PlimsollError
 
 T = TypeVar("T")

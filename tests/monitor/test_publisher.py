@@ -10,9 +10,9 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import Header, StorageType
 
+from monitor.core.entries import Entry, Moment, state_entry
+from monitor.core.observation import START
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry, Moment, state_entry
-from monitor.core.turn import START
 from monitor.publisher import BATCH, Publisher, Target
 from monitor.store import Store, open_store
 from plimsoll.bus import Stream

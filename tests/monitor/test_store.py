@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, Owner, Process, TaskKey, begin
+from monitor.core.observation import Mark
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry
-from monitor.core.turn import Mark
 from monitor.store import FILE_NAME, open_store
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.errors import InputError

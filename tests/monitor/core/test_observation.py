@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.lifecycle import Process, Rules, TaskKey
+from monitor.core.observation import START, Heard, Mark, Outcome, is_new, turn
 from monitor.core.tasks import Look, Seen, Tasks
-from monitor.core.turn import START, Heard, Mark, Outcome, is_new, turn
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Phase
 from plimsoll.ids import ContainerName, GpuUuid, PodUid

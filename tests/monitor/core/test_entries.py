@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
 from monitor.core.lifecycle import Owner, Process, TaskKey, begin
-from monitor.core.telling import Entry, Moment, limit_entry, unwatched_entry
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
