@@ -24,7 +24,7 @@ from monitor.core import lifecycle, node_state
 from monitor.core import tasks as table
 from monitor.core.entries import Entry, Moment
 from monitor.core.idle import IdleMeter
-from monitor.core.lifecycle import Fact, Process, TaskKey
+from monitor.core.lifecycle import Fact, TaskKey
 from monitor.core.observation import START, Heard, Mark, Outcome, turn
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
@@ -34,7 +34,7 @@ from monitor.settings import Settings
 from monitor.store import Store, StoreError
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Gpu
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import GpuUuid, NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.part.times import rfc3339
 
@@ -86,7 +86,7 @@ class Observer:
         self._listeners = listeners
         self._heard: asyncio.Queue[Announcement] = asyncio.Queue(HEARD_MAX)
         self._pending: list[Announcement] = []  # taken from the queue, not stored yet
-        self._dead: set[Process] = set()
+        self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
@@ -270,7 +270,7 @@ class Observer:
         for process in {key.process for key in (*self._tasks.lives, *self._tasks.left)}:
             await self._deaths.watch(process)
 
-    def _died(self, process: Process) -> None:
+    def _died(self, process: ProcessKey) -> None:
         self._dead.add(process)
         self._wakened.set()
 

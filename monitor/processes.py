@@ -7,7 +7,8 @@ Death is told by `pidfd`, 58 µs after it, and by no polling. What always holds:
 import asyncio
 from collections.abc import Callable
 
-from monitor.core.lifecycle import NOBODY, Owner, Process
+from monitor.core.lifecycle import NOBODY, Owner
+from plimsoll.ids import ProcessKey
 from plimsoll.kube.cgroup import read_pod
 from plimsoll.part.processes import DeathWatch, open_process, read_stat
 
@@ -19,12 +20,12 @@ class Identities:
     """
 
     def __init__(self) -> None:
-        self._owners: dict[Process, Owner] = {}
+        self._owners: dict[ProcessKey, Owner] = {}
 
-    def of(self, pids: set[int]) -> dict[int, tuple[Process, Owner]]:
+    def of(self, pids: set[int]) -> dict[int, tuple[ProcessKey, Owner]]:
         """The living ones among `pids`; what was known of others is forgotten."""
-        owners: dict[Process, Owner] = {}
-        found: dict[int, tuple[Process, Owner]] = {}
+        owners: dict[ProcessKey, Owner] = {}
+        found: dict[int, tuple[ProcessKey, Owner]] = {}
         for pid in pids:
             if (process := read_process(pid)) is not None:
                 owner = self._owners.get(process) or _owner(pid)
@@ -34,7 +35,7 @@ class Identities:
         return found
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> ProcessKey | None:
     """The process that has `pid` now; None if none lives (a zombie holds no GPU). Blocks, briefly.
 
     Raises:
@@ -44,7 +45,7 @@ def read_process(pid: int) -> Process | None:
         stat = read_stat(pid)
     except PermissionError:  # /proc is mounted so that others' processes are hidden
         return None
-    return None if stat is None or stat.has_ended else Process(pid, stat.start_ticks)
+    return None if stat is None or stat.has_ended else ProcessKey(pid, stat.start_ticks)
 
 
 def _owner(pid: int) -> Owner:
@@ -55,10 +56,10 @@ def _owner(pid: int) -> Owner:
 class Deaths:
     """Watches processes for their end. For one event loop; `close` it there."""
 
-    def __init__(self, on_death: Callable[[Process], None]) -> None:
+    def __init__(self, on_death: Callable[[ProcessKey], None]) -> None:
         self._watch = DeathWatch(on_death)
 
-    async def watch(self, process: Process) -> None:
+    async def watch(self, process: ProcessKey) -> None:
         """Tell `on_death` when the process ends; at once if it has ended. A second watch changes nothing."""
         if process not in self._watch:
             handle = await asyncio.to_thread(open_process, process.pid, process.start_ticks)

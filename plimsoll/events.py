@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
 TYPE_PREFIX: Final = "dev.plimsoll."
@@ -61,6 +61,11 @@ class Task(Struct, frozen=True, kw_only=True):
     peak_bytes: int
     pod: PodUid | None = None
     container: ContainerName | None = None
+
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 class Gpu(Struct, frozen=True, kw_only=True):

@@ -19,22 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from plimsoll.events import Phase, Task
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
-    """A process as long as the machine runs: a pid comes again, a pid with its start time does not."""
-
-    pid: int
-    start_ticks: int
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
     """One process on one GPU."""
 
-    process: Process
+    process: ProcessKey
     gpu: GpuUuid
 
 

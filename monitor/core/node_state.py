@@ -97,8 +97,8 @@ def _moved(told: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
 
 def _found_owner(told: Gpu, now: Gpu) -> bool:
     """Whether a task was told as nobody's, or by its pod alone, and more is known now."""
-    before = {(task.pid, task.start_ticks): (task.pod, task.container) for task in told.tasks}
+    before = {task.process: (task.pod, task.container) for task in told.tasks}
     return any(
-        before.get((task.pid, task.start_ticks), (task.pod, task.container)) != (task.pod, task.container)
+        before.get(task.process, (task.pod, task.container)) != (task.pod, task.container)
         for task in now.tasks
     )

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
+from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
 from monitor.core.tasks import Look, Step, Tasks
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS
+from plimsoll.ids import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Heard:
 
     announcements: tuple[Announcement, ...] = ()
     look: Look | None = None
-    dead: tuple[Process, ...] = ()
+    dead: tuple[ProcessKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def is_new(announcement: Announcement, mark: Mark) -> bool:
 
 
 def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
-    process, owner = Process(what.pid, what.start_ticks), Owner(what.pod, what.container)
+    process, owner = what.process, Owner(what.pod, what.container)
     match what.what:
         case "hello":
             return table.own(tasks, process, owner), ()
@@ -113,7 +114,7 @@ def _kept(what: Announcement) -> str:
             return "note"
 
 
-def _ended(tasks: Tasks, dead: Iterable[Process], now_s: float) -> Step:
+def _ended(tasks: Tasks, dead: Iterable[ProcessKey], now_s: float) -> Step:
     facts: list[Fact] = []
     for process in sorted(dead):
         tasks, told = table.end(tasks, process, now_s)

@@ -10,9 +10,9 @@ What always holds:
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Process, Rules, TaskKey, advance, begin, finish
+from monitor.core.lifecycle import NOBODY, Fact, Life, Owner, Rules, TaskKey, advance, begin, finish
 from plimsoll.events import Phase
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Tasks:
 
     lives: Mapping[TaskKey, Life] = field(default_factory=dict)
     left: Mapping[TaskKey, Life] = field(default_factory=dict)
-    owners: Mapping[Process, Owner] = field(default_factory=dict)
+    owners: Mapping[ProcessKey, Owner] = field(default_factory=dict)
 
     @property
     def hooked(self) -> frozenset[TaskKey]:
         """The living tasks that run under a hook: only an announcement names a container."""
         return frozenset(key for key, life in self.lives.items() if life.owner.container is not None)
 
-    def of(self, process: Process) -> tuple[TaskKey, ...]:
+    def of(self, process: ProcessKey) -> tuple[TaskKey, ...]:
         """The living tasks of a process."""
         return tuple(key for key in self.lives if key.process == process)
 
@@ -87,7 +87,7 @@ def look(tasks: Tasks, seen: Look, now_s: float, rules: Rules) -> Step:
     return replace(tasks, lives=lives, left=left), tuple(facts)
 
 
-def own(tasks: Tasks, process: Process, owner: Owner) -> Tasks:
+def own(tasks: Tasks, process: ProcessKey, owner: Owner) -> Tasks:
     """Take in whose a process is; what was announced outranks what the kernel told."""
     lives = {
         key: replace(life, owner=owner.filled_from(life.owner)) if key.process == process else life
@@ -105,7 +105,7 @@ def announce(tasks: Tasks, key: TaskKey, owner: Owner, now_s: float) -> Step:
     return replace(tasks, lives={**tasks.lives, key: fact.life}), (fact,)
 
 
-def end(tasks: Tasks, process: Process, now_s: float) -> Step:
+def end(tasks: Tasks, process: ProcessKey, now_s: float) -> Step:
     """A process died: its tasks exit, and it is forgotten."""
     facts = tuple(finish(tasks.lives[key], now_s) for key in sorted(tasks.of(process)))
     ended = Tasks(

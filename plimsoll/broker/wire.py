@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 SYSTEM_ROOT: Final = "/var/lib/plimsoll"
 """The root directory of a machine's own broker, unless its settings say otherwise."""
@@ -97,6 +97,11 @@ class MeasuredProcess(Struct, frozen=True, kw_only=True):
     used_bytes: int
     pod: PodUid | None = None
     container: ContainerName | None = None
+
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
@@ -212,6 +217,11 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     share_pct: int = 0
     limit_pct: int = 0
     used_pct: float = 0.0
+
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured

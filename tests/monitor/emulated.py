@@ -7,8 +7,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from monitor.core.lifecycle import Process
 from monitor.processes import read_process
+from plimsoll.ids import ProcessKey
 from tests.monitor.harness import EMULATOR, WAIT_S
 
 GIB, MIB = 1024**3, 1024**2
@@ -41,7 +41,7 @@ def write_node(directory: Path) -> dict[str, str]:
 class Program:
     """A CUDA program that does what it is told; see `program.py`."""
 
-    def __init__(self, child: asyncio.subprocess.Process, process: Process) -> None:
+    def __init__(self, child: asyncio.subprocess.Process, process: ProcessKey) -> None:
         self._child = child
         self.process = process
 

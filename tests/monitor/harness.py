@@ -14,9 +14,9 @@ import nats as nats_client
 import pytest
 from nats.js import JetStreamContext
 
-from monitor.core.lifecycle import Process
 from monitor.processes import read_process
 from plimsoll.events import CloudEvent, Report, decode_event, decode_report
+from plimsoll.ids import ProcessKey
 from plimsoll.subjects import STREAM
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ async def monitoring(directory: Path, nats_url: str, **settings: object) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def sleeping() -> AsyncIterator[tuple[Process, asyncio.subprocess.Process]]:
+async def sleeping() -> AsyncIterator[tuple[ProcessKey, asyncio.subprocess.Process]]:
     """A process that does nothing until the context ends."""
     child = await asyncio.create_subprocess_exec("sleep", "600")
     process = read_process(child.pid)
@@ -178,13 +178,12 @@ async def until_true(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-def tasks_of(messages: list[Message], process: Process) -> list[str]:
+def tasks_of(messages: list[Message], process: ProcessKey) -> list[str]:
     """What the stream tells of a process, in order: `started`, `loaded`, `exited`."""
     return [
         message.what.removeprefix("task.")
         for message in messages
         if message.what.startswith("task.")
         and message.report.task is not None
-        and message.report.task.pid == process.pid
-        and message.report.task.start_ticks == process.start_ticks
+        and message.report.task.process == process
     ]

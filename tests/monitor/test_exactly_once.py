@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
-from monitor.core.lifecycle import Process
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from tests.monitor.announcer import CONTAINER, POD, Announcer, announcer
 from tests.monitor.harness import (
     Message,
@@ -46,7 +45,7 @@ async def node(
         yield monitor, peer, context
 
 
-def both_told(*processes: Process) -> Callable[[list[Message]], bool]:
+def both_told(*processes: ProcessKey) -> Callable[[list[Message]], bool]:
     """Whether each process is told to have started and exited, once each, in this order."""
     return lambda messages: all(tasks_of(messages, each) == ["started", "exited"] for each in processes)
 
@@ -130,7 +129,7 @@ async def test_the_monitor_killed_at_any_moment_tells_everything_once(
 ) -> None:
     """Kill -9 again and again, at whatever it is doing, while processes come and go: each told once, epochs grow."""
     async with node(tmp_path, nats.url) as (monitor, peer, context):
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
         for round_ in range(6):
             # It takes a second to start: kill it at work, not at its imports.
             await until_logged(monitor, "listening", times=round_ + 1)
@@ -190,7 +189,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
 ) -> None:
     """Kill -9 of NATS while events flow, several times: every process is told once, in order."""
     async with node(tmp_path, own_nats.url) as (_, peer, context):
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
 
         async def come_and_go() -> None:
             for _ in range(40):
@@ -263,7 +262,7 @@ async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: 
     async with node(tmp_path, own_nats.url, outbox_entries=10) as (monitor, peer, context):
         await until(context, bool)
         await own_nats.kill()
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
         for _ in range(10):
             async with sleeping() as (process, _child):
                 processes.append(process)

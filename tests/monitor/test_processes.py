@@ -4,14 +4,14 @@ import asyncio
 import os
 from dataclasses import replace
 
-from monitor.core.lifecycle import Process
 from monitor.processes import Deaths, Identities, read_process
+from plimsoll.ids import ProcessKey
 from tests.monitor.harness import sleeping, until_true
 
 
 async def test_a_death_is_told_once_without_being_looked_for() -> None:
     """Two watches of one process tell one death; the living are not told."""
-    dead: list[Process] = []
+    dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
         for each in (living, process, process):
@@ -25,7 +25,7 @@ async def test_a_death_is_told_once_without_being_looked_for() -> None:
 
 async def test_a_process_dead_before_the_watch_is_told_too() -> None:
     """Dead, and another process under its pid: both are deaths of the one that was meant."""
-    dead: list[Process] = []
+    dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (process, child):
         child.kill()

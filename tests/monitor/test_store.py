@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from monitor.core.entries import Entry
-from monitor.core.lifecycle import Life, Owner, Process, TaskKey, begin
+from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import Mark
 from monitor.core.tasks import Tasks
 from monitor.store import FILE_NAME, open_store
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
 
 def life(pid: int) -> Life:
     """A task that has just started."""
-    key = TaskKey(Process(pid, 1), GpuUuid("GPU-a"))
+    key = TaskKey(ProcessKey(pid, 1), GpuUuid("GPU-a"))
     return begin(key, Owner(PodUid("pod")), 5, 0.0, before=None).life
 
 

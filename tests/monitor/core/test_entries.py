@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
-from monitor.core.lifecycle import Owner, Process, TaskKey, begin
+from monitor.core.lifecycle import Owner, TaskKey, begin
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 
 MOMENT = Moment(NodeName("node-1.test"), "boot", 3, 7, "2026-01-01T00:00:00Z", ())
 POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")
@@ -50,7 +50,7 @@ def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:
 
 def test_a_task_without_its_broker_is_told_by_name() -> None:
     """Pod, container, process and memory; each outage is a fact of its own."""
-    life = begin(TaskKey(Process(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
+    life = begin(TaskKey(ProcessKey(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
     entry = unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z")
     told = data(entry)
     assert entry.subject == "plimsoll.v1.limit.unenforced.node-1_test"

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
+from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
 from monitor.core.tasks import Look, Seen, Tasks
 from plimsoll.events import Phase
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 MIB = 1024 * 1024
 RULES = Rules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)
 GPU, OTHER = GpuUuid("GPU-a"), GpuUuid("GPU-b")
-ONE, TWO = Process(10, 100), Process(11, 110)
+ONE, TWO = ProcessKey(10, 100), ProcessKey(11, 110)
 KEY = TaskKey(ONE, GPU)
 OWNER = Owner(PodUid("pod"), ContainerName("main"))
 
@@ -140,7 +140,7 @@ EVENTS = st.one_of(LOOKS, LOOKS, st.sampled_from(KEYS), st.sampled_from([ONE, TW
 STEPS = st.lists(st.tuples(st.floats(0, 3), EVENTS), max_size=40)
 
 
-def apply(tasks: Tasks, event: Look | TaskKey | Process, now_s: float) -> table.Step:
+def apply(tasks: Tasks, event: Look | TaskKey | ProcessKey, now_s: float) -> table.Step:
     """A look, an announcement, or a death."""
     if isinstance(event, Look):
         return table.look(tasks, event, now_s, RULES)
@@ -157,7 +157,7 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
     loads: Counter[TaskKey] = Counter()
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Look | TaskKey | ProcessKey)
         tasks, facts = apply(tasks, event, now_s)
         for fact in facts:
             key = fact.life.key
@@ -173,7 +173,7 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
                     del living[key]
                 case Phase.LOADING:
                     raise AssertionError("loading is told by no event")
-        if isinstance(event, Process):
+        if isinstance(event, ProcessKey):
             for key in [key for key in loads if key.process == event]:
                 del loads[key]  # a dead process does not come back: its start time makes it another one
         assert living.keys() == tasks.lives.keys()
@@ -185,7 +185,7 @@ def test_the_same_event_again_tells_nothing(steps: list[tuple[float, object]]) -
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Look | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
         again, facts = apply(tasks, event, now_s)
         assert facts == ()
@@ -198,7 +198,7 @@ def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Look | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
         for each in event.seen if isinstance(event, Look) else ():
             life = tasks.lives[each.key]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.capacity import capacity, missing
-from monitor.core.lifecycle import NOBODY, Owner, Process, TaskKey, begin
+from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
 from monitor.core.node_state import Thresholds, gpus, worth_telling
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.nvml.readings import GpuReading
 
 GIB = 1024**3
@@ -75,7 +75,7 @@ def test_a_first_state_and_a_lost_gpu_are_told() -> None:
 
 def test_an_owner_found_later_is_told() -> None:
     """A task told as nobody's is told again once its pod is known: until then its memory is unattributed."""
-    key = TaskKey(Process(1, 1), GpuUuid("GPU-0"))
+    key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
     life = begin(key, NOBODY, 5, 0.0, before=None).life
     told = gpus([reading()], {}, (life,))
     found = gpus([reading()], {}, (replace(life, owner=Owner(PodUid("pod"))),))

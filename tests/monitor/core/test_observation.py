@@ -5,16 +5,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.lifecycle import Process, Rules, TaskKey
+from monitor.core.lifecycle import Rules, TaskKey
 from monitor.core.observation import START, Heard, Mark, Outcome, is_new, turn
 from monitor.core.tasks import Look, Seen, Tasks
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Phase
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
 GPU = GpuUuid("GPU-a")
-PROCESS = Process(10, 100)
+PROCESS = ProcessKey(10, 100)
 
 
 def announced(seq: int, what: str, pid: int = 10, *, day: int = 1) -> Announcement:
