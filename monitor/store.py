@@ -1,13 +1,13 @@
-"""What must outlive the monitor: events not yet in the stream, the tasks they told of, announcements taken in.
+"""The state that outlives the monitor: unpublished events, the table of tasks, the position in the broker's journal.
 
 One SQLite file. What always holds:
 
-* One `keep` is one transaction: an event is stored if and only if the table it follows from is, and the announcement
-  it answers is marked as taken in. A `kill -9` at any instruction leaves the state before or after, never
-  between; so a restart neither forgets an event nor tells it anew.
+* One `keep` is one transaction: an event is stored if and only if the table and the journal position that it follows
+  from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
+  forgets an event nor publishes it twice.
 * Commits are synced to disk: they also outlive a power cut.
-* At most one state event waits to be sent. A state is whole, so a newer event that carries one makes an older unsent
-  *state* event worthless and replaces it; task events are never replaced.
+* At most one state event waits to be sent. A state is whole, so a newer event that carries a state replaces an older,
+  unsent *state* event; task events are never replaced.
 * One monitor owns the file.
 
 Everything runs on one thread of its own; no method blocks the loop.
@@ -27,7 +27,7 @@ import structlog
 
 from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
-from monitor.core.observation import START, Mark
+from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import Tasks
 from plimsoll.part.errors import InputError, PlimsollError
 
@@ -53,12 +53,18 @@ log = structlog.get_logger("monitor.store")
 
 
 class StoreError(PlimsollError):
-    """The disk refused; nothing was changed. Try again later."""
+    """The disk refused, and nothing was changed. Try again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entry in the outbox; `number` grows with each, and `stored_s` is seconds since the epoch."""
+    """An entry in the outbox.
+
+    Attributes:
+        number: grows with each entry.
+        id: the message's `Nats-Msg-Id`.
+        stored_s: when it was stored, in seconds since the epoch.
+    """
 
     number: int
     id: str
@@ -69,17 +75,24 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a restart begins with; `boot_id` is empty on the first start."""
+    """The state of the last `keep`.
+
+    Attributes:
+        boot_id: of the machine's boot then; empty on the first start.
+        position: the last announcement taken in.
+        lives: tasks that had not exited.
+        left: last lives of processes that had left a GPU but still ran.
+    """
 
     boot_id: str = ""
-    mark: Mark = START
+    position: JournalPosition = JOURNAL_START
     lives: tuple[Life, ...] = ()
     left: tuple[Life, ...] = ()
 
 
 @dataclass(slots=True)
 class _Book:
-    """What the thread alone writes; `waiting_count` is read by the loop's thread too."""
+    """The open file and its contents in memory. The store's thread alone writes; the loop reads `waiting_count`."""
 
     database: sqlite3.Connection
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
@@ -87,7 +100,7 @@ class _Book:
 
 
 class Store:
-    """The file, opened by `open_store`. `close` it when done."""
+    """The open file, made by `open_store`. `close` it when done."""
 
     def __init__(self, book: _Book, thread: ThreadPoolExecutor) -> None:
         self._book = book
@@ -96,32 +109,34 @@ class Store:
         """How many events wait, as of the last change."""
 
     async def kept(self) -> Kept:
-        """What was kept by the last `keep`, in this run or an earlier one."""
+        """The state of the last `keep`, of this run or an earlier one."""
         return await self._run(lambda: _kept(self._book))
 
-    async def keep(self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, mark: Mark) -> None:
-        """Store events together with the table and the mark that they follow from.
+    async def keep(
+        self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, position: JournalPosition
+    ) -> None:
+        """Store events together with the table and the journal position that they follow from.
 
-        Cancelling does not undo it.
+        Cancelling does not undo the transaction.
 
         Raises:
             StoreError: nothing was stored.
         """
-        await self._run(lambda: _keep(self._book, tuple(entries), tasks, boot_id, mark))
+        await self._run(lambda: _keep(self._book, tuple(entries), tasks, boot_id, position))
         self.waiting_count = self._book.waiting_count
 
     async def oldest(self, limit: int) -> tuple[Waiting, ...]:
-        """The events that wait, in the order in which they happened, to be sent now.
+        """The oldest waiting events, in the order in which they happened, to be sent now.
 
-        A state event among them is not replaced any more: it may be in the stream soon, and is then known by its id.
+        A state event among them is not replaced any more: it may soon be in the stream, which knows it by its id.
         """
         return await self._run(lambda: _take_oldest(self._book.database, limit))
 
     async def remove(self, numbers: Iterable[int]) -> None:
-        """These events are in the stream; an unknown number is fine (it was replaced meanwhile).
+        """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
 
         Raises:
-            StoreError: they still wait. Publishing them again is harmless.
+            StoreError: the events still wait. Publishing them again is harmless.
         """
         await self._run(lambda: _remove(self._book, tuple(numbers)))
         self.waiting_count = self._book.waiting_count
@@ -144,7 +159,7 @@ class Store:
 
 
 async def open_store(directory: Path) -> Store:
-    """Open the file in `directory`, creating both. A damaged file is put aside under another name, and told.
+    """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
 
     Raises:
         InputError: the directory cannot be used, or another monitor uses it.
@@ -187,7 +202,7 @@ def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
 
 
 def _connect(path: Path) -> _Book:
-    # Autocommit: transactions begin and end where they are written.
+    # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
         database.executescript(_SCHEMA)
@@ -206,7 +221,7 @@ def _kept(book: _Book) -> Kept:
     values: Mapping[str, str] = dict(book.database.execute("SELECT name, value FROM kept").fetchall())
     return Kept(
         boot_id=values.get("boot_id", ""),
-        mark=Mark(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
+        position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
         lives=tuple(life for life, left in book.lives.values() if not left),
         left=tuple(life for life, left in book.lives.values() if left),
     )
@@ -217,14 +232,16 @@ def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
     return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
 
 
-def _keep(book: _Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, mark: Mark) -> None:
+def _keep(
+    book: _Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, position: JournalPosition
+) -> None:
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     with _transaction(book.database) as database:
         for entry in entries:
             _add(database, entry)
         _keep_lives(database, book.lives, lives)
-        values = {"boot_id": boot_id, "mark_seq": str(mark.seq), "mark_time": mark.time}
+        values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.lives, book.waiting_count = lives, _count(book.database)
 
@@ -273,7 +290,7 @@ def _count(database: sqlite3.Connection) -> int:
 
 
 class _transaction:  # noqa: N801 - used as a verb
-    """All or nothing; `sqlite3`'s own context manager begins none in autocommit."""
+    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

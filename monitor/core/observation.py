@@ -1,7 +1,8 @@
-"""One turn of the monitor: announcements, a look at the GPUs and deaths go in; a new table and what to tell come out.
+"""One round of the monitor: announcements, NVML's process lists and deaths go in; a new table and findings come out.
 
-What always holds: announcements count once, in their order, however often they are delivered; a look comes after
-them, as it was taken after them; deaths come last, as nothing can happen to a process after its death.
+What always holds: an announcement counts once, in its order, however often the broker delivers it. The process lists
+are applied after the announcements, because they were read after them. Deaths are applied last, because nothing can
+happen to a process after its death.
 """
 
 from collections.abc import Iterable
@@ -10,83 +11,85 @@ from typing import Final
 
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
-from monitor.core.tasks import Look, Step, Tasks
+from monitor.core.tasks import Listing, Step, Tasks
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS
 from plimsoll.ids import ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class JournalPosition:
     """The last announcement that was taken in: its number and its time, as the broker gave them."""
 
     seq: int = 0
     time: str = ""
 
 
-START: Final = Mark()
+JOURNAL_START: Final = JournalPosition()
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a turn begins with.
+class Observation:
+    """The input of a round.
 
     Attributes:
         announcements: in the order in which they came.
-        look: None if the GPUs could not be read at all.
-        dead: processes whose end was seen.
+        listing: NVML's process lists; None if no GPU could be read at all.
+        deaths: processes that have ended.
     """
 
     announcements: tuple[Announcement, ...] = ()
-    look: Look | None = None
-    dead: tuple[ProcessKey, ...] = ()
+    listing: Listing | None = None
+    deaths: tuple[ProcessKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a turn ends with.
+class Findings:
+    """The result of a round.
 
     Attributes:
-        facts: to be told, in order.
-        limits: announcements about a container's line, to be told.
-        notes: announcements worth a line in the log only.
-        unwatched: hooked tasks of which is to be told that their broker is away.
+        tasks: the table after the round.
+        position: the last announcement taken in by now.
+        facts: task events to publish, in order.
+        limits: announcements about a container's limits, to publish.
+        notes: announcements that are worth a log line only.
     """
 
     tasks: Tasks
-    mark: Mark
+    position: JournalPosition
     facts: tuple[Fact, ...] = ()
     limits: tuple[Announcement, ...] = ()
     notes: tuple[Announcement, ...] = ()
-    unwatched: tuple[TaskKey, ...] = ()
 
 
-def turn(tasks: Tasks, mark: Mark, heard: Heard, now_s: float, rules: Rules) -> Outcome:
-    """Take in everything that was heard; the arguments are unchanged."""
+def observe(
+    tasks: Tasks, position: JournalPosition, observation: Observation, now_s: float, rules: Rules
+) -> Findings:
+    """Apply an observation to the table; the arguments are unchanged."""
     facts: list[Fact] = []
     limits, notes = [], []
-    for each in heard.announcements:
-        if not is_new(each, mark):
+    for each in observation.announcements:
+        if not is_new(each, position):
             continue
-        mark = Mark(each.seq, each.time)
-        (tasks, told), kept = _announced(tasks, each, now_s), _kept(each)
-        facts += told
-        limits += [each] if kept == "limit" else []
-        notes += [each] if kept == "note" else []
-    if heard.look is not None:
-        tasks, told = table.look(tasks, heard.look, now_s, rules)
-        facts += told
-    tasks, told = _ended(tasks, heard.dead, now_s)
-    return Outcome(tasks, mark, (*facts, *told), tuple(limits), tuple(notes))
+        position = JournalPosition(each.seq, each.time)
+        (tasks, new), use = _announced(tasks, each, now_s), _use(each)
+        facts += new
+        limits += [each] if use == "limit" else []
+        notes += [each] if use == "note" else []
+    if observation.listing is not None:
+        tasks, new = table.take_listing(tasks, observation.listing, now_s, rules)
+        facts += new
+    tasks, new = _ended(tasks, observation.deaths, now_s)
+    return Findings(tasks, position, (*facts, *new), tuple(limits), tuple(notes))
 
 
-def is_new(announcement: Announcement, mark: Mark) -> bool:
+def is_new(announcement: Announcement, position: JournalPosition) -> bool:
     """Whether an announcement was not taken in before.
 
-    Numbers rise over the broker's whole life. Should its journal be lost, they begin again; an announcement that
-    is later than the mark although its number is not, is new all the same.
+    Numbers rise over the broker's whole life. If its journal is lost, they begin again at 1. An announcement whose
+    number is old but whose time is later than the position's is therefore new as well.
     """
-    return announcement.seq > mark.seq or announcement.time > mark.time
+    return announcement.seq > position.seq or announcement.time > position.time
 
 
 def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
@@ -102,7 +105,8 @@ def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
             return tasks, ()
 
 
-def _kept(what: Announcement) -> str:
+def _use(what: Announcement) -> str:
+    """`limit` for an event on the bus, `note` for a log line, empty for an announcement that the table took in."""
     match what.what:
         case name if name in LIMIT_EVENTS:
             return "limit"
@@ -114,9 +118,9 @@ def _kept(what: Announcement) -> str:
             return "note"
 
 
-def _ended(tasks: Tasks, dead: Iterable[ProcessKey], now_s: float) -> Step:
+def _ended(tasks: Tasks, deaths: Iterable[ProcessKey], now_s: float) -> Step:
     facts: list[Fact] = []
-    for process in sorted(dead):
-        tasks, told = table.end(tasks, process, now_s)
-        facts += told
+    for process in sorted(deaths):
+        tasks, new = table.end(tasks, process, now_s)
+        facts += new
     return tasks, tuple(facts)

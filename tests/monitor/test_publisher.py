@@ -11,7 +11,7 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, StorageType
 
 from monitor.core.entries import Entry, Moment, state_entry
-from monitor.core.observation import START
+from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
 from monitor.publisher import BATCH, Publisher, Target
 from monitor.store import Store, open_store
@@ -36,7 +36,7 @@ async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
     """An outbox in which these events wait."""
     store = await open_store(tmp_path)
     try:
-        await store.keep(waiting, Tasks(), "boot", START)
+        await store.keep(waiting, Tasks(), "boot", JOURNAL_START)
         yield store
     finally:
         await store.close()
@@ -127,7 +127,7 @@ async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer)
     ):
         await until_true(lambda: store.waiting_count == 0)
         await context.delete_stream(STREAM)
-        await store.keep(entries(3)[1:], Tasks(), "boot", START)
+        await store.keep(entries(3)[1:], Tasks(), "boot", JOURNAL_START)
         publisher.wake()
         await until_true(lambda: store.waiting_count == 0)
         assert await sequences(context) == [2, 3]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
-from monitor.core.tasks import Look, Seen, Tasks
+from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.events import Phase
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
@@ -24,8 +24,8 @@ def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
     """What one task on one GPU tells of (seconds, MiB) samples; None: NVML does not list it."""
     tasks, facts = Tasks(), list[Fact]()
     for at_s, used_mib in samples:
-        seen = () if used_mib is None else (Seen(KEY, used_mib * MIB),)
-        tasks, new = table.look(tasks, Look(frozenset({GPU}), seen), at_s, RULES)
+        seen = () if used_mib is None else (ListedProcess(KEY, used_mib * MIB),)
+        tasks, new = table.take_listing(tasks, Listing(frozenset({GPU}), seen), at_s, RULES)
         facts += new
     return [(fact.phase, fact.ordinal) for fact in facts]
 
@@ -63,16 +63,18 @@ def test_a_fall_lowers_the_mark_of_the_next_reload() -> None:
 
 def test_an_unknown_amount_is_no_movement() -> None:
     """Where NVML lists a process without its bytes, the task keeps its last known amount."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
-    tasks, facts = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, None),)), 1, RULES)
+    tasks, _ = table.take_listing(
+        Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
+    )
+    tasks, facts = table.take_listing(tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, None),)), 1, RULES)
     assert [fact.phase for fact in facts] == [Phase.LOADED]
     assert tasks.lives[KEY].used_bytes == 300 * MIB
 
 
 def test_a_gpu_that_could_not_be_read_ends_nothing() -> None:
     """An NVML error is no proof of death: tasks on an unread GPU live on."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
-    tasks, facts = table.look(tasks, Look(frozenset({OTHER}), ()), 1, RULES)
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
+    tasks, facts = table.take_listing(tasks, Listing(frozenset({OTHER}), ()), 1, RULES)
     assert facts == ()
     assert KEY in tasks.lives
 
@@ -81,8 +83,8 @@ def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
     """The announcement starts the task; that NVML does not list it yet ends nothing; the listing starts nothing."""
     tasks, facts = table.announce(Tasks(), KEY, OWNER, 0)
     assert [(fact.phase, fact.life.owner) for fact in facts] == [(Phase.STARTED, OWNER)]
-    for seen in ((), (Seen(KEY, 300 * MIB),)):
-        tasks, facts = table.look(tasks, Look(frozenset({GPU}), seen), 0.1, RULES)
+    for seen in ((), (ListedProcess(KEY, 300 * MIB),)):
+        tasks, facts = table.take_listing(tasks, Listing(frozenset({GPU}), seen), 0.1, RULES)
         assert facts == ()
     assert table.announce(tasks, KEY, OWNER, 0.2)[1] == ()
 
@@ -100,18 +102,24 @@ def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
 
 def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> None:
     """A cgroup tells the pod; the hook tells pod and container; what is told later is taken in."""
-    by_cgroup = Seen(KEY, 1, Owner(PodUid("pod")))
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (by_cgroup,)), 0, RULES)
+    by_cgroup = ListedProcess(KEY, 1, Owner(PodUid("pod")))
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (by_cgroup,)), 0, RULES)
     assert tasks.lives[KEY].owner == Owner(PodUid("pod"))
     assert table.own(tasks, ONE, OWNER).lives[KEY].owner == OWNER
 
 
 def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
     """After a restart a known task is neither started again nor loaded again; its exit is told."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
-    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 1, RULES)
+    tasks, _ = table.take_listing(
+        Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
+    )
+    tasks, _ = table.take_listing(
+        tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 1, RULES
+    )
     again = table.restored(tasks.lives.values(), (), now_s=0)
-    again, facts = table.look(again, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 5, RULES)
+    again, facts = table.take_listing(
+        again, Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 5, RULES
+    )
     assert facts == ()
     assert [fact.phase for fact in table.end(again, ONE, 6)[1]] == [Phase.EXITED]
 
@@ -119,31 +127,36 @@ def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
 def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
     """Looking often is bound to a task that has not settled, and slackens for one that never does."""
     assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
     assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1
     assert table.pace_s(tasks, 100, 0.1, 5) == 1
     assert table.pace_s(tasks, 3600, 0.1, 5) == 5
-    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 1),)), 2, RULES)
+    tasks, _ = table.take_listing(tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 2, RULES)
     assert table.pace_s(tasks, 2, 0.1, 5) == 5
 
 
 KEYS = [TaskKey(process, gpu) for process in (ONE, TWO) for gpu in (GPU, OTHER)]
 SEEN = st.lists(st.sampled_from(KEYS), unique=True).flatmap(
     lambda keys: st.tuples(
-        *(st.builds(Seen, st.just(key), st.one_of(st.none(), st.integers(0, 400 * MIB))) for key in keys)
+        *(
+            st.builds(ListedProcess, st.just(key), st.one_of(st.none(), st.integers(0, 400 * MIB)))
+            for key in keys
+        )
     )
 )
-LOOKS = st.builds(Look, st.frozensets(st.sampled_from([GPU, OTHER])), SEEN).map(
-    lambda look: replace(look, seen=tuple(each for each in look.seen if each.key.gpu in look.read))
+LISTINGS = st.builds(Listing, st.frozensets(st.sampled_from([GPU, OTHER])), SEEN).map(
+    lambda listing: replace(
+        listing, processes=tuple(each for each in listing.processes if each.key.gpu in listing.gpus)
+    )
 )
-EVENTS = st.one_of(LOOKS, LOOKS, st.sampled_from(KEYS), st.sampled_from([ONE, TWO]))
+EVENTS = st.one_of(LISTINGS, LISTINGS, st.sampled_from(KEYS), st.sampled_from([ONE, TWO]))
 STEPS = st.lists(st.tuples(st.floats(0, 3), EVENTS), max_size=40)
 
 
-def apply(tasks: Tasks, event: Look | TaskKey | ProcessKey, now_s: float) -> table.Step:
-    """A look, an announcement, or a death."""
-    if isinstance(event, Look):
-        return table.look(tasks, event, now_s, RULES)
+def apply(tasks: Tasks, event: Listing | TaskKey | ProcessKey, now_s: float) -> table.Step:
+    """Apply process lists, an announcement, or a death."""
+    if isinstance(event, Listing):
+        return table.take_listing(tasks, event, now_s, RULES)
     if isinstance(event, TaskKey):
         return table.announce(tasks, event, OWNER, now_s)
     return table.end(tasks, event, now_s)
@@ -157,7 +170,7 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
     loads: Counter[TaskKey] = Counter()
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | ProcessKey)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, facts = apply(tasks, event, now_s)
         for fact in facts:
             key = fact.life.key
@@ -181,11 +194,11 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
 
 @given(STEPS)
 def test_the_same_event_again_tells_nothing(steps: list[tuple[float, object]]) -> None:
-    """Replaying a look, an announcement of a living process or a death at the same moment changes nothing."""
+    """Replaying process lists, an announcement of a living process or a death at the same moment changes nothing."""
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | ProcessKey)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
         again, facts = apply(tasks, event, now_s)
         assert facts == ()
@@ -198,9 +211,9 @@ def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | ProcessKey)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
-        for each in event.seen if isinstance(event, Look) else ():
+        for each in event.processes if isinstance(event, Listing) else ():
             life = tasks.lives[each.key]
             assert each.used_bytes in (None, life.used_bytes)
             assert life.peak_bytes >= life.used_bytes

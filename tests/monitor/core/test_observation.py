@@ -1,4 +1,4 @@
-"""One turn: announcements, a look, deaths."""
+"""One round: announcements, process lists, deaths."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.lifecycle import Rules, TaskKey
-from monitor.core.observation import START, Heard, Mark, Outcome, is_new, turn
-from monitor.core.tasks import Look, Seen, Tasks
+from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, is_new, observe
+from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Phase
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -18,7 +18,7 @@ PROCESS = ProcessKey(10, 100)
 
 
 def announced(seq: int, what: str, pid: int = 10, *, day: int = 1) -> Announcement:
-    """What the broker says of a process."""
+    """An announcement about a process."""
     return Announcement(
         seq=seq,
         what=what,
@@ -31,21 +31,21 @@ def announced(seq: int, what: str, pid: int = 10, *, day: int = 1) -> Announceme
     )
 
 
-def taken(*announcements: Announcement, before: Outcome | None = None) -> Outcome:
-    """The outcome of a turn with only announcements."""
-    before = before or Outcome(Tasks(), START)
-    return turn(before.tasks, before.mark, Heard(announcements), 0, RULES)
+def taken(*announcements: Announcement, before: Findings | None = None) -> Findings:
+    """The findings of a round with only announcements."""
+    before = before or Findings(Tasks(), JOURNAL_START)
+    return observe(before.tasks, before.position, Observation(announcements), 0, RULES)
 
 
-def test_a_process_that_came_and_went_between_two_turns_is_told_whole() -> None:
-    """Start and end in one turn, in their order, although no look ever saw it."""
-    outcome = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
-    assert [fact.phase for fact in outcome.facts] == [Phase.STARTED, Phase.EXITED]
-    assert outcome.tasks == Tasks()
+def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> None:
+    """Start and end come in one round, in their order, although no process list ever showed the process."""
+    findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
+    assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
+    assert findings.tasks == Tasks()
 
 
-def test_a_replayed_journal_tells_nothing() -> None:
-    """The broker sends again what it did not hear acknowledged, also of processes long forgotten."""
+def test_a_replayed_journal_yields_no_facts() -> None:
+    """The broker sends unacknowledged announcements again, also of processes long forgotten."""
     journal = (
         announced(1, "context"),
         announced(2, "denied"),
@@ -57,22 +57,28 @@ def test_a_replayed_journal_tells_nothing() -> None:
     assert (len(first.limits), len(first.notes)) == (1, 1)
     again = taken(*journal, before=first)
     assert (again.facts, again.limits, again.notes) == ((), (), ())
-    assert again.mark == first.mark == Mark(4, journal[-1].time)
+    assert again.position == first.position == JournalPosition(4, journal[-1].time)
 
 
-def test_a_journal_that_begins_anew_is_heard() -> None:
-    """Numbers from 1 again, later than the mark: the broker's directory was emptied, its word still counts."""
-    mark = Mark(900, announced(900, "hello").time)
-    assert not is_new(announced(899, "hello"), mark)
-    assert is_new(announced(1, "hello", day=2), mark)
+def test_a_journal_that_begins_anew_is_taken_in() -> None:
+    """After the broker's directory was emptied, numbers begin at 1 again with later times: they count."""
+    position = JournalPosition(900, announced(900, "hello").time)
+    assert not is_new(announced(899, "hello"), position)
+    assert is_new(announced(1, "hello", day=2), position)
 
 
-def test_a_look_and_a_death_in_one_turn_end_with_the_death() -> None:
-    """A look just before the death shows a living process: it is told loaded, if it was, and then exited."""
-    seen = Seen(TaskKey(PROCESS, GPU), 5)
-    outcome = turn(Tasks(), START, Heard(look=Look(frozenset({GPU}), (seen,)), dead=(PROCESS,)), 0, RULES)
-    assert [fact.phase for fact in outcome.facts] == [Phase.STARTED, Phase.EXITED]
-    assert outcome.tasks == Tasks()
+def test_a_listed_process_that_died_in_the_same_round_ends_with_the_death() -> None:
+    """A process list read just before the death shows a living process: its task starts and then exits."""
+    seen = ListedProcess(TaskKey(PROCESS, GPU), 5)
+    findings = observe(
+        Tasks(),
+        JOURNAL_START,
+        Observation(listing=Listing(frozenset({GPU}), (seen,)), deaths=(PROCESS,)),
+        0,
+        RULES,
+    )
+    assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
+    assert findings.tasks == Tasks()
 
 
 SPOKEN = st.sampled_from(["hello", "context", "denied", "unknown", "exited"])
@@ -83,16 +89,16 @@ JOURNALS = st.lists(st.tuples(SPOKEN, st.integers(10, 12)), max_size=20).map(
 
 @given(JOURNALS, st.data())
 def test_delivery_with_repetitions_is_delivery_once(journal: list[Announcement], data: st.DataObject) -> None:
-    """However the broker repeats itself after lost acknowledgements, the same is told as by one delivery."""
+    """However the broker repeats announcements after lost acknowledgements, the facts are those of one delivery."""
     once = taken(*journal)
-    outcome, facts, limits = Outcome(Tasks(), START), list[object](), list[Announcement]()
+    findings, facts, limits = Findings(Tasks(), JOURNAL_START), list[object](), list[Announcement]()
     position = 0
     while position < len(journal):
         start = data.draw(st.integers(0, position))
         end = data.draw(st.integers(position + 1, len(journal)))
-        outcome = taken(*journal[start:end], before=outcome)
-        facts += outcome.facts
-        limits += outcome.limits
+        findings = taken(*journal[start:end], before=findings)
+        facts += findings.facts
+        limits += findings.limits
         position = end
     assert (tuple(facts), tuple(limits)) == (once.facts, once.limits)
-    assert replace(outcome, facts=(), limits=(), notes=()) == replace(once, facts=(), limits=(), notes=())
+    assert replace(findings, facts=(), limits=(), notes=()) == replace(once, facts=(), limits=(), notes=())
