@@ -57,7 +57,9 @@ def _last(path: Path) -> int:
     except FileNotFoundError:
         return 0
     if not text.isdecimal() or len(text) > _LONGEST:
-        log.error("the epoch file is damaged; the last epoch is read from the stream", path=str(path), text=text)
+        log.error(
+            "the epoch file is damaged; the last epoch is read from the stream", path=str(path), text=text
+        )
         return 0
     return int(text)
 

@@ -52,8 +52,8 @@ def demo() -> None:
 )
 def run() -> None:
     """Run one command on a GPU of this machine, held to its line and its share: `run --gpu-memory 2Gi -- CMD`."""
-    # Becomes the placer's own program, which parses the options: signals and exit code are the command's. The words
-    # come from sys.argv, as the parser here would swallow the `--`.
+    # This process becomes the placer's own program, which parses the options, so signals and exit code are the
+    # command's. The arguments come from sys.argv, because the parser here would swallow the `--`.
     words = sys.argv[sys.argv.index("run") + 1 :]
     os.execv(sys.executable, [sys.executable, "-m", "placer.local", *words])  # noqa: S606 - no shell wanted
 
