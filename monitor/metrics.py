@@ -55,12 +55,12 @@ class NodeMetrics(Collector):
             idle.add_metric(names, gpu.idle_pct / 100)
             tasks.add_metric(names, len(gpu.tasks))
         events = CounterMetricFamily(
-            "plimsoll_task_events", "Task events told since the start.", labels=(*_GPU, "phase")
+            "plimsoll_task_events", "Task events since the monitor's start.", labels=(*_GPU, "phase")
         )
         for (uuid, phase), count in sorted(self._facts.items()):
             events.add_metric((self._node, uuid, phase), count)
         limits = CounterMetricFamily(
-            "plimsoll_limit_events", "Limit events told since the start.", labels=("node", "what")
+            "plimsoll_limit_events", "Limit events since the monitor's start.", labels=("node", "what")
         )
         for what in sorted(LIMIT_EVENTS):
             limits.add_metric((self._node, what), self._limits[what])

@@ -137,7 +137,7 @@ def parse_pod(pod: Pod) -> PodDemand:
             f"request {GPU_COUNT}",
         )
     if limit_pct < 100 and demands and all(demand.whole for demand in demands):
-        problem = "limits nothing: who owns its GPUs whole is never held up"
+        problem = "limits nothing: a container that owns its GPUs whole is never held up"
         remedy = f"leave it out, or declare {GPU_MEMORY} or {GPU_SHARE}"
         raise InputError(_annotation(SHARE_LIMIT), annotations[SHARE_LIMIT], problem, remedy)
     return PodDemand(

@@ -43,7 +43,7 @@ class Phase(enum.Enum):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One process on one GPU.
+    """A process on one GPU.
 
     Attributes:
         pid: as the host sees it.
@@ -69,7 +69,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One GPU at one moment.
+    """A GPU at one moment.
 
     Attributes:
         usable_bytes: NVML's total less what the driver reserves for itself.

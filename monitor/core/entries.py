@@ -16,7 +16,7 @@ from plimsoll.ids import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
 _UNWATCHED: Final = (
-    "the broker is away: the last memory limits hold, and nobody holds them against NVML;"
+    "the broker is away: the last memory limits hold, and are not compared with NVML;"
     " shares of compute time are not kept"
 )
 
@@ -69,7 +69,7 @@ class Moment:
 
 
 def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple[Entry, ...]:
-    """One event per fact, numbered from `first_seq`."""
+    """An event per fact, numbered from `first_seq`."""
     return tuple(_task_entry(moment, fact, first_seq + index) for index, fact in enumerate(facts))
 
 

@@ -24,7 +24,7 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
-    """One process on one GPU."""
+    """A process on one GPU."""
 
     process: ProcessKey
     gpu: GpuUuid

@@ -1,4 +1,4 @@
-"""One round of the monitor: announcements, NVML's process lists and deaths go in; a new table and findings come out.
+"""A round of the monitor: announcements, NVML's process lists and deaths go in; a new table and findings come out.
 
 What always holds: an announcement counts once, in its order, however often the broker delivers it. The process lists
 are applied after the announcements, because they were read after them. Deaths are applied last, because nothing can

@@ -33,7 +33,7 @@ class DamagedError(Exception):
 
 
 class Connection:
-    """One open connection; it is not opened again after a failure."""
+    """An open connection; it is not opened again after a failure."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

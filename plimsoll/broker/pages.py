@@ -147,7 +147,7 @@ class Limits(ctypes.LittleEndianStructure):
 
 
 class Work(ctypes.LittleEndianStructure):
-    """One process's work on one GPU, unfinished and finished; written by that process alone.
+    """A process's work on one GPU, unfinished and finished; written by that process alone.
 
     A *burst* begins with a launch that found nothing of the process unfinished on this GPU, and ends when all of its
     work there is finished. The words from `settled` to `begun` change together: the process raises `begun`, writes
@@ -172,7 +172,7 @@ class Work(ctypes.LittleEndianStructure):
 
 
 class Slot(ctypes.LittleEndianStructure):
-    """One process's memory; written by that process, cleared by the broker after its death."""
+    """A process's memory; written by that process, cleared by the broker after its death."""
 
     _pack_ = 8
     _fields_ = (
@@ -254,7 +254,7 @@ class Gate(ctypes.LittleEndianStructure):
 
 
 class Message(ctypes.LittleEndianStructure):
-    """One datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
+    """A datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
 
     The message does not name its sender: the socket's directory gives the container, the kernel
     (SO_PEERCRED) the process.

@@ -82,7 +82,7 @@ class Describe(Struct, frozen=True, kw_only=True, tag="describe"):
 
 
 class MeasuredGpu(Struct, frozen=True, kw_only=True):
-    """One GPU as NVML shows it.
+    """A GPU as NVML shows it.
 
     Attributes:
         usable_bytes: the total less what the driver reserves for itself.
@@ -95,7 +95,7 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProcess(Struct, frozen=True, kw_only=True):
-    """One process on one GPU as NVML shows it.
+    """A process on one GPU as NVML shows it.
 
     Attributes:
         pid, start_ticks: as the host sees the process.

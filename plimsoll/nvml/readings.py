@@ -13,7 +13,7 @@ class NvmlAwayError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU's identity and memory.
+    """A GPU's identity and memory.
 
     Attributes:
         total_bytes: the card's memory.
@@ -36,7 +36,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU, read once.
+    """A GPU, read once.
 
     Attributes:
         reading: its memory.
@@ -51,7 +51,7 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """One process's use of one GPU's multiprocessors over a span.
+    """A process's use of one GPU's multiprocessors over a span.
 
     Attributes:
         busy_pct: whole percent of the span; for a process younger than the span, of its own life.

@@ -17,7 +17,7 @@ PODS_PATH: Final = "/v1/pods"
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
-    """One GPU: its last report, and the promises on it in the ledger.
+    """A GPU: its last report, and the promises on it in the ledger.
 
     Attributes:
         idle_pct: decayed average of idle time, 0–100.
@@ -39,7 +39,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """One node; `epoch` and `seq` are its last report's."""
+    """A node; `epoch` and `seq` are its last report's."""
 
     node: NodeName
     score: float
@@ -50,7 +50,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
 
 class PodRow(Struct, frozen=True, kw_only=True):
-    """One pod that Plimsoll schedules.
+    """A pod that Plimsoll schedules.
 
     Attributes:
         phase: Pending, Running, Succeeded or Failed, as in Kubernetes.

@@ -35,7 +35,7 @@ class NotBuiltError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class EmulatedGpu:
-    """One GPU of an emulated node; `memory` is a quantity (`24Gi`), `options` are the node file's other keys."""
+    """A GPU of an emulated node; `memory` is a quantity (`24Gi`), `options` are the node file's other keys."""
 
     model: str
     memory: str

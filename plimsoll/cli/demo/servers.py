@@ -80,7 +80,7 @@ class ServerKind:
 
 
 class EmbeddedServer:
-    """One server: a port and a folder that stay the same, and a process that may be killed and restarted.
+    """A server: a port and a folder that stay the same, and a process that may be killed and restarted.
 
     Attributes:
         url: The URL for clients, for instance `nats://127.0.0.1:23456`.
