@@ -26,14 +26,14 @@ QUICK = Timing(read_deadline_s=0.5, first_backoff_s=0.02, longest_backoff_s=0.05
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[FaultyServer]:
-    """An API server that misbehaves as told."""
+    """An API server that misbehaves by script."""
     async with faulty_server(tmp_path) as running:
         yield running
 
 
 @dataclass(slots=True)
 class Image:
-    """What a reflector told: each change in words, and the pods that exist by it."""
+    """A reflector's emitted changes as texts, and the pods that exist by them."""
 
     told: list[str] = field(default_factory=list)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Image:
                 self.told.append("synced")
 
     async def until(self, holds: Callable[[list[str]], bool]) -> None:
-        """Wait until something holds of what was told."""
+        """Wait until a condition holds of the emitted changes."""
 
         async def look() -> bool:
             return holds(self.told)
@@ -96,7 +96,7 @@ async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server:
 
 
 async def test_events_become_changes_and_move_the_version_on(server: FaultyServer) -> None:
-    """Added, modified and deleted are told in order, and the next watch begins after the last of them."""
+    """Added, modified and deleted are emitted in order, and the next watch begins after the last of them."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -115,7 +115,7 @@ async def test_events_become_changes_and_move_the_version_on(server: FaultyServe
 
 
 async def test_gone_lists_again_and_tells_what_vanished_meanwhile(server: FaultyServer) -> None:
-    """After 410 the new list is compared with what is known: gone pods are deleted, namesakes replaced."""
+    """After 410 the new list is compared with the known pods: gone pods are deleted, namesakes replaced."""
 
     async def expire(_: web.Request, answer: Answer) -> None:
         server.pods = {"b": pod("b", 1), "c": pod("c", 8, uid="uid-c2"), "d": pod("d", 8)}
@@ -238,7 +238,7 @@ async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(ser
 
 
 async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyServer) -> None:
-    """A pod that cannot be read is named in the log; the others are told, and what was known of it stays."""
+    """An unreadable pod is named in the log; the others are emitted, and its known form stays."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -257,7 +257,7 @@ async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyS
 
 
 async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(server: FaultyServer) -> None:
-    """A pod that exists and can no longer be read keeps what was known of it through a new list."""
+    """A pod that exists and can no longer be read keeps its known form through a new list."""
 
     async def expire(_: web.Request, answer: Answer) -> None:
         server.pods = {"a": pod("a", 8, hostNetwork="perhaps")}
@@ -281,7 +281,7 @@ def test_backoff_is_jittered_and_bounded() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"])), min_size=1, max_size=6))
 async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[str, str]]) -> None:
-    """Whatever changed between two lists, the image equals the last one, and no pod is told twice."""
+    """After any changes between two lists, the image equals the last list, and no pod is emitted twice."""
     image = Image()
     scripted = _Lists(
         [{name: pod(name, int(uid), uid=f"{name}{uid}") for name, uid in one.items()} for one in lists]
@@ -295,7 +295,7 @@ async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[st
 async def test_real_server_is_followed_through_pages_changes_and_deletion(
     apiserver: ApiServer, namespace: str
 ) -> None:
-    """On a real API server: what exists is listed, what changes is told, and what is deleted goes."""
+    """On a real API server: existing pods are listed, changes are emitted, and deleted pods go."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("old"))
     async with reflecting(apiserver.kubeconfig(), Timing(), path) as image:

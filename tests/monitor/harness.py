@@ -66,7 +66,7 @@ class MonitorProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; what it is then doing shows in the stream and in its log."""
+        """Start the monitor; its progress shows in the stream and in its log."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -78,7 +78,7 @@ class MonitorProcess:
             )
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
-        """End it, and return its exit status; None of its work is finished first unless `how` is SIGTERM."""
+        """End the monitor, and return its exit status. It finishes its work first only if `how` is SIGTERM."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(how)
@@ -92,7 +92,7 @@ class MonitorProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Every whole line that it logged, over all its starts."""
+        """Every whole line of the log, over all starts."""
         text = self.log_path.read_text() if self.log_path.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
@@ -157,7 +157,7 @@ async def stored(context: JetStreamContext) -> list[Message]:
 
 
 async def until(context: JetStreamContext, enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """The stream, as soon as it holds anything and `enough` says so."""
+    """The stream, as soon as it is not empty and `enough` is true of it."""
     messages: list[Message] = []
     try:
         async with asyncio.timeout(WAIT_S):
@@ -179,7 +179,7 @@ async def until_true(condition: Callable[[], object]) -> None:
 
 
 def tasks_of(messages: list[Message], process: ProcessKey) -> list[str]:
-    """What the stream tells of a process, in order: `started`, `loaded`, `exited`."""
+    """The stream's task events of a process, in order: `started`, `loaded`, `exited`."""
     return [
         message.what.removeprefix("task.")
         for message in messages

@@ -32,7 +32,7 @@ class BrokerProcess:
         self._child: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the broker, and wait until it answers."""
         environment = {
             "PATH": os.environ["PATH"],
             "PLIMSOLL_BROKER_ROOT": str(self._root),
@@ -81,7 +81,7 @@ async def brokering(root: Path, **settings: object) -> AsyncIterator[BrokerProce
 
 @contextlib.asynccontextmanager
 async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorProcess, dict[str, str]]]:
-    """A monitor that finds nothing by looking: what it tells, the hook announced."""
+    """A monitor whose timer never samples: its events come from the hook's announcements."""
     environment = write_node(tmp_path)
     monitor = MonitorProcess(tmp_path, url, reconcile_s=3600, idle_period_s=3600)
     monitor.environment |= environment

@@ -10,7 +10,7 @@ from tests.monitor.harness import sleeping, until_true
 
 
 async def test_a_death_is_told_once_without_being_looked_for() -> None:
-    """Two watches of one process tell one death; the living are not told."""
+    """Two watches of one process report one death; a living process is not reported."""
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
@@ -40,7 +40,7 @@ async def test_a_process_dead_before_the_watch_is_told_too() -> None:
 
 
 def test_only_the_living_are_identified() -> None:
-    """A zombie and a pid that nobody has are not; we are, outside any pod."""
+    """A zombie and an unused pid are not identified; this process is, outside any pod."""
     child = os.fork()
     if child == 0:
         os._exit(0)

@@ -119,7 +119,7 @@ async def until_forgotten(context: JetStreamContext, event_id: str) -> None:
 
 
 async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """An operator who deletes the stream loses what it held, and no later event."""
+    """Deleting the stream loses its events, and no later event."""
     async with (
         filled(tmp_path, entries(1)) as store,
         jetstream(nats.url) as context,

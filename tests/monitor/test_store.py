@@ -68,7 +68,7 @@ async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path
 
 
 async def test_a_state_that_is_being_sent_is_not_replaced(tmp_path: Path) -> None:
-    """What may be in the stream already stays known by its id until it was acknowledged."""
+    """A state event that may be in the stream already keeps its id until it is acknowledged."""
     store = await open_store(tmp_path)
     await store.keep((entry("s1", is_state=True),), Tasks(), "boot", JournalPosition())
     (taken,) = await store.oldest(10)

@@ -1,4 +1,4 @@
-"""Waits for a GPU told on the bus: real monitor, broker, library and NATS, over the emulated driver."""
+"""Events about waits for a GPU: real monitor, broker, library and NATS, over the emulated driver."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ OTHER: Final = PodUid("1c8f9a4d-2e3b-4d6c-8f70-8b9c0d1e2f3a")
 async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Paused with what it asked for, resumed once the holder is gone, each told once; nobody was denied."""
+    """Paused with the requested bytes, resumed once the holder is gone, one event each; nothing was denied."""
     async with (
         brokering(tmp_path / "broker", overcommit="true") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -69,7 +69,7 @@ async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: E
 async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """A program behind a gate that was not open goes on when its broker is killed; the next one tells of it."""
+    """A program behind a gate that was not open goes on when its broker is killed; the next broker reports it."""
     async with (
         brokering(tmp_path / "broker") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -89,7 +89,7 @@ async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
 
 
 def waits(messages: list[Message], what: str) -> list[Limit]:
-    """What was told of the wait of the test: contexts may wait as well, for the GPU to be measured first."""
+    """The events of the test's own wait: contexts may wait as well, until the GPU is measured."""
     return [
         each
         for each in told(messages, what)

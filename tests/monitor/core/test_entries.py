@@ -42,7 +42,7 @@ def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
 
 
 def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:
-    """The same announcement told twice has one id; a later one of the same wait has its own."""
+    """The same announcement published twice has one id; a later one of the same wait has its own."""
     first, again = limit_entry(MOMENT, said("paused")), limit_entry(MOMENT, said("paused"))
     assert first.id == again.id
     assert limit_entry(MOMENT, said("paused", seq=2)).id != first.id

@@ -21,7 +21,7 @@ OWNER = Owner(PodUid("pod"), ContainerName("main"))
 
 
 def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
-    """What one task on one GPU tells of (seconds, MiB) samples; None: NVML does not list it."""
+    """The facts of one task on one GPU after (seconds, MiB) samples; None: NVML does not list the task."""
     tasks, facts = Tasks(), list[Fact]()
     for at_s, used_mib in samples:
         seen = () if used_mib is None else (ListedProcess(KEY, used_mib * MIB),)
@@ -50,7 +50,7 @@ def test_a_slow_rise_is_not_standing_still() -> None:
 
 
 def test_a_reload_tells_loaded_again_with_the_next_ordinal() -> None:
-    """A loaded task that rises by more than the reload mark tells `loaded` once more when it rests."""
+    """A loaded task that rises by more than the reload mark is `loaded` once more when it rests."""
     loaded = ((0, 300), (1, 300))
     assert told(*loaded, (2, 360), (9, 360))[2:] == []
     assert told(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
@@ -101,7 +101,7 @@ def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
 
 
 def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> None:
-    """A cgroup tells the pod; the hook tells pod and container; what is told later is taken in."""
+    """A cgroup gives the pod, the hook pod and container; a later announcement is taken in."""
     by_cgroup = ListedProcess(KEY, 1, Owner(PodUid("pod")))
     tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (by_cgroup,)), 0, RULES)
     assert tasks.lives[KEY].owner == Owner(PodUid("pod"))
@@ -125,7 +125,7 @@ def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
 
 
 def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
-    """Looking often is bound to a task that has not settled, and slackens for one that never does."""
+    """Frequent samples need a task that has not settled, and become rare for a task that never does."""
     assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
     tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
     assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1

@@ -66,14 +66,14 @@ def test_a_state_is_told_when_it_moved_far_or_silence_was_long(
 
 
 def test_a_first_state_and_a_lost_gpu_are_told() -> None:
-    """Nothing told yet, or another set of GPUs, is always worth an event."""
+    """A first state, or another set of GPUs, is always worth an event."""
     one, two = gpus([reading()], {}, ()), gpus([reading(), reading(index=1)], {}, ())
     assert is_state_due(None, one, 0, THRESHOLDS)
     assert is_state_due(two, one, 0, THRESHOLDS)
 
 
 def test_an_owner_found_later_is_told() -> None:
-    """A task told as nobody's is told again once its pod is known: until then its memory is unattributed."""
+    """A task without an owner is published again once its pod is known: until then its memory is unattributed."""
     key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
     life = begin(key, NOBODY, 5, 0.0, before=None).life
     told = gpus([reading()], {}, (life,))

@@ -1,4 +1,4 @@
-"""What `plimsoll status` makes of two looks at a broker."""
+"""The output of `plimsoll status` for two descriptions by a broker."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ def use(name: str, had: Had | None, *gpus: GpuUuid, pids: tuple[int, ...] = (7,)
 
 
 def looked(*uses: ContainerUse, before: tuple[ContainerUse, ...] | None = None) -> list[str]:
-    """The lines after two looks, half a second apart; who was there before had waited 10 s by then."""
+    """The lines for two descriptions, half a second apart; containers in the first had waited 10 s by then."""
     earlier = before if before is not None else tuple(map(_earlier, uses))
     return list(shown(Description(containers=earlier), Description(containers=uses), 0.5))
 
@@ -67,7 +67,7 @@ def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
 
 
 def test_why_a_container_has_no_more_is_said() -> None:
-    """What holds it up, if anything does, from most to least particular."""
+    """The reason that holds a container up, from most to least particular."""
     waits = 10.2
     for one, why in (
         (use("a", None), "owns this GPU"),
@@ -84,7 +84,7 @@ def test_why_a_container_has_no_more_is_said() -> None:
 
 
 def test_who_is_new_or_has_a_new_broker_has_no_known_wait() -> None:
-    """A count that began anew in between tells nothing of the time between."""
+    """A count that began anew in between says nothing about the time between."""
     now = use("a", Had(30, used_pct=20, waited_s=0.3))
     for before in ((), (use("a", Had(30, waited_s=90)),)):
         assert looked(now, before=before)[-1].endswith("  30 %     100 %  20 %  –")
