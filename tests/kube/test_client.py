@@ -42,7 +42,7 @@ async def test_read_create_and_patch_on_a_real_server(apiserver: ApiServer, name
         assert {one.type for one in pod.status.conditions or ()} == {"PodScheduled", "Ready"}
 
 
-async def test_real_failures_are_told_apart(apiserver: ApiServer, namespace: str) -> None:
+async def test_real_failures_are_distinguished(apiserver: ApiServer, namespace: str) -> None:
     """Absent, conflicting, invalid and forbidden each raise their own error, with the server's words."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("p"))

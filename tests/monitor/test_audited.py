@@ -55,10 +55,10 @@ class Node:
     async def limits(self, what: str) -> list[Limit]:
         """Wait for an event `limit.<what>`; all of them."""
         messages = await until(self.stream, lambda all_: any(each.what == f"limit.{what}" for each in all_))
-        return told(messages, what)
+        return limit_events(messages, what)
 
 
-def told(messages: list[Message], what: str) -> list[Limit]:
+def limit_events(messages: list[Message], what: str) -> list[Limit]:
     """The stream's events `limit.<what>`."""
     return [
         msgspec.json.decode(each.event.data, type=Limit) for each in messages if each.what == f"limit.{what}"
@@ -133,7 +133,7 @@ async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: Embedded
                 await asyncio.sleep(0.01)
             await churning
             assert seen <= {0, CONTEXT}
-        assert told(await until(one.stream, bool), "violated") == []
+        assert limit_events(await until(one.stream, bool), "violated") == []
 
 
 @pytest.fixture(name="pod_cgroup")
@@ -151,7 +151,7 @@ def _pod_cgroup() -> Iterator[Path]:
         path.rmdir()
 
 
-async def test_a_process_without_its_hook_is_told(
+async def test_a_process_without_its_hook_has_an_event(
     tmp_path: Path, nats: EmbeddedServer, pod_cgroup: Path
 ) -> None:
     """By its cgroup it is in a registered pod, and it never said hello: one event, and its memory counts."""
@@ -176,7 +176,7 @@ async def renewed(one: Node) -> AsyncIterator[None]:
     yield
 
 
-async def test_a_lost_broker_is_told_of_each_task_once(tmp_path: Path, nats: EmbeddedServer) -> None:
+async def test_a_lost_broker_has_one_event_per_task(tmp_path: Path, nats: EmbeddedServer) -> None:
     """Killed under two programs: `unenforced` for both, and again only after it came back and went again."""
     async with node(tmp_path, nats.url, reconcile_s=0.2, broker_away_s=1.0) as one:
         await one.register(4 * GIB)
@@ -188,7 +188,7 @@ async def test_a_lost_broker_is_told_of_each_task_once(tmp_path: Path, nats: Emb
             await until_true(lambda: one.monitor.logged("the broker is there again"))
             await one.broker.kill()
             messages = await until(one.stream, of_both(first, second, times=2))
-            events = told(messages, "unenforced")
+            events = limit_events(messages, "unenforced")
             assert {(event.pod, event.container, event.gpu) for event in events} == {(POD, CONTAINER, GPU_0)}
             assert all("broker is away" in event.reason for event in events)
             assert sorted(event.pid for event in events) == sorted(
@@ -200,7 +200,7 @@ def of_both(first: Program, second: Program, *, times: int) -> Callable[[list[Me
     """Whether each of two programs has at least so many events `unenforced`."""
 
     def are_told(messages: list[Message]) -> bool:
-        pids = [event.pid for event in told(messages, "unenforced")]
+        pids = [event.pid for event in limit_events(messages, "unenforced")]
         return all(pids.count(one.process.pid) >= times for one in (first, second))
 
     return are_told

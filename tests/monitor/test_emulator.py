@@ -104,7 +104,7 @@ async def test_the_heartbeat_carries_the_whole_state(tmp_path: Path, nats: Embed
         assert (task.pid, task.phase, task.used_bytes) == (one.process.pid, Phase.LOADED, 300 * MIB)
 
 
-async def test_an_announced_context_is_told_with_bytes_and_owner(
+async def test_an_announced_context_has_an_event_with_bytes_and_owner(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """The announcement causes the sample: `started` has pod and container, although no timer samples."""

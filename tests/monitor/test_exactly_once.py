@@ -65,7 +65,7 @@ def orders(messages: list[Message]) -> list[tuple[int, int]]:
     return [message.report.state.order for message in messages if message.what != "limit.denied"]
 
 
-async def test_an_announced_process_is_told_with_its_pod_and_its_death(
+async def test_an_announced_process_has_events_with_its_pod_and_its_death(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """A context becomes `started` with pod and container at once; a kill -9 becomes `exited`; both are safe."""
@@ -83,7 +83,7 @@ async def test_an_announced_process_is_told_with_its_pod_and_its_death(
         assert {message.subject.split(".")[-1] for message in messages} == {"node-1_test"}
 
 
-async def test_a_process_that_came_and_went_before_the_monitor_is_told(
+async def test_a_process_that_came_and_went_before_the_monitor_has_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """What the broker journalled while no monitor ran becomes a start and an end."""
@@ -124,7 +124,7 @@ async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: Embedd
         assert len(monitor.logged("damaged line")) == 3
 
 
-async def test_the_monitor_killed_at_any_moment_tells_everything_once(
+async def test_the_monitor_killed_at_any_moment_publishes_each_event_once(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """Kill -9 again and again, at any moment, while processes come and go: one event each, and epochs grow."""
@@ -147,7 +147,7 @@ async def test_the_monitor_killed_at_any_moment_tells_everything_once(
         assert len(ids) == len(set(ids))
 
 
-async def test_a_death_while_the_monitor_was_down_is_told_after_its_return(
+async def test_a_death_while_the_monitor_was_down_has_its_event_afterwards(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """The table on disk has the living tasks; without it this death of an unhooked process would have no event."""
@@ -276,7 +276,7 @@ async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: 
         await until_true(lambda: not peer.unacknowledged)
 
 
-async def test_a_monitor_that_starts_before_nats_tells_all_once_nats_is_there(
+async def test_a_monitor_that_starts_before_nats_publishes_once_nats_is_there(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
     """NATS away at the start is one line in the log, and events wait on disk."""

@@ -92,7 +92,7 @@ async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorPro
         await monitor.kill()
 
 
-async def test_a_hooked_program_is_told_with_its_pod_and_its_denial(
+async def test_events_of_a_hooked_program_have_its_pod_and_its_denial(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """Started, loaded, refused past its line, exited: all from the hook, each once, with pod and container."""
@@ -120,7 +120,7 @@ async def test_a_hooked_program_is_told_with_its_pod_and_its_denial(
         assert [message.what for message in messages].count("limit.denied") == 1
 
 
-async def test_hooked_programs_during_an_outage_of_monitor_and_broker_are_told(
+async def test_hooked_programs_during_an_outage_of_monitor_and_broker_have_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """One came and went while the monitor was dead, one lives on; a broker killed meanwhile changes nothing."""

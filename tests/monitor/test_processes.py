@@ -9,7 +9,7 @@ from plimsoll.ids import ProcessKey
 from tests.monitor.harness import sleeping, until_true
 
 
-async def test_a_death_is_told_once_without_being_looked_for() -> None:
+async def test_a_death_is_reported_once_without_polling() -> None:
     """Two watches of one process report one death; a living process is not reported."""
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
@@ -23,7 +23,7 @@ async def test_a_death_is_told_once_without_being_looked_for() -> None:
         deaths.close()
 
 
-async def test_a_process_dead_before_the_watch_is_told_too() -> None:
+async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
     """Dead, and another process under its pid: both are deaths of the one that was meant."""
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)

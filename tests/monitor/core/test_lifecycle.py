@@ -20,7 +20,7 @@ KEY = TaskKey(ONE, GPU)
 OWNER = Owner(PodUid("pod"), ContainerName("main"))
 
 
-def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
+def facts_of(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
     """The facts of one task on one GPU after (seconds, MiB) samples; None: NVML does not list the task."""
     tasks, facts = Tasks(), list[Fact]()
     for at_s, used_mib in samples:
@@ -33,32 +33,36 @@ def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
 def test_a_task_that_rises_and_stands_still_is_started_then_loaded_then_exited() -> None:
     """Kang's three events come in their order, `loaded` only after memory stood still for the settle time."""
     rising = ((0, 300), (0.1, 600), (0.2, 900), (0.3, 905), (1.1, 905))
-    assert told(*rising) == [(Phase.STARTED, 1)]
-    assert told(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
-    assert told(*rising, (1.2, 905), (9, None)) == [(Phase.STARTED, 1), (Phase.LOADED, 1), (Phase.EXITED, 1)]
+    assert facts_of(*rising) == [(Phase.STARTED, 1)]
+    assert facts_of(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+    assert facts_of(*rising, (1.2, 905), (9, None)) == [
+        (Phase.STARTED, 1),
+        (Phase.LOADED, 1),
+        (Phase.EXITED, 1),
+    ]
 
 
 def test_a_context_without_growth_is_loaded_after_settling() -> None:
     """Input may be nothing: a task that never grows still counts as loaded."""
-    assert told((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+    assert facts_of((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
 
 
 def test_a_slow_rise_is_not_standing_still() -> None:
     """Steps below the tolerance add up: memory that keeps creeping is not loaded."""
     creeping = [(0.5 * step, 300 + 6 * step) for step in range(40)]
-    assert told(*creeping) == [(Phase.STARTED, 1)]
+    assert facts_of(*creeping) == [(Phase.STARTED, 1)]
 
 
-def test_a_reload_tells_loaded_again_with_the_next_ordinal() -> None:
+def test_a_reload_is_loaded_again_with_the_next_ordinal() -> None:
     """A loaded task that rises by more than the reload mark is `loaded` once more when it rests."""
     loaded = ((0, 300), (1, 300))
-    assert told(*loaded, (2, 360), (9, 360))[2:] == []
-    assert told(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
+    assert facts_of(*loaded, (2, 360), (9, 360))[2:] == []
+    assert facts_of(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
 
 
 def test_a_fall_lowers_the_mark_of_the_next_reload() -> None:
     """Memory that was given back and is loaded again is a reload, although it never passes the old peak."""
-    assert told((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
+    assert facts_of((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
 
 
 def test_an_unknown_amount_is_no_movement() -> None:
@@ -91,7 +95,7 @@ def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
 
 def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
     """A second context of a living process is another fact: its id must differ from the first one's."""
-    assert told((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
+    assert facts_of((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
         (Phase.STARTED, 1),
         (Phase.EXITED, 1),
         (Phase.STARTED, 2),
@@ -108,8 +112,8 @@ def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> N
     assert table.own(tasks, ONE, OWNER).lives[KEY].owner == OWNER
 
 
-def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
-    """After a restart a known task is neither started again nor loaded again; its exit is told."""
+def test_a_restored_table_repeats_no_fact_and_counts_on() -> None:
+    """After a restart a known task is neither started again nor loaded again; its exit has an event."""
     tasks, _ = table.take_listing(
         Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
     )
@@ -163,7 +167,7 @@ def apply(tasks: Tasks, event: Listing | TaskKey | ProcessKey, now_s: float) -> 
 
 
 @given(STEPS)
-def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[float, object]]) -> None:
+def test_every_life_is_started_then_loaded_then_exited(steps: list[tuple[float, object]]) -> None:
     """Of each life: one `started`, any number of `loaded` counted up, at most one `exited`, in this order."""
     tasks, now_s = Tasks(), 0.0
     living: dict[TaskKey, int] = {}  # to the last ordinal of `loaded`, or -1 before any
@@ -185,7 +189,7 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
                 case Phase.EXITED:
                     del living[key]
                 case Phase.LOADING:
-                    raise AssertionError("loading is told by no event")
+                    raise AssertionError("no fact is of the phase loading")
         if isinstance(event, ProcessKey):
             for key in [key for key in loads if key.process == event]:
                 del loads[key]  # a dead process does not come back: its start time makes it another one
@@ -193,7 +197,7 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
 
 
 @given(STEPS)
-def test_the_same_event_again_tells_nothing(steps: list[tuple[float, object]]) -> None:
+def test_the_same_event_again_yields_no_fact(steps: list[tuple[float, object]]) -> None:
     """Replaying process lists, an announcement of a living process or a death at the same moment changes nothing."""
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:

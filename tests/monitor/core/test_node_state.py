@@ -34,7 +34,7 @@ def test_used_never_passes_usable(changes: dict[str, int], usable_bytes: int, us
     assert (gpu.usable_bytes, gpu.used_bytes) == (usable_bytes, used_bytes)
 
 
-def test_every_gpu_tells_how_far_promises_may_go() -> None:
+def test_every_gpu_has_the_overcommit_ratio() -> None:
     """The node's ratio, which is 1 unless somebody set it."""
     assert [gpu.overcommit_ratio for gpu in gpus([reading(), reading(index=1)], {}, (), 1.5)] == [1.5, 1.5]
     assert gpus([reading()], {}, ())[0].overcommit_ratio == 1.0
@@ -56,27 +56,27 @@ def test_a_gpu_without_usable_memory_is_left_out() -> None:
         (0, 50.0, 60.0, True),
     ],
 )
-def test_a_state_is_told_when_it_moved_far_or_silence_was_long(
+def test_a_state_is_due_when_it_moved_far_or_silence_was_long(
     used_bytes: int, idle_pct: float, silent_s: float, *, due: bool
 ) -> None:
     """Idle average, memory, and the heartbeat each suffice; less than the threshold does not."""
-    told = gpus([reading()], {GpuUuid("GPU-0"): 50.0}, ())
+    last = gpus([reading()], {GpuUuid("GPU-0"): 50.0}, ())
     now = gpus([reading(used_bytes=used_bytes)], {GpuUuid("GPU-0"): idle_pct}, ())
-    assert is_state_due(told, now, silent_s, THRESHOLDS) is due
+    assert is_state_due(last, now, silent_s, THRESHOLDS) is due
 
 
-def test_a_first_state_and_a_lost_gpu_are_told() -> None:
+def test_a_first_state_and_a_lost_gpu_are_due() -> None:
     """A first state, or another set of GPUs, is always worth an event."""
     one, two = gpus([reading()], {}, ()), gpus([reading(), reading(index=1)], {}, ())
     assert is_state_due(None, one, 0, THRESHOLDS)
     assert is_state_due(two, one, 0, THRESHOLDS)
 
 
-def test_an_owner_found_later_is_told() -> None:
+def test_an_owner_found_later_is_due() -> None:
     """A task without an owner is published again once its pod is known: until then its memory is unattributed."""
     key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
     life = begin(key, NOBODY, 5, 0.0, before=None).life
-    told = gpus([reading()], {}, (life,))
+    last = gpus([reading()], {}, (life,))
     found = gpus([reading()], {}, (replace(life, owner=Owner(PodUid("pod"))),))
-    assert not is_state_due(told, told, 0, THRESHOLDS)
-    assert is_state_due(told, found, 0, THRESHOLDS)
+    assert not is_state_due(last, last, 0, THRESHOLDS)
+    assert is_state_due(last, found, 0, THRESHOLDS)

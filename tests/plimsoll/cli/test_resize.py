@@ -1,6 +1,6 @@
 """`plimsoll resize` against a real NATS: done only once every GPU's new line was announced.
 
-The placer is played by a plain responder: what matters here is what a person is told when a part is missing or late;
+The placer is played by a plain responder: the tests check the command's messages when a part is missing or late;
 the real ones are joined in tests/e2e.
 """
 
@@ -141,7 +141,7 @@ async def test_another_share_than_was_asked_confirms_nothing(nats: EmbeddedServe
             await resize(request, nats.url, 1.0)
 
 
-async def test_line_and_share_asked_together_are_told_together(nats: EmbeddedServer) -> None:
+async def test_line_and_share_asked_together_are_confirmed_together(nats: EmbeddedServer) -> None:
     """Only an announcement with both values confirms the request."""
     request = Resize(pod="p", gpu_memory="1Gi", gpu_share="40")
     then = (limit(A, 2, share=40), limit(A, 1, share=20), limit(A, 1, share=40))
@@ -199,7 +199,7 @@ async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
         (Failed(message="not now"), (), 1, "plimsoll: not now"),
     ],
 )
-async def test_the_exit_code_tells_what_became_of_it(
+async def test_the_exit_code_is_the_outcome(
     nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], code: int, said: str
 ) -> None:
     """0 for confirmed, 2 for refused, 1 for everything that is not known to hold."""
@@ -232,5 +232,5 @@ async def test_a_resize_that_asks_nothing_is_refused(namespace: str) -> None:
     )
     async with asyncio.timeout(PATIENT_S):
         output, _ = await process.communicate()
-    told = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
-    assert (process.returncode, told in output.decode()) == (2, True), output.decode()
+    message = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
+    assert (process.returncode, message in output.decode()) == (2, True), output.decode()

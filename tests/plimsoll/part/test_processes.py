@@ -45,7 +45,7 @@ def test_a_handle_is_of_exactly_one_process() -> None:
     assert open_process(2**22 + 1, ours.start_ticks) is None
 
 
-def test_nobody_is_taken_for_gone_for_want_of_descriptors() -> None:
+def test_no_process_counts_as_gone_because_descriptors_ran_out() -> None:
     """Where no file can be opened any more, that is said, and no process is declared dead."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -58,7 +58,7 @@ def test_nobody_is_taken_for_gone_for_want_of_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_deaths_are_told_once() -> None:
+async def test_deaths_are_reported_once() -> None:
     """A process watched twice, and a process already gone, are each reported once; closing reports none."""
     dead: list[str] = []
     watch = DeathWatch(dead.append)
