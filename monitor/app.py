@@ -16,10 +16,10 @@ from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
 from monitor.metrics import NodeMetrics, routes
 from monitor.observer import Listeners, Observer
+from monitor.outbox.store import Store, open_store
 from monitor.publisher import Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
-from monitor.store import Store, open_store
 from plimsoll.broker.subscription import announcements
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu

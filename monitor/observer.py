@@ -28,10 +28,10 @@ from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, O
 from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
 from monitor.epoch import raise_epoch
+from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
-from monitor.store import Store, StoreError
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName, ProcessKey

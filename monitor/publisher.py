@@ -27,7 +27,7 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 from nats.js.errors import NotFoundError
 
-from monitor.store import Store, StoreError, Waiting
+from monitor.outbox.store import Store, StoreError, Waiting
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName

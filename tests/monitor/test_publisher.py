@@ -13,8 +13,8 @@ from nats.js.api import Header, StorageType
 from monitor.core.entries import Entry, Moment, state_entry
 from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
+from monitor.outbox.store import Store, open_store
 from monitor.publisher import BATCH, Publisher, Target
-from monitor.store import Store, open_store
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
