@@ -27,7 +27,8 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 from nats.js.errors import NotFoundError
 
-from monitor.outbox.store import Store, StoreError, Waiting
+from monitor.outbox.database import Waiting
+from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName

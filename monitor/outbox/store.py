@@ -1,108 +1,32 @@
-"""The state that outlives the monitor: unpublished events, the table of tasks, the position in the broker's journal.
-
-One SQLite file. What always holds:
-
-* One `keep` is one transaction: an event is stored if and only if the table and the journal position that it follows
-  from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
-  forgets an event nor publishes it twice.
-* Commits are synced to disk: they also outlive a power cut.
-* At most one state event waits to be sent. A state is whole, so a newer event that carries a state replaces an older,
-  unsent *state* event; task events are never replaced.
-* One monitor owns the file.
-
-Everything runs on one thread of its own; no method blocks the loop.
-"""
+"""The outbox's file as the event loop uses it: every access runs on one thread, and no method blocks the loop."""
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-import structlog
-
 from monitor.core.entries import Entry
-from monitor.core.lifecycle import Life, TaskKey
-from monitor.core.observation import JOURNAL_START, JournalPosition
+from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
-from plimsoll.part.errors import InputError, PlimsollError
+from monitor.outbox import database
+from monitor.outbox.database import Book, Kept, Waiting
+from plimsoll.part.errors import PlimsollError
 
 T = TypeVar("T")
 
-FILE_NAME: Final = "monitor.db"
 CLOSE_S: Final = 30.0
-
-_SCHEMA: Final = """
-PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, subject TEXT NOT NULL, body BLOB NOT NULL,
-    is_state INTEGER NOT NULL, stored_s REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, left INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-BEGIN IMMEDIATE; COMMIT;
-"""
-
-log = structlog.get_logger("monitor.store")
 
 
 class StoreError(PlimsollError):
     """The disk refused, and nothing was changed. Try again later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An entry in the outbox.
-
-    Attributes:
-        number: grows with each entry.
-        id: the message's `Nats-Msg-Id`.
-        stored_s: when it was stored, in seconds since the epoch.
-    """
-
-    number: int
-    id: str
-    subject: str
-    body: bytes
-    stored_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The state of the last `keep`.
-
-    Attributes:
-        boot_id: of the machine's boot then; empty on the first start.
-        position: the last announcement taken in.
-        lives: tasks that had not exited.
-        left: last lives of processes that had left a GPU but still ran.
-    """
-
-    boot_id: str = ""
-    position: JournalPosition = JOURNAL_START
-    lives: tuple[Life, ...] = ()
-    left: tuple[Life, ...] = ()
-
-
-@dataclass(slots=True)
-class _Book:
-    """The open file and its contents in memory. The store's thread alone writes; the loop reads `waiting_count`."""
-
-    database: sqlite3.Connection
-    lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
-    waiting_count: int = 0
-
-
 class Store:
     """The open file, made by `open_store`. `close` it when done."""
 
-    def __init__(self, book: _Book, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, book: Book, thread: ThreadPoolExecutor) -> None:
         self._book = book
         self._thread = thread
         self.waiting_count = book.waiting_count
@@ -110,7 +34,7 @@ class Store:
 
     async def kept(self) -> Kept:
         """The state of the last `keep`, of this run or an earlier one."""
-        return await self._run(lambda: _kept(self._book))
+        return await self._run(lambda: database.kept(self._book))
 
     async def keep(
         self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, position: JournalPosition
@@ -122,7 +46,7 @@ class Store:
         Raises:
             StoreError: nothing was stored.
         """
-        await self._run(lambda: _keep(self._book, tuple(entries), tasks, boot_id, position))
+        await self._run(lambda: database.keep(self._book, tuple(entries), tasks, boot_id, position))
         self.waiting_count = self._book.waiting_count
 
     async def oldest(self, limit: int) -> tuple[Waiting, ...]:
@@ -130,7 +54,7 @@ class Store:
 
         A state event among them is not replaced any more: it may soon be in the stream, which knows it by its id.
         """
-        return await self._run(lambda: _take_oldest(self._book.database, limit))
+        return await self._run(lambda: database.take_oldest(self._book.database, limit))
 
     async def remove(self, numbers: Iterable[int]) -> None:
         """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
@@ -138,7 +62,7 @@ class Store:
         Raises:
             StoreError: the events still wait. Publishing them again is harmless.
         """
-        await self._run(lambda: _remove(self._book, tuple(numbers)))
+        await self._run(lambda: database.remove(self._book, tuple(numbers)))
         self.waiting_count = self._book.waiting_count
 
     async def close(self) -> None:
@@ -166,138 +90,8 @@ async def open_store(directory: Path) -> Store:
     """
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
     try:
-        book = await asyncio.get_running_loop().run_in_executor(thread, _open, directory)
+        book = await asyncio.get_running_loop().run_in_executor(thread, database.open_book, directory)
         return Store(book, thread)
     except BaseException:
         thread.shutdown(wait=False)
         raise
-
-
-def _open(directory: Path) -> _Book:
-    path = directory / FILE_NAME
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        try:
-            return _connect(path)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise _unusable(directory, "is used by another monitor", error) from error
-            raise
-        except sqlite3.DatabaseError as error:
-            aside = path.with_name(f"{FILE_NAME}.damaged-{time.time_ns()}")
-            log.error("the outbox is damaged; begun anew", put_aside=str(aside), error=str(error))
-            path.rename(aside)
-            for rest in ("-wal", "-shm"):
-                path.with_name(FILE_NAME + rest).unlink(missing_ok=True)
-            return _connect(path)
-    except (OSError, sqlite3.Error) as error:
-        raise _unusable(directory, f"cannot be used ({error})", error) from error
-
-
-def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
-    log.debug("the state directory was refused", cause=repr(cause))
-    return InputError(
-        "PLIMSOLL_STATE_DIR", str(directory), problem, "give a writable directory of this monitor's own"
-    )
-
-
-def _connect(path: Path) -> _Book:
-    # Autocommit: a transaction begins and ends only where this file says so.
-    database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
-    try:
-        database.executescript(_SCHEMA)
-        book = _Book(database)
-        book.lives = {life.key: (life, left) for life, left in _lives(database)}
-        book.waiting_count = _count(database)
-    except (sqlite3.Error, msgspec.MsgspecError) as error:
-        database.close()
-        if isinstance(error, msgspec.MsgspecError):
-            raise sqlite3.DatabaseError(f"a kept task cannot be read ({error})") from error
-        raise
-    return book
-
-
-def _kept(book: _Book) -> Kept:
-    values: Mapping[str, str] = dict(book.database.execute("SELECT name, value FROM kept").fetchall())
-    return Kept(
-        boot_id=values.get("boot_id", ""),
-        position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
-        lives=tuple(life for life, left in book.lives.values() if not left),
-        left=tuple(life for life, left in book.lives.values() if left),
-    )
-
-
-def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
-    rows = database.execute("SELECT life, left FROM lives").fetchall()
-    return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
-
-
-def _keep(
-    book: _Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, position: JournalPosition
-) -> None:
-    lives = {key: (life, False) for key, life in tasks.lives.items()}
-    lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
-    with _transaction(book.database) as database:
-        for entry in entries:
-            _add(database, entry)
-        _keep_lives(database, book.lives, lives)
-        values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
-        database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
-    book.lives, book.waiting_count = lives, _count(book.database)
-
-
-def _add(database: sqlite3.Connection, entry: Entry) -> None:
-    if entry.carries_state:
-        database.execute("DELETE FROM entries WHERE is_state")
-    row = (entry.id, entry.subject, entry.body, entry.is_state, time.time())
-    database.execute(
-        "INSERT INTO entries (id, subject, body, is_state, stored_s) VALUES (?, ?, ?, ?, ?)", row
-    )
-
-
-def _keep_lives(
-    database: sqlite3.Connection,
-    before: Mapping[TaskKey, tuple[Life, bool]],
-    after: Mapping[TaskKey, tuple[Life, bool]],
-) -> None:
-    changed = [
-        (msgspec.json.encode(key), msgspec.json.encode(life), left)
-        for key, (life, left) in after.items()
-        if before.get(key) != (life, left)
-    ]
-    gone = [(msgspec.json.encode(key),) for key in before.keys() - after.keys()]
-    database.executemany("INSERT OR REPLACE INTO lives VALUES (?, ?, ?)", changed)
-    database.executemany("DELETE FROM lives WHERE task = ?", gone)
-
-
-def _take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
-    columns = "number, id, subject, body, stored_s, is_state"
-    rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
-    if states := [(row[0],) for row in rows if row[5]]:
-        with _transaction(database):
-            database.executemany("UPDATE entries SET is_state = 0 WHERE number = ?", states)
-    return tuple(Waiting(*row[:5]) for row in rows)
-
-
-def _remove(book: _Book, numbers: tuple[int, ...]) -> None:
-    with _transaction(book.database) as database:
-        database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
-    book.waiting_count = _count(book.database)
-
-
-def _count(database: sqlite3.Connection) -> int:
-    return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
-
-
-class _transaction:  # noqa: N801 - used as a verb
-    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._database.execute("BEGIN IMMEDIATE")
-        return self._database
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")

@@ -9,7 +9,8 @@ from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, Owner, TaskKey, begin
 from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
-from monitor.outbox.store import FILE_NAME, open_store
+from monitor.outbox.database import FILE_NAME
+from monitor.outbox.store import open_store
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 

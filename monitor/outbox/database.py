@@ -1,0 +1,227 @@
+"""The outbox's SQLite file. Everything here blocks and runs on the store's one thread.
+
+What always holds:
+
+* One `keep` is one transaction: an event is stored if and only if the table and the journal position that it follows
+  from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
+  forgets an event nor publishes it twice.
+* Commits are synced to disk: they also outlive a power cut.
+* At most one state event waits to be sent. A state is whole, so a newer event that carries a state replaces an older,
+  unsent *state* event; task events are never replaced.
+* One monitor owns the file.
+"""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from monitor.core.entries import Entry
+from monitor.core.lifecycle import Life, TaskKey
+from monitor.core.observation import JOURNAL_START, JournalPosition
+from monitor.core.tasks import Tasks
+from plimsoll.part.errors import InputError
+
+FILE_NAME: Final = "monitor.db"
+
+_SCHEMA: Final = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, subject TEXT NOT NULL, body BLOB NOT NULL,
+    is_state INTEGER NOT NULL, stored_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS lives (task BLOB PRIMARY KEY, life BLOB NOT NULL, left INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+BEGIN IMMEDIATE; COMMIT;
+"""
+
+log = structlog.get_logger("monitor.outbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An entry in the outbox.
+
+    Attributes:
+        number: grows with each entry.
+        id: the message's `Nats-Msg-Id`.
+        stored_s: when it was stored, in seconds since the epoch.
+    """
+
+    number: int
+    id: str
+    subject: str
+    body: bytes
+    stored_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The state of the last `keep`.
+
+    Attributes:
+        boot_id: of the machine's boot then; empty on the first start.
+        position: the last announcement taken in.
+        lives: tasks that had not exited.
+        left: last lives of processes that had left a GPU but still ran.
+    """
+
+    boot_id: str = ""
+    position: JournalPosition = JOURNAL_START
+    lives: tuple[Life, ...] = ()
+    left: tuple[Life, ...] = ()
+
+
+@dataclass(slots=True)
+class Book:
+    """The open file and its contents in memory. The store's thread alone writes; the loop reads `waiting_count`."""
+
+    database: sqlite3.Connection
+    lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
+    waiting_count: int = 0
+
+
+def open_book(directory: Path) -> Book:
+    """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
+
+    Raises:
+        InputError: the directory cannot be used, or another monitor uses it.
+    """
+    path = directory / FILE_NAME
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            return _connect(path)
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise _unusable(directory, "is used by another monitor", error) from error
+            raise
+        except sqlite3.DatabaseError as error:
+            aside = path.with_name(f"{FILE_NAME}.damaged-{time.time_ns()}")
+            log.error("the outbox is damaged; begun anew", put_aside=str(aside), error=str(error))
+            path.rename(aside)
+            for rest in ("-wal", "-shm"):
+                path.with_name(FILE_NAME + rest).unlink(missing_ok=True)
+            return _connect(path)
+    except (OSError, sqlite3.Error) as error:
+        raise _unusable(directory, f"cannot be used ({error})", error) from error
+
+
+def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
+    log.debug("the state directory was refused", cause=repr(cause))
+    return InputError(
+        "PLIMSOLL_STATE_DIR", str(directory), problem, "give a writable directory of this monitor's own"
+    )
+
+
+def _connect(path: Path) -> Book:
+    # Autocommit: a transaction begins and ends only where this file says so.
+    database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
+    try:
+        database.executescript(_SCHEMA)
+        book = Book(database)
+        book.lives = {life.key: (life, left) for life, left in _lives(database)}
+        book.waiting_count = _count(database)
+    except (sqlite3.Error, msgspec.MsgspecError) as error:
+        database.close()
+        if isinstance(error, msgspec.MsgspecError):
+            raise sqlite3.DatabaseError(f"a kept task cannot be read ({error})") from error
+        raise
+    return book
+
+
+def kept(book: Book) -> Kept:
+    """The state of the last `keep`."""
+    values: Mapping[str, str] = dict(book.database.execute("SELECT name, value FROM kept").fetchall())
+    return Kept(
+        boot_id=values.get("boot_id", ""),
+        position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
+        lives=tuple(life for life, left in book.lives.values() if not left),
+        left=tuple(life for life, left in book.lives.values() if left),
+    )
+
+
+def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
+    rows = database.execute("SELECT life, left FROM lives").fetchall()
+    return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
+
+
+def keep(
+    book: Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, position: JournalPosition
+) -> None:
+    """Store events together with the table and the journal position that they follow from."""
+    lives = {key: (life, False) for key, life in tasks.lives.items()}
+    lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
+    with _transaction(book.database) as database:
+        for entry in entries:
+            _add(database, entry)
+        _keep_lives(database, book.lives, lives)
+        values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
+        database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
+    book.lives, book.waiting_count = lives, _count(book.database)
+
+
+def _add(database: sqlite3.Connection, entry: Entry) -> None:
+    if entry.carries_state:
+        database.execute("DELETE FROM entries WHERE is_state")
+    row = (entry.id, entry.subject, entry.body, entry.is_state, time.time())
+    database.execute(
+        "INSERT INTO entries (id, subject, body, is_state, stored_s) VALUES (?, ?, ?, ?, ?)", row
+    )
+
+
+def _keep_lives(
+    database: sqlite3.Connection,
+    before: Mapping[TaskKey, tuple[Life, bool]],
+    after: Mapping[TaskKey, tuple[Life, bool]],
+) -> None:
+    changed = [
+        (msgspec.json.encode(key), msgspec.json.encode(life), left)
+        for key, (life, left) in after.items()
+        if before.get(key) != (life, left)
+    ]
+    gone = [(msgspec.json.encode(key),) for key in before.keys() - after.keys()]
+    database.executemany("INSERT OR REPLACE INTO lives VALUES (?, ?, ?)", changed)
+    database.executemany("DELETE FROM lives WHERE task = ?", gone)
+
+
+def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
+    """The oldest events; a state event among them is not replaced any more."""
+    columns = "number, id, subject, body, stored_s, is_state"
+    rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
+    if states := [(row[0],) for row in rows if row[5]]:
+        with _transaction(database):
+            database.executemany("UPDATE entries SET is_state = 0 WHERE number = ?", states)
+    return tuple(Waiting(*row[:5]) for row in rows)
+
+
+def remove(book: Book, numbers: tuple[int, ...]) -> None:
+    """Remove events by their numbers; an unknown number is ignored."""
+    with _transaction(book.database) as database:
+        database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
+    book.waiting_count = _count(book.database)
+
+
+def _count(database: sqlite3.Connection) -> int:
+    return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+
+class _transaction:  # noqa: N801 - used as a verb
+    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._database.execute("BEGIN IMMEDIATE")
+        return self._database
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
