@@ -1,24 +1,25 @@
 """Keeps the node's GPU resources in `status.capacity`, where Kubernetes counts them.
 
-The kubelet keeps what others write there and copies it to allocatable. What always holds: only our three
-resources are written, and only when the node does not show them with their present amounts; a node object made
-anew gets them within `advertise_s`.
+The kubelet keeps resources that others write there, and copies them to allocatable. What always holds: only our three
+resources are written, and only when the node does not show them with their present amounts. A node object that was
+deleted and made again gets them within `advertise_s`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 import structlog
 
-from monitor.core.capacity import capacity, missing
-from monitor.core.lifecycle import Fact
 from monitor.settings import Settings
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
 from plimsoll.events import Gpu
 from plimsoll.kube.client import ApiError, PatchKind, Transport, connect, kubeconfig_path
 from plimsoll.kube.models import Node, NodeStatus
+from plimsoll.part.errors import InputError
+from plimsoll.quantity import parse_whole
 
 RETRY_S: Final = 5.0
 """After a refused or failed request, and while the node is not registered yet."""
@@ -27,7 +28,7 @@ log = structlog.get_logger("monitor.advertise")
 
 
 class Advertiser:
-    """Advertises one node; `run` it as a task, and tell it `looked` after each turn."""
+    """Advertises one node. `run` it as a task, and call `set_gpus` after each round."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -36,8 +37,8 @@ class Advertiser:
         self._changed = asyncio.Event()
         self._trouble = ""
 
-    def looked(self, gpus: tuple[Gpu, ...], _: tuple[Fact, ...]) -> None:
-        """A turn ended with these GPUs."""
+    def set_gpus(self, gpus: tuple[Gpu, ...]) -> None:
+        """Offer these GPUs from now on."""
         ratio, sharers = self._settings.overcommit_ratio, self._settings.sharers_per_gpu
         offered = capacity(gpus, ratio, sharers)
         if offered != self._offered:
@@ -59,13 +60,13 @@ class Advertiser:
                         await self._changed.wait()
 
     async def _wait_changed(self) -> None:
-        """Until the first turn there is nothing to offer."""
+        """Before the first round there is nothing to offer."""
         if self._offered is None:
             await self._changed.wait()
         self._changed.clear()
 
     async def _advertise(self, transport: Transport) -> float:
-        """Look, patch what is missing, and return the time until the next look in seconds."""
+        """Read the node, patch missing resources, and return the time until the next check in seconds."""
         assert self._offered is not None
         offered = dict(self._offered)
         try:
@@ -89,3 +90,36 @@ class Advertiser:
         if what != self._trouble:
             self._trouble = what
             log.error("the node's resources could not be advertised", node=self._settings.node, error=what)
+
+
+def capacity(gpus: Iterable[Gpu], overcommit_ratio: float, sharers_per_gpu: int) -> dict[str, str]:
+    """The node's totals as Kubernetes quantities, all whole numbers.
+
+    Args:
+        gpus: all readable GPUs. Without any, all totals are zero, so that a node that lost its GPUs attracts no pod.
+        overcommit_ratio: promised bytes per usable byte; 1 promises exactly the usable bytes.
+        sharers_per_gpu: how many containers may share one GPU.
+    """
+    usable = [gpu.usable_bytes for gpu in gpus]
+    return {
+        GPU_MEMORY: str(int(sum(usable) * overcommit_ratio)),
+        GPU_SHARE: str(100 * len(usable)),
+        GPU_COUNT: str(sharers_per_gpu * len(usable)),
+    }
+
+
+def missing(offered: Mapping[str, str], shown: Mapping[str, str | int | float]) -> dict[str, str]:
+    """The part of `offered` that a node does not show, or shows with another amount.
+
+    Amounts are compared, not texts: the API server writes 20000000000 as `20G`.
+    """
+    return {name: value for name, value in offered.items() if _amount(shown.get(name)) != int(value)}
+
+
+def _amount(quantity: str | float | None) -> int | None:
+    if quantity is None:
+        return None
+    try:
+        return parse_whole(quantity, "status.capacity", "units")
+    except InputError:
+        return None  # not a value that we write, so it differs and is patched

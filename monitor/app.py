@@ -1,4 +1,4 @@
-"""Wires the monitor's parts and owns their lives: everything ends together, whatever ends first."""
+"""Wires the monitor's parts and owns their lives: all end together, whichever ends first."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,14 @@ import structlog
 from monitor.advertise import Advertiser
 from monitor.broker import Acknowledger, Measurer
 from monitor.core.lifecycle import Fact
+from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
 from monitor.metrics import NodeMetrics, routes
-from monitor.observer import Identity, Listeners, Observer
+from monitor.observer import Listeners, Observer
+from monitor.outbox.store import Store, open_store
 from monitor.publisher import Publisher, Target
 from monitor.sampler import Sampler
 from monitor.settings import Settings
-from monitor.store import Store, open_store
 from plimsoll.broker.subscription import announcements
 from plimsoll.bus import Stream
 from plimsoll.events import Gpu
@@ -31,7 +32,7 @@ log = structlog.get_logger("monitor.app")
 
 
 class _StopError(Exception):
-    """How the task group is told to end in good order."""
+    """Ends the task group in good order."""
 
 
 class _EndedError(Exception):
@@ -41,12 +42,12 @@ class _EndedError(Exception):
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Monitor this node until `stop` is set.
 
-    What is not published by then is kept, and published after the next start. Cancelling ends it as a crash would,
-    and loses as little.
+    Events that are not published by then stay on disk, and are published after the next start. Cancelling ends the
+    monitor as a crash would, and loses as little.
 
     Raises:
-        InputError: a setting cannot be used: the state directory, the metrics port, an address, a kubeconfig. In a
-            group where that was found out on the way.
+        InputError: a setting cannot be used: the state directory, the metrics port, an address, a kubeconfig. Raised
+            within a group if a running task found it out.
     """
     directory = Path(settings.state_dir)
     store = await open_store(directory)  # first: it keeps a second monitor from taking an epoch
@@ -76,44 +77,47 @@ async def _run_parts(
     metrics = NodeMetrics(node, lambda: store.waiting_count)
     advertiser = Advertiser(settings)
 
-    def looked(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
-        metrics.looked(gpus, facts)
-        advertiser.looked(gpus, facts)
+    def round_stored(gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
+        metrics.round_stored(gpus, facts)
+        advertiser.set_gpus(gpus)
 
-    def measured(gpus: tuple[Gpu, ...], began_ns: int) -> None:
-        measurer.looked(gpus, began_ns)
+    def gpus_measured(gpus: tuple[Gpu, ...], began_ns: int) -> None:
+        measurer.send(gpus, began_ns)
 
-    async def know_epoch(epoch: int) -> None:
-        await observer.know_epoch(epoch)
+    async def pass_epoch(known: int) -> None:
+        await observer.pass_epoch(known)
 
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
-    publisher = Publisher(Target(settings.nats_url, node, stream), store, know_epoch)
+    publisher = Publisher(Target(settings.nats_url, node, stream), store, pass_epoch)
     acknowledger = Acknowledger(root)
-    listeners = Listeners(publisher.wake, acknowledger.acknowledge, looked, measured, metrics.told_limit)
+    listeners = Listeners(
+        publisher.wake, acknowledger.acknowledge, round_stored, gpus_measured, metrics.limit_event
+    )
     observer = Observer(settings, identity, store, sampler, listeners)
-    measurer = Measurer(root, settings.broker_away_s, observer.broker_presence)
-    heard = announcements(root)
+    measurer = Measurer(root, settings.broker_away_s, observer.set_broker_presence)
+    journal = announcements(root)
     try:
         async with _metrics_server(settings, metrics), asyncio.TaskGroup() as group:
             _start(group, "observer", observer.run)
-            _start(group, "announcements", lambda: observer.listen(heard))
+            _start(group, "announcements", lambda: observer.listen(journal))
             _start(group, "acknowledger", acknowledger.run)
             _start(group, "measurer", measurer.run)
             _start(group, "publisher", publisher.run)
             if settings.kubeconfig:
                 _start(group, "advertiser", advertiser.run)
-            log.info("monitoring", **_told(settings, identity))
+            log.info("monitoring", **_shown(settings, identity))
             await stop.wait()
             raise _StopError
     except* _StopError:
         pass
     finally:
-        await heard.aclose()
+        await journal.aclose()
 
 
-def _told(settings: Settings, identity: Identity) -> dict[str, Any]:
-    told = dataclasses.replace(settings, nats_url=shown_url(settings.nats_url))
-    return {**dataclasses.asdict(told), "epoch": identity.epoch}
+def _shown(settings: Settings, identity: Identity) -> dict[str, Any]:
+    """The settings as the log may show them: without passwords."""
+    shown = dataclasses.replace(settings, nats_url=shown_url(settings.nats_url))
+    return {**dataclasses.asdict(shown), "epoch": identity.epoch}
 
 
 def _start(group: asyncio.TaskGroup, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,25 +1,24 @@
-"""What the monitor tells the broker: what it may forget, and what NVML shows.
+"""The monitor's requests to the broker: acknowledgements of announcements, and NVML's measurements.
 
-Neither ever waits in the monitor's loop: each has a task of its own, and only the newest counts.
+Neither ever waits in the monitor's loop. Each has a task of its own, which sends only the newest request.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
 
-from monitor.core.measured import measured
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.broker.wire import Measured
-from plimsoll.events import Gpu
+from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.events import Gpu, Task
 from plimsoll.part.errors import PlimsollError
 
 log = structlog.get_logger("monitor.broker")
 
 
 class Acknowledger:
-    """Tells the broker what it may forget, which is only given after what follows from it is on our disk.
+    """Lets the broker forget announcements, once the events that follow from them are on our disk.
 
     `run` it as a task.
     """
@@ -30,12 +29,12 @@ class Acknowledger:
         self._wakened = asyncio.Event()
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is safe."""
+        """Acknowledge every announcement up to `seq`."""
         self._wanted = seq
         self._wakened.set()
 
     async def run(self) -> None:
-        """Acknowledge for ever. What the broker did not hear is heard with the next one."""
+        """Acknowledge for ever. The next acknowledgement covers one that did not reach the broker."""
         try:
             while True:
                 await self._wakened.wait()
@@ -49,11 +48,11 @@ class Acknowledger:
 
 
 class Measurer:
-    """Tells the broker what NVML shows; `run` it as a task, and tell it `looked` after each turn.
+    """Sends NVML's measurements to the broker. `run` it as a task, and call `send` after each round.
 
-    Every look is sent, also where no task is hooked: a broker that has just started must know what its GPUs can hold
-    before it lets anybody allocate on a node that overcommits. Where there is none, that is a look for its socket
-    once a second.
+    Every measurement is sent, also where no task is hooked. On a node that overcommits, a broker that has just
+    started must know its GPUs' usable memory before it grants any allocation. Where no broker runs, this costs one
+    attempt a second to open its socket.
     """
 
     def __init__(self, root: Path, away_s: float, presence: Callable[[bool], None]) -> None:
@@ -61,38 +60,38 @@ class Measurer:
 
         Args:
             root: the broker's root directory.
-            away_s: a broker that takes nothing for so long is away.
-            presence: is told after each attempt whether the broker is there.
+            away_s: the broker counts as away once it has taken no measurement for so long.
+            presence: called after each attempt, with whether the broker is there.
         """
         self._client = BrokerClient(root, timeout_s=away_s)
         self._presence = presence
         self._newest: Measured | None = None
         self._wakened = asyncio.Event()
 
-    def looked(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
-        """A turn ended with these GPUs; none means that they could not be read, which tells nothing.
+    def send(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
+        """Send this measurement next. No GPUs means that none could be read: nothing is sent then.
 
         Args:
             gpus: as NVML showed them.
-            began_ns: CLOCK_MONOTONIC just before NVML was asked.
+            began_ns: CLOCK_MONOTONIC just before NVML was read.
         """
         if not gpus:
             return
-        self._newest = measured(gpus, began_ns)
+        self._newest = measurement(gpus, began_ns)
         self._wakened.set()
 
     async def run(self) -> None:
-        """Tell for ever; a look that did not arrive is replaced by the next."""
+        """Send for ever. The next measurement replaces one that did not reach the broker."""
         try:
             while True:
                 await self._wakened.wait()
                 self._wakened.clear()
                 assert self._newest is not None
-                self._presence(await self._told(self._newest))
+                self._presence(await self._sent(self._newest))
         finally:
             await self._client.close()
 
-    async def _told(self, newest: Measured) -> bool:
+    async def _sent(self, newest: Measured) -> bool:
         try:
             await self._client.measure(newest)
         except BrokerAwayError:
@@ -100,3 +99,34 @@ class Measurer:
         except RefusedError as error:
             log.warning("the broker did not take a measurement in", error=str(error))
         return True
+
+
+def measurement(gpus: Iterable[Gpu], began_ns: int) -> Measured:
+    """The GPUs as the broker compares them with its processes' own counts.
+
+    A task without memory was announced and is not listed by NVML yet, so it is left out.
+
+    Args:
+        gpus: as NVML showed them.
+        began_ns: CLOCK_MONOTONIC just before NVML was read.
+    """
+    gpus = tuple(gpus)
+    return Measured(
+        began_ns=began_ns,
+        gpus=tuple(
+            MeasuredGpu(gpu=gpu.uuid, usable_bytes=gpu.usable_bytes, used_bytes=gpu.used_bytes)
+            for gpu in gpus
+        ),
+        processes=tuple(_measured_process(task) for gpu in gpus for task in gpu.tasks if task.used_bytes > 0),
+    )
+
+
+def _measured_process(task: Task) -> MeasuredProcess:
+    return MeasuredProcess(
+        pid=task.pid,
+        start_ticks=task.start_ticks,
+        gpu=task.gpu,
+        used_bytes=task.used_bytes,
+        pod=task.pod,
+        container=task.container,
+    )

@@ -1,8 +1,8 @@
 """The node's epoch: an integer in a file, one more at each start of the monitor.
 
-Readers drop what is not newer by (`epoch`, `seq`), so an epoch must never be used twice. What always holds:
-the new number is on disk (written beside, synced, renamed) before it is used. A lost or damaged file begins at
-1 again; the publisher then finds the last epoch in the stream, and `raise_epoch` goes past it.
+Readers drop a report that is not newer by (`epoch`, `seq`), so an epoch must never be used twice. What always holds:
+the new number is on disk (written beside, synced, renamed) before it is used. After a lost or damaged file the epoch
+begins at 1 again; the publisher then finds the last epoch in the stream, and `raise_epoch` passes it.
 """
 
 import os
@@ -57,7 +57,9 @@ def _last(path: Path) -> int:
     except FileNotFoundError:
         return 0
     if not text.isdecimal() or len(text) > _LONGEST:
-        log.error("the epoch file is damaged; the stream will tell the last epoch", path=str(path), text=text)
+        log.error(
+            "the epoch file is damaged; the last epoch is read from the stream", path=str(path), text=text
+        )
         return 0
     return int(text)
 

@@ -1,7 +1,7 @@
-"""What Prometheus sees of the monitor: the node as of the last turn.
+"""The monitor's Prometheus metrics: the node as of the last round.
 
-A GPU's series are made anew at each scrape, so those of a GPU that is gone end with it. No pid and no pod is a
-label: both come and go by the thousand.
+A GPU's series are made anew at each scrape, so the series of a lost GPU end with it. No pid and no pod is a
+label, because both come and go by the thousand.
 """
 
 from collections import Counter
@@ -22,22 +22,22 @@ _GPU: Final = ("node", "gpu")
 
 
 class NodeMetrics(Collector):
-    """The monitor's samples; told by `looked` after each turn."""
+    """The monitor's metrics; call `round_stored` after each round."""
 
     def __init__(self, node: NodeName, waiting_count: Callable[[], int]) -> None:
         self._node = node
         self._waiting_count = waiting_count
         self._gpus: tuple[Gpu, ...] = ()
-        self._told: Counter[tuple[str, str]] = Counter()
+        self._facts: Counter[tuple[str, str]] = Counter()
         self._limits: Counter[str] = Counter()
 
-    def looked(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
-        """A turn ended with these GPUs and told these facts."""
+    def round_stored(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
+        """Show these GPUs from now on, and count these facts."""
         self._gpus = gpus
-        self._told.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
+        self._facts.update((fact.life.key.gpu, fact.phase.value) for fact in facts)
 
-    def told_limit(self, what: str) -> None:
-        """An event `limit.<what>` was told."""
+    def limit_event(self, what: str) -> None:
+        """Count an event `limit.<what>`."""
         self._limits[what] += 1
 
     def collect(self) -> Iterable[Metric]:
@@ -54,13 +54,13 @@ class NodeMetrics(Collector):
             used.add_metric(names, gpu.used_bytes)
             idle.add_metric(names, gpu.idle_pct / 100)
             tasks.add_metric(names, len(gpu.tasks))
-        told = CounterMetricFamily(
-            "plimsoll_task_events", "Task events told since the start.", labels=(*_GPU, "phase")
+        events = CounterMetricFamily(
+            "plimsoll_task_events", "Task events since the monitor's start.", labels=(*_GPU, "phase")
         )
-        for (uuid, phase), count in sorted(self._told.items()):
-            told.add_metric((self._node, uuid, phase), count)
+        for (uuid, phase), count in sorted(self._facts.items()):
+            events.add_metric((self._node, uuid, phase), count)
         limits = CounterMetricFamily(
-            "plimsoll_limit_events", "Limit events told since the start.", labels=("node", "what")
+            "plimsoll_limit_events", "Limit events since the monitor's start.", labels=("node", "what")
         )
         for what in sorted(LIMIT_EVENTS):
             limits.add_metric((self._node, what), self._limits[what])
@@ -68,11 +68,11 @@ class NodeMetrics(Collector):
             "plimsoll_outbox_entries", "Events on disk that NATS has not acknowledged.", labels=("node",)
         )
         waiting.add_metric((self._node,), self._waiting_count())
-        return (usable, used, idle, tasks, told, limits, waiting)
+        return (usable, used, idle, tasks, events, limits, waiting)
 
 
 def routes(metrics: NodeMetrics) -> tuple[web.RouteDef, ...]:
-    """Where Prometheus finds them: `/metrics`."""
+    """The route `/metrics`, which Prometheus scrapes."""
     registry = CollectorRegistry()
     registry.register(metrics)
     return (web.get("/metrics", make_aiohttp_handler(registry)),)

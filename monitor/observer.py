@@ -1,44 +1,45 @@
-"""The monitor's loop: waits for something to happen, looks, and stores what is to be told.
+"""The monitor's loop: waits for an event, observes the node, and stores the events that follow.
 
-What wakes it is an event: an announcement of a hooked process, a death. A timer does so only while a task loads, and
-slowly otherwise, for processes without the hook and for the idle average. What always holds:
+An announcement of a hooked process or a death wakes the loop. A timer wakes it only while a task loads, and slowly
+otherwise, for processes without the hook and for the idle average. What always holds:
 
-* A turn is stored whole before anything follows from it: the table moves on, the broker may forget, NATS is told.
-  A turn that could not be stored is as if it had not been, and what was heard is taken in again.
-* One turn at a time. Everything here belongs to one task of the loop.
+* A round is stored whole before anything follows from it: before the table moves on, the broker may forget
+  announcements, and NATS gets events. A round that could not be stored changes nothing, and its announcements and
+  deaths are taken in again by the next one.
+* One round at a time. Everything here belongs to one task of the loop.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from monitor.core import lifecycle, node_state, telling
+from monitor.core import lifecycle, node_state
 from monitor.core import tasks as table
-from monitor.core.idle import IdleMeter
-from monitor.core.lifecycle import Fact, Process, TaskKey
+from monitor.core.idle import IdleMeters
+from monitor.core.lifecycle import Fact
+from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, observe
+from monitor.core.reports import Batch, Identity, Reports
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry, Moment
-from monitor.core.turn import START, Heard, Mark, Outcome, turn
 from monitor.epoch import raise_epoch
+from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
-from monitor.store import Store, StoreError
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import Gpu
-from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.ids import NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.part.times import rfc3339
 
-HEARD_MAX: Final = 1024
-"""Announcements held here at once; more wait in the socket, and then in the broker's journal."""
+QUEUE_MAX: Final = 1024
+"""Announcements queued here at once; more wait in the socket, and then in the broker's journal."""
 
 STORE_RETRY_S: Final = 1.0
 
@@ -47,29 +48,22 @@ log = structlog.get_logger("monitor.observer")
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What follows from a stored turn.
+    """The callbacks after a stored round.
 
     Attributes:
-        published: events wait in the outbox.
-        acknowledged: announcements up to this number are safe.
-        looked: the GPUs as of the end of the turn, and its facts.
-        measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was asked; not where it was away.
-        told: what was told of limits: `denied`, `violated` and so on.
+        events_stored: events wait in the outbox.
+        announcements_stored: announcements up to this number are on disk.
+        round_stored: the GPUs as of the end of the round, and the round's facts.
+        gpus_measured: the same GPUs, and CLOCK_MONOTONIC in nanoseconds just before NVML was read. Not called where
+            NVML was away.
+        limit_event: the `<what>` of a stored `limit.<what>` event.
     """
 
-    published: Callable[[], None]
-    acknowledged: Callable[[int], None]
-    looked: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
-    measured: Callable[[tuple[Gpu, ...], int], None]
-    told: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who speaks: this run of the monitor, on this boot of this machine."""
-
-    boot_id: str
-    epoch: int
+    events_stored: Callable[[], None]
+    announcements_stored: Callable[[int], None]
+    round_stored: Callable[[tuple[Gpu, ...], tuple[Fact, ...]], None]
+    gpus_measured: Callable[[tuple[Gpu, ...], int], None]
+    limit_event: Callable[[str], None]
 
 
 class Observer:
@@ -79,36 +73,33 @@ class Observer:
         self, settings: Settings, identity: Identity, store: Store, sampler: Sampler, listeners: Listeners
     ) -> None:
         self._settings = settings
-        self._identity = identity
+        self._boot_id = identity.boot_id
         self._store = store
         self._sampler = sampler
         self._listeners = listeners
-        self._heard: asyncio.Queue[Announcement] = asyncio.Queue(HEARD_MAX)
-        self._pending: list[Announcement] = []  # taken from the queue, not stored yet
-        self._dead: set[Process] = set()
+        self._queue: asyncio.Queue[Announcement] = asyncio.Queue(QUEUE_MAX)
+        self._unstored: list[Announcement] = []  # taken from the queue, not stored yet
+        self._dead: set[ProcessKey] = set()
         self._deaths = Deaths(self._died)
         self._wakened = asyncio.Event()
         self._tasks = Tasks()
-        self._mark: Mark = START
-        self._orphans: tuple[str, tuple[Fact, ...]] = ("", ())  # a former boot's id, and what ended with it
-        self._meters: dict[GpuUuid, IdleMeter] = {}
-        self._seq = 0
-        self._told: tuple[Gpu, ...] | None = None
-        self._told_s = 0.0
+        self._position: JournalPosition = JOURNAL_START
+        self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
+        self._meters = IdleMeters(settings.idle_period_s)
         self._utilisation_due_s = 0.0
         self._trouble = ""
-        self._has_broker, self._away_since = True, ""
-        self._told_unwatched: frozenset[TaskKey] = frozenset()
+        self._has_broker = True
 
-    def broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
-        """Whether the broker takes measurements; called after each attempt."""
+    def set_broker_presence(self, is_there: bool) -> None:  # noqa: FBT001 - it is the whole message
+        """Note whether the broker takes measurements; called after each attempt."""
         if is_there == self._has_broker:
             return
-        self._has_broker, self._away_since = is_there, rfc3339(datetime.now(UTC))
-        self._told_unwatched = frozenset()
+        self._has_broker = is_there
         if is_there:
+            self._reports.broker_returned()
             log.info("the broker is there again")
         else:
+            self._reports.broker_left(rfc3339(datetime.now(UTC)))
             log.warning(
                 "the broker is away",
                 effect="the last memory limits hold, no shares are kept",
@@ -116,32 +107,34 @@ class Observer:
             self._wakened.set()
 
     async def listen(self, announcements: AsyncIterable[Announcement]) -> None:
-        """Take announcements in, for as long as they come; waits while too many are held."""
+        """Queue announcements for as long as they come; waits while the queue is full."""
         async for announcement in announcements:
-            await self._heard.put(announcement)
+            await self._queue.put(announcement)
             self._wakened.set()
 
-    async def know_epoch(self, known: int) -> None:
-        """The stream holds an event of this node from epoch `known`; ours must be greater.
+    async def pass_epoch(self, known: int) -> None:
+        """Make our epoch greater than `known`, the epoch of this node's last event in the stream.
 
         Raises:
-            InputError: the new epoch could not be written down.
+            InputError: the new epoch could not be written to disk.
         """
-        if known < self._identity.epoch:
+        if known < self._reports.epoch:
             return
         directory = Path(self._settings.state_dir)
         epoch = await asyncio.to_thread(raise_epoch, directory, known + 1)
         log.warning("the epoch was lost, and begins after the stream's last", known=known, epoch=epoch)
-        self._identity = replace(self._identity, epoch=epoch)
-        self._seq, self._told = 0, None
+        self._reports.begin_epoch(epoch)
         self._wakened.set()
 
     async def run(self) -> None:
-        """Observe for ever. Cancelling between two turns loses nothing; within one, it is told after a restart."""
+        """Observe for ever.
+
+        Cancelling between two rounds loses nothing. The events of a cancelled round are published after a restart.
+        """
         try:
             await self._restore()
             while True:
-                pause_s = await self._turn()
+                pause_s = await self._round()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wakened.wait()
@@ -151,151 +144,113 @@ class Observer:
     async def _restore(self) -> None:
         kept = await self._store.kept()
         now_s = time.monotonic()
-        self._mark = kept.mark
-        if kept.boot_id == self._identity.boot_id:
+        self._position = kept.position
+        if kept.boot_id == self._boot_id:
             self._tasks = table.restored(kept.lives, kept.left, now_s)
         elif kept.boot_id:
-            ended = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
-            self._orphans = (kept.boot_id, ended)
-        await self._watch()
+            exits = tuple(lifecycle.finish(life, now_s) for life in kept.lives)
+            self._reports.add_former_boot(kept.boot_id, exits)
+        await self._watch_deaths()
 
-    async def _turn(self) -> float:
-        """Look once, store what follows, and return the time until the next look in seconds."""
+    async def _round(self) -> float:
+        """Observe once, store the events, and return the pause until the next round in seconds."""
         self._wakened.clear()
         if self._store.waiting_count >= self._settings.outbox_entries:
             return self._troubled("the outbox is full: looking pauses until NATS takes events")
-        heard, sample = await self._hear()
+        observation, sample = await self._observe()
         now_s = time.monotonic()
-        outcome = turn(self._tasks, self._mark, heard, now_s, self._settings.rules)
-        outcome = replace(outcome, unwatched=self._unwatched(outcome.tasks))
+        findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
         gpus = node_state.gpus(
             sample.readings if sample else (),
-            self._idle_pct(),
-            outcome.tasks.lives.values(),
+            self._meters.idle_pct,
+            findings.tasks.lives.values(),
             self._settings.overcommit_ratio,
         )
+        batch = self._reports.batch(findings, gpus, now_s, rfc3339(datetime.now(UTC)))
         try:
-            await self._keep(outcome, gpus, now_s)
+            await self._keep(batch, findings)
         except StoreError as error:
             return self._troubled(str(error))
-        self._taken(heard, outcome)
-        self._listeners.looked(gpus, outcome.facts)
+        self._advance(observation, findings, batch)
+        self._listeners.round_stored(gpus, findings.facts)
         if sample is not None:
-            self._listeners.measured(gpus, sample.began_ns)
-        await self._watch()
-        self._at_ease(sample)
+            self._listeners.gpus_measured(gpus, sample.began_ns)
+        await self._watch_deaths()
+        self._recovered(sample)
         return self._pause_s(now_s, sample)
 
-    async def _hear(self) -> tuple[Heard, Sample | None]:
-        while not self._heard.empty() and len(self._pending) < HEARD_MAX:
-            self._pending.append(self._heard.get_nowait())
-        announcements, dead = tuple(self._pending), tuple(self._dead)
-        # The look comes after: what was announced is then listed, and what died is not.
-        sample = await self._look()
-        return Heard(announcements, sample.look if sample else None, dead), sample
+    async def _observe(self) -> tuple[Observation, Sample | None]:
+        while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
+            self._unstored.append(self._queue.get_nowait())
+        announcements, deaths = tuple(self._unstored), tuple(self._dead)
+        # The sample comes after: NVML then lists what was announced, and no longer lists what died.
+        sample = await self._sample()
+        return Observation(announcements, sample.listing if sample else None, deaths), sample
 
-    async def _look(self) -> Sample | None:
-        due = time.monotonic() >= self._utilisation_due_s
-        since_us = {uuid: meter.last_us for uuid, meter in self._meters.items()} if due else None
+    async def _sample(self) -> Sample | None:
+        is_due = time.monotonic() >= self._utilisation_due_s
         try:
-            sample = await self._sampler.sample(since_us)
+            sample = await self._sampler.sample(self._meters.last_us if is_due else None)
         except NvmlAwayError as error:
             self._troubled(f"no GPU: {error}")
             return None
-        if due:
+        if is_due:
             self._utilisation_due_s = time.monotonic() + self._slow_s
-        for uuid, samples in sample.utilisation.items():
-            meter = self._meters.setdefault(uuid, IdleMeter(self._settings.idle_period_s))
-            for at_us, busy_pct in samples:
-                meter.add(at_us, busy_pct)
+        self._meters.add(sample.utilisation)
         return sample
 
-    async def _keep(self, outcome: Outcome, gpus: tuple[Gpu, ...], now_s: float) -> None:
-        """Store a turn if it tells anything, and only then let the numbers move on."""
-        entries, seq = self._entries(outcome, gpus, now_s)
-        if not entries and outcome.mark == self._mark and outcome.tasks.left == self._tasks.left:
+    async def _keep(self, batch: Batch, findings: Findings) -> None:
+        """Store a round if it changes anything that a restart must know."""
+        is_same = findings.position == self._position and findings.tasks.left == self._tasks.left
+        if not batch.entries and is_same:
             return
-        await self._store.keep(entries, outcome.tasks, self._identity.boot_id, outcome.mark)
-        self._orphans = ("", ())
-        if seq > self._seq:
-            self._seq, self._told, self._told_s = seq, gpus, now_s
-        if entries:
-            self._listeners.published()
+        await self._store.keep(batch.entries, findings.tasks, self._boot_id, findings.position)
+        if batch.entries:
+            self._listeners.events_stored()
 
-    def _entries(
-        self, outcome: Outcome, gpus: tuple[Gpu, ...], now_s: float
-    ) -> tuple[tuple[Entry, ...], int]:
-        moment = Moment(
-            node=NodeName(self._settings.node),
-            boot_id=self._identity.boot_id,
-            epoch=self._identity.epoch,
-            seq=self._seq,
-            time=rfc3339(datetime.now(UTC)),
-            gpus=gpus,
-        )
-        boot_id, ended = self._orphans
-        seq = self._seq + 1
-        entries = telling.task_entries(replace(moment, boot_id=boot_id), ended, seq)
-        entries += telling.task_entries(moment, outcome.facts, seq + len(ended))
-        silent_s = now_s - self._told_s
-        if not entries and node_state.worth_telling(self._told, gpus, silent_s, self._settings.thresholds):
-            entries = (telling.state_entry(moment, seq),)
-        numbered = len(entries)
-        entries += tuple(telling.limit_entry(moment, said) for said in outcome.limits)
-        unwatched = (outcome.tasks.lives[key] for key in outcome.unwatched)
-        entries += tuple(telling.unwatched_entry(moment, life, self._away_since) for life in unwatched)
-        return entries, self._seq + numbered
-
-    def _unwatched(self, tasks: Tasks) -> tuple[TaskKey, ...]:
-        """Hooked tasks of which nobody was told yet that their broker is away."""
-        return () if self._has_broker else tuple(sorted(tasks.hooked - self._told_unwatched))
-
-    def _taken(self, heard: Heard, outcome: Outcome) -> None:
-        for note in outcome.notes:
+    def _advance(self, observation: Observation, findings: Findings, batch: Batch) -> None:
+        """Move on to the state after a stored round."""
+        for note in findings.notes:
             log.warning(
                 "a hooked process reports", what=note.what, text=note.text, pod=note.pod, pid=note.pid
             )
-        for what in (*(said.what for said in outcome.limits), *("unenforced" for _ in outcome.unwatched)):
-            self._listeners.told(what)
-        if not self._has_broker:  # it may have come back while this was stored
-            self._told_unwatched = self._told_unwatched.union(outcome.unwatched) & outcome.tasks.lives.keys()
-        self._tasks, self._mark = outcome.tasks, outcome.mark
-        self._dead.difference_update(heard.dead)
-        if heard.announcements:
-            del self._pending[: len(heard.announcements)]
-            self._listeners.acknowledged(heard.announcements[-1].seq)
+        for what in batch.limit_events:
+            self._listeners.limit_event(what)
+        self._reports.stored(batch, findings.tasks.lives)
+        self._tasks, self._position = findings.tasks, findings.position
+        self._dead.difference_update(observation.deaths)
+        if observation.announcements:
+            del self._unstored[: len(observation.announcements)]
+            self._listeners.announcements_stored(observation.announcements[-1].seq)
 
-    async def _watch(self) -> None:
+    async def _watch_deaths(self) -> None:
         for process in {key.process for key in (*self._tasks.lives, *self._tasks.left)}:
             await self._deaths.watch(process)
 
-    def _died(self, process: Process) -> None:
+    def _died(self, process: ProcessKey) -> None:
         self._dead.add(process)
         self._wakened.set()
 
-    def _idle_pct(self) -> dict[GpuUuid, float]:
-        return {uuid: meter.idle_pct for uuid, meter in self._meters.items()}
-
     @property
     def _slow_s(self) -> float:
-        """The slow pace; the idle average is read at least once a period, which demo and tests make short."""
+        """The slow pace. The idle average is read at least once a period, which the demo and tests make short."""
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
     def _pause_s(self, now_s: float, sample: Sample | None) -> float:
         if sample is None:
             return self._settings.nvml_retry_s
         fast_s = self._settings.sample_ms / 1000
-        slow_s = min(self._slow_s, max(self._told_s + self._settings.heartbeat_s - now_s, fast_s))
-        return table.pace_s(self._tasks, now_s, fast_s, slow_s)
+        heartbeat_s = self._reports.last_s + self._settings.heartbeat_s - now_s
+        return table.pace_s(self._tasks, now_s, fast_s, min(self._slow_s, max(heartbeat_s, fast_s)))
 
     def _troubled(self, what: str) -> float:
-        """Tell a trouble once, and give the pause after it."""
+        """Log a trouble once, and return the pause after it in seconds."""
         if what != self._trouble:
             self._trouble = what
             log.error(what)
         return STORE_RETRY_S
 
-    def _at_ease(self, sample: Sample | None) -> None:
+    def _recovered(self, sample: Sample | None) -> None:
         if self._trouble and sample is not None:
             self._trouble = ""
             log.info("observing again", gpus=len(sample.readings))

@@ -1,30 +1,31 @@
-"""Processes of this machine: who they are, and word of their death.
+"""Processes of this machine: their identity, their pod, and their death.
 
-Death is told by `pidfd`, 58 µs after it, and by no polling. What always holds: a death is told once, by calling
-`on_death` on the loop's thread, for every process that is watched, also for one that died before the watch began.
+A `pidfd` reports a death, 58 µs after it; nothing is polled. What always holds: `on_death` is called once for every
+watched process, on the loop's thread, also for a process that died before the watch began.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from monitor.core.lifecycle import NOBODY, Owner, Process
+from monitor.core.lifecycle import NOBODY, Owner
+from plimsoll.ids import ProcessKey
 from plimsoll.kube.cgroup import read_pod
 from plimsoll.part.processes import DeathWatch, open_process, read_stat
 
 
 class Identities:
-    """Who a pid is. Blocking reads of /proc, for the driver's thread; not for the loop's.
+    """Identifies pids by blocking reads of /proc: call it on the driver's thread, not on the loop's.
 
-    Whose pod a process is in is read once: a process does not move between pods.
+    The pod of a process is read once, as a process does not move between pods.
     """
 
     def __init__(self) -> None:
-        self._owners: dict[Process, Owner] = {}
+        self._owners: dict[ProcessKey, Owner] = {}
 
-    def of(self, pids: set[int]) -> dict[int, tuple[Process, Owner]]:
-        """The living ones among `pids`; what was known of others is forgotten."""
-        owners: dict[Process, Owner] = {}
-        found: dict[int, tuple[Process, Owner]] = {}
+    def of(self, pids: set[int]) -> dict[int, tuple[ProcessKey, Owner]]:
+        """The living processes among `pids`; every other process is forgotten."""
+        owners: dict[ProcessKey, Owner] = {}
+        found: dict[int, tuple[ProcessKey, Owner]] = {}
         for pid in pids:
             if (process := read_process(pid)) is not None:
                 owner = self._owners.get(process) or _owner(pid)
@@ -34,17 +35,17 @@ class Identities:
         return found
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> ProcessKey | None:
     """The process that has `pid` now; None if none lives (a zombie holds no GPU). Blocks, briefly.
 
     Raises:
-        OSError: that cannot be told, as descriptors ran out, for example.
+        OSError: /proc could not be read, for example because file descriptors ran out.
     """
     try:
         stat = read_stat(pid)
-    except PermissionError:  # /proc is mounted so that others' processes are hidden
+    except PermissionError:  # /proc is mounted with hidepid
         return None
-    return None if stat is None or stat.has_ended else Process(pid, stat.start_ticks)
+    return None if stat is None or stat.has_ended else ProcessKey(pid, stat.start_ticks)
 
 
 def _owner(pid: int) -> Owner:
@@ -53,17 +54,17 @@ def _owner(pid: int) -> Owner:
 
 
 class Deaths:
-    """Watches processes for their end. For one event loop; `close` it there."""
+    """Watches processes for their death. For one event loop; `close` it there."""
 
-    def __init__(self, on_death: Callable[[Process], None]) -> None:
+    def __init__(self, on_death: Callable[[ProcessKey], None]) -> None:
         self._watch = DeathWatch(on_death)
 
-    async def watch(self, process: Process) -> None:
-        """Tell `on_death` when the process ends; at once if it has ended. A second watch changes nothing."""
+    async def watch(self, process: ProcessKey) -> None:
+        """Call `on_death` when the process ends; at once if it has ended. A second watch changes nothing."""
         if process not in self._watch:
             handle = await asyncio.to_thread(open_process, process.pid, process.start_ticks)
             self._watch.watch(process, handle)
 
     def close(self) -> None:
-        """Watch no longer; nothing more is told."""
+        """Stop watching; `on_death` is not called any more."""
         self._watch.close()

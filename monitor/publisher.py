@@ -2,14 +2,14 @@
 
 How that holds:
 
-* An event leaves the outbox only after JetStream acknowledged it. What was not acknowledged is published again
-  under the same `Nats-Msg-Id`, which the server drops if it stored the first one after all.
-* The server knows an id for its duplicate window only. Before an event that has waited longer is sent
-  (again), the stream's last event of this node is read: what the outbox holds up to and including that one arrived.
-* A batch is sent in order, several in flight, and the next begins when all of it is acknowledged. Over one
-  connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a later
-  one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
-* The client library buffers nothing while disconnected: only the outbox decides what is sent.
+* An event leaves the outbox only after JetStream acknowledged it. An unacknowledged event is published again under
+  the same `Nats-Msg-Id`; the server drops the second copy if it stored the first one after all.
+* The server remembers an id for its duplicate window only. Before an event that has waited longer is sent (again),
+  the publisher reads this node's last event in the stream: the outbox's events up to and including that one arrived.
+* A batch is sent in order, several events in flight, and the next batch begins when all of it is acknowledged. Over
+  one connection only a batch's tail can be lost, so order is kept. Where the server refuses one event and takes a
+  later one (a full disk), they may swap; readers drop the late one by (`epoch`, `seq`).
+* The client library buffers nothing while disconnected: the outbox alone decides what is sent.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from nats.js import JetStreamContext
 from nats.js.api import Header, PubAck
 from nats.js.errors import NotFoundError
 
-from monitor.store import Store, StoreError, Waiting
+from monitor.outbox.database import Waiting
+from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
@@ -37,17 +38,18 @@ from plimsoll.part.settings import shown_url
 from plimsoll.subjects import STREAM, node_token
 
 BATCH: Final = 64
-"""In flight at once: enough to hide the way to the server, few enough to be sent again without regret."""
+"""Events in flight at once: enough to hide the round trip to the server, few enough to send again cheaply."""
 
 ACK_S: Final = 10.0
-"""A server on a busy disk acknowledges within a second; later than this it counts as lost."""
+"""A server on a busy disk acknowledges within a second; after this time an acknowledgement counts as lost."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-"""Pauses between attempts double, with jitter, so that a cluster's monitors do not all return at once."""
+"""Bounds of the pauses between attempts, in seconds; they double, with jitter, so that a cluster's monitors do not
+all return at once."""
 
 MARGIN_S: Final = 60.0
-"""The duplicate window is taken to be shorter by this: server and node read different clocks."""
+"""The duplicate window counts as shorter by this, because server and node read different clocks."""
 
 log = structlog.get_logger("monitor.publisher")
 
@@ -58,7 +60,7 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where events go, and how the stream is made if it is missing."""
+    """The server and node to publish for, and the stream to make if it is missing."""
 
     url: str
     node: NodeName
@@ -73,24 +75,24 @@ class Publisher:
     ) -> None:
         """Publish `store`'s events to `target`.
 
-        `on_known_epoch` is told the epoch of this node's newest event in the stream once, before the first of this
-        run is published.
+        `on_known_epoch` is called once, before the first event of this run is published, with the epoch of this
+        node's newest event in the stream.
         """
         self._target = target
         self._store = store
         self._on_known_epoch = on_known_epoch
-        self._epoch_told = False
+        self._epoch_checked = False
         self._wakened = asyncio.Event()
         self._reachable: bool | None = None
         self._in_flight: list[asyncio.Future[PubAck]] = []
 
     def wake(self) -> None:
-        """Something was stored."""
+        """Publish now: events were stored."""
         self._wakened.set()
 
     async def run(self) -> None:
-        """Publish for ever. Cancelling keeps what was not acknowledged for the next start."""
-        # Ours before it connects: cancelled meanwhile, `nats.connect` would leave a connection open.
+        """Publish for ever. Cancelling keeps unacknowledged events for the next start."""
+        # We make the client before it connects: `nats.connect`, cancelled meanwhile, would leave a connection open.
         client, pauses = Client(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
             while True:
@@ -107,7 +109,7 @@ class Publisher:
                     self._unreachable(error)
                     await self._pause(pauses.next_s())
         finally:
-            # Nothing is in the client's hands that the outbox does not hold: no drain.
+            # No drain: the outbox holds every event that the client holds.
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
                 async with asyncio.timeout(ACK_S):
                     await client.close()
@@ -126,7 +128,7 @@ class Publisher:
         )
 
     async def _disconnected(self) -> None:
-        """What is in flight will not be acknowledged any more: do not wait for it."""
+        """Give up the events in flight: they will not be acknowledged any more."""
         for ack in self._in_flight:
             ack.cancel()
 
@@ -134,11 +136,11 @@ class Publisher:
         self._wakened.set()
 
     async def _failed(self, error: Exception) -> None:
-        """The client tells an error of its own: one of many attempts, or a permission that we lack."""
+        """Log an error of the client's own: a failed attempt among many, or a permission that we lack."""
         self._unreachable(error)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait; a reconnection ends it early."""
+        """Wait; a reconnection ends the pause early."""
         self._wakened.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -146,7 +148,7 @@ class Publisher:
 
     async def _publish(self, client: Client) -> None:
         """Publish until something fails, over one JetStream context."""
-        # Its futures of lost acknowledgements would pile up; they go with it.
+        # A context of our own: futures of lost acknowledgements would pile up in a lasting one.
         jetstream = client.jetstream(timeout=ACK_S)
         window_s = await self._target.stream.ensure(jetstream)
         await self._resume(jetstream, window_s)
@@ -161,23 +163,23 @@ class Publisher:
                 await self._wakened.wait()
 
     async def _resume(self, jetstream: JetStreamContext, window_s: float) -> None:
-        """Learn what the stream already holds, where its duplicate window cannot tell any more."""
+        """Find the events that the stream already holds, where they are older than its duplicate window."""
         batch = await self._store.oldest(BATCH)
         old = bool(batch) and time.time() - batch[0].stored_s > window_s - MARGIN_S
-        if self._epoch_told and not old:
+        if self._epoch_checked and not old:
             return
         last = await self._last(jetstream)
         if last is not None:
             last_id, epoch = last
-            if not self._epoch_told and epoch:
+            if not self._epoch_checked and epoch:
                 await self._on_known_epoch(epoch)
             arrived = [entry.number for entry in batch if entry.id == last_id]
             if old and arrived:
                 await self._store.remove(entry.number for entry in batch if entry.number <= arrived[0])
-        self._epoch_told = True
+        self._epoch_checked = True
 
     async def _last(self, jetstream: JetStreamContext) -> tuple[str, int] | None:
-        """Id and epoch of this node's newest event in the stream; the epoch is 0 if it carries no state."""
+        """Id and epoch of this node's newest event in the stream; the epoch is 0 if the event carries no state."""
         try:
             message = await jetstream.get_last_msg(STREAM, f"plimsoll.v1.*.*.{node_token(self._target.node)}")
         except NotFoundError:
@@ -217,7 +219,7 @@ class Publisher:
             log.info("publishing", url=shown_url(self._target.url), waiting=self._store.waiting_count)
 
     def _unreachable(self, error: Exception) -> None:
-        """One line per outage, not per attempt."""
+        """Log one line per outage, not per attempt."""
         if self._reachable is not False:
             self._reachable = False
             log.warning(
@@ -229,7 +231,7 @@ class Publisher:
 
 
 def _stored(ack: "asyncio.Future[PubAck]") -> bool:
-    """Whether the server acknowledged; one that never answered is given up."""
+    """Whether the server acknowledged; an acknowledgement still awaited is given up."""
     if not ack.done():
         ack.cancel()
     return not ack.cancelled() and ack.exception() is None

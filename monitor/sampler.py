@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from monitor.core.lifecycle import TaskKey
-from monitor.core.tasks import Look, Seen
+from monitor.core.tasks import ListedProcess, Listing
 from monitor.processes import Identities
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.library import Nvml
-from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError
+from plimsoll.nvml.readings import GpuReading, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 
 
@@ -19,15 +19,15 @@ class Sample:
     """The node, read once.
 
     Attributes:
-        began_ns: CLOCK_MONOTONIC just before NVML was asked.
+        began_ns: CLOCK_MONOTONIC just before NVML was read.
         readings: the GPUs that answered.
-        look: living processes on them.
+        listing: the living processes on them.
         utilisation: per GPU, (microseconds since the epoch, busy percent), oldest first.
     """
 
     began_ns: int
     readings: tuple[GpuReading, ...]
-    look: Look
+    listing: Listing
     utilisation: Mapping[GpuUuid, tuple[tuple[int, float], ...]]
 
 
@@ -41,13 +41,13 @@ class Sampler:
     async def sample(self, since_us: Mapping[GpuUuid, int] | None) -> Sample:
         """Read every GPU.
 
-        Cancelling leaves the reading to end by itself; its result is dropped.
+        Cancelling drops the result; the reading itself goes on to its end.
 
         Args:
             since_us: see `Nvml.read`.
 
         Raises:
-            NvmlAwayError: there is no driver, or it does not answer; or processes cannot be read.
+            NvmlAwayError: there is no driver, the driver does not answer, or /proc cannot be read.
         """
         return await self._driver.ask(partial(self._read, since_us))
 
@@ -60,10 +60,10 @@ class Sampler:
         gpus = nvml.read(since_us)
         try:
             living = self._identities.of({pid for gpu in gpus for pid in gpu.used_bytes})
-        except OSError as error:  # nobody may be taken for dead for that
+        except OSError as error:  # no process may count as dead for that
             raise NvmlAwayError(f"the GPUs' processes cannot be read ({error}); raise ulimit -n") from error
-        seen = tuple(
-            Seen(TaskKey(living[pid][0], gpu.reading.uuid), used_bytes, living[pid][1])
+        processes = tuple(
+            ListedProcess(TaskKey(living[pid][0], gpu.reading.uuid), used_bytes, living[pid][1])
             for gpu in gpus
             for pid, used_bytes in gpu.used_bytes.items()
             if pid in living
@@ -71,10 +71,6 @@ class Sampler:
         return Sample(
             began_ns=began_ns,
             readings=tuple(gpu.reading for gpu in gpus),
-            look=Look(frozenset(gpu.reading.uuid for gpu in gpus), seen),
-            utilisation=_utilisation(gpus),
+            listing=Listing(frozenset(gpu.reading.uuid for gpu in gpus), processes),
+            utilisation={gpu.reading.uuid: gpu.utilisation for gpu in gpus},
         )
-
-
-def _utilisation(gpus: tuple[GpuSample, ...]) -> dict[GpuUuid, tuple[tuple[int, float], ...]]:
-    return {gpu.reading.uuid: gpu.utilisation for gpu in gpus}

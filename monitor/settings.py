@@ -27,32 +27,33 @@ class Settings:
 
     Attributes:
         node: this node's name in Kubernetes (RFC 1123); it has no default.
-        nats_url: where events go; several URLs with commas.
+        nats_url: the NATS server for events; several URLs with commas.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
-        broker_away_s: a broker that takes no measurement for so long is away, and hooked tasks are told `unenforced`.
-        state_dir: what must outlive a restart (epoch, outbox, living tasks); one monitor each.
-        log_level: the least that is logged: debug, info, warning or error.
-        metrics_port: where Prometheus finds `/metrics`; None for nowhere, 0 for any free port (logged).
+        broker_away_s: a broker that takes no measurement for so long counts as away; `limit.unenforced` events then
+            name its hooked tasks.
+        state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
+        log_level: the lowest level that is logged: debug, info, warning or error.
+        metrics_port: port of `/metrics`; None serves none, 0 takes any free port (the log names it).
         metrics_host: address of that port.
-        sample_ms: between looks while a task loads. 100 ms tells `loaded` to a tenth of the settle time at
+        sample_ms: between samples while a task loads. 100 ms dates `loaded` to a tenth of the settle time, at
             1 % of a core.
-        reconcile_s: between looks otherwise, which find processes without the hook; what has the hook is
-            announced and needs none.
+        reconcile_s: between samples otherwise. They find processes without the hook; hooked processes are announced
+            and need none.
         settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
-            second between layers while they load; a second is longer than those and short for a placement.
-        tolerance_bytes: a change up to this is standing still: small allocations of a running program.
-        reload_bytes: a loaded task that grows more than this loads again.
-        idle_period_s: over which idle time is measured; Kang et al. use a minute.
-        state_idle_pct: points by which the idle average must move to be told by itself.
-        state_memory_bytes: by how much a GPU's used memory must move to be told by itself.
-        heartbeat_s: the longest a node stays silent.
+            second between layers while they load; a second is longer than those pauses and short for a placement.
+        tolerance_bytes: a change up to this counts as standing still: small allocations of a running program.
+        reload_bytes: a loaded task that grows by more than this loads again.
+        idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
+        state_idle_pct: change of the idle average, in points, that is worth a `node.state` event.
+        state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
+        heartbeat_s: the longest time without an event from this node.
         nvml_retry_s: between attempts to reach a driver that is not there.
-        outbox_entries: how many events wait on disk for NATS at most. When full, looking pauses and the broker keeps
-            its journal, so nothing is lost that the hook announced.
+        outbox_entries: the most events that wait on disk for NATS. When the outbox is full, sampling pauses and the
+            broker keeps its journal, so no announcement of the hook is lost.
         stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
         stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
-        kubeconfig: where to advertise the node's resources: a path, `in-cluster`, or empty for nowhere.
-        advertise_s: between looks whether the node still shows them.
+        kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
+        advertise_s: between checks that the node still shows them.
         advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
@@ -92,7 +93,7 @@ class Settings:
 
     @property
     def thresholds(self) -> Thresholds:
-        """When a state is told by itself."""
+        """When a state is worth an event of its own."""
         return Thresholds(self.state_idle_pct, self.state_memory_bytes, self.heartbeat_s)
 
 

@@ -1,7 +1,7 @@
-"""What every client of the bus needs: the one stream, made alike by whoever comes first, and care with nats-py.
+"""The JetStream stream that every client of the bus uses, and a guard against cancellations that nats-py swallows.
 
-The names on it are `plimsoll.subjects`, what is said `plimsoll.events`. What always holds: a stream that is there
-is taken as it is.
+The first client makes the stream, alike whichever it is. `plimsoll.subjects` has the names, `plimsoll.events` the
+messages. What always holds: a stream that exists is used as it is.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ MAX_BYTES: Final = GIB
 """About half a million reports of a node with eight GPUs."""
 
 MAX_AGE_S: Final = 7 * 24 * 3600.0
-"""Longer than any monitor's heartbeat by far, so that each node's last report is always there."""
+"""Far longer than any monitor's heartbeat, so that each node's last report is always in the stream."""
 
 DUPLICATE_WINDOW_S: Final = 3600.0
-"""For how long the server knows a `Nats-Msg-Id` again.
+"""How long the server remembers a `Nats-Msg-Id`, to drop a second copy.
 
-It must outlast the time between an event's arrival in the stream and the moment when its publisher knows of
-it: a lost acknowledgement, a monitor killed between the two, NATS away meanwhile. An hour covers every restart and
+The window must be longer than the time between an event's arrival in the stream and its acknowledgement at the
+publisher: an acknowledgement may be lost, the monitor killed, NATS away meanwhile. An hour covers every restart and
 most outages, at about 150 bytes per event: 60 MB for a hundred nodes of thirty tasks a minute each. After a
-longer outage the monitor asks the stream for its last event first (see its `publisher.py`).
+longer outage the monitor first reads its last event from the stream (see its `publisher.py`).
 """
 
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
-"""What the URL of a NATS server begins with."""
+"""The schemes of a NATS server's URL."""
 
 log = structlog.get_logger("plimsoll.bus")
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How the stream of all events is made: on disk, and forgetting the oldest events first.
+    """The stream of all events: on disk, and dropping the oldest events first.
 
     Attributes:
-        max_bytes: its size.
+        max_bytes: the stream's size.
         max_age_s: age of its oldest event.
     """
 
@@ -50,7 +50,7 @@ class Stream:
     max_age_s: float = MAX_AGE_S
 
     def config(self) -> StreamConfig:
-        """It, as JetStream reads it."""
+        """The stream's configuration for JetStream."""
         return StreamConfig(
             name=STREAM,
             subjects=[EVENTS],
@@ -68,8 +68,8 @@ class Stream:
     async def ensure(self, jetstream: JetStreamContext) -> float:
         """Make the stream if it is missing, and return its duplicate window in seconds.
 
-        One that exists is an operator's or another part's choice and is left alone. Several parts may do this
-        at once.
+        A stream that exists is an operator's or another part's choice and is left as it is. Several parts may call
+        this at once.
 
         Raises:
             nats.errors.Error: NATS is away, has no JetStream, or lacks the space.
@@ -81,16 +81,16 @@ class Stream:
                 found = await jetstream.add_stream(self.config())
                 log.info("made the stream", stream=STREAM, max_bytes=self.max_bytes, max_age_s=self.max_age_s)
             except BadRequestError:
-                # Another part made it meanwhile, with limits of its own; or it cannot be made, and is not there.
+                # Another part made the stream meanwhile, with limits of its own. If not, this raises.
                 found = await jetstream.stream_info(STREAM)
         return found.config.duplicate_window or 0.0
 
 
 def heed_cancellation() -> None:
-    """Raise `CancelledError` if this task was cancelled and somebody swallowed it; call it in endless loops.
+    """Raise `CancelledError` if this task was cancelled and a library swallowed that; call it in endless loops.
 
     nats-py 2.16 drops some cancellations within `publish` and turns others into errors of its own; on Python 3.11
-    `asyncio.wait_for`, which it is made of, returns its result where result and cancellation come at once.
+    `asyncio.wait_for`, which nats-py uses, returns its result where result and cancellation come at once.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -1,8 +1,8 @@
-"""What a pod says of its GPUs, and what Plimsoll answers: resource names, annotations, and their meaning.
+"""The pod contract: the resources and annotations by which a pod asks for GPUs, and Plimsoll's answers to it.
 
-`parse_pod` turns a pod into demands or refuses it, naming field, value and remedy; nothing else in Plimsoll
-reads the raw annotations. What always holds of a parsed demand: memory and share are per GPU, whole numbers,
-and together possible on some GPU.
+`parse_pod` turns a pod into demands, or refuses it with field, value and remedy. Nothing else in Plimsoll reads the
+raw annotations. What always holds of a parsed demand: memory and share are per GPU, whole numbers, and together
+possible on some GPU.
 """
 
 import difflib
@@ -26,7 +26,7 @@ GPU_MEMORY: Final = "plimsoll.dev/gpu-memory"
 GPU_SHARE: Final = "plimsoll.dev/gpu-share"
 """Percent of one GPU's compute time guaranteed to a container, in total over its GPUs."""
 GPU_COUNT: Final = "plimsoll.dev/gpu"
-"""On how many distinct GPUs; alone, that many whole ones."""
+"""Number of distinct GPUs of a container; without the other two, that many whole GPUs."""
 RESOURCES: Final = (GPU_MEMORY, GPU_SHARE, GPU_COUNT)
 
 SHARE_LIMIT: Final = "plimsoll.dev/gpu-share-limit"
@@ -51,14 +51,14 @@ _ANSWERED: Final = (DECISION, LINES, SHARES)
 
 @dataclass(frozen=True, slots=True)
 class ContainerDemand:
-    """What one container asks of each of its GPUs.
+    """A container's demand on each of its GPUs.
 
     Attributes:
-        gpus: on how many distinct GPUs, 1 or more.
-        memory_bytes: declared per GPU; None for a best-effort container.
+        gpus: number of distinct GPUs, 1 or more.
+        memory_bytes: declared per GPU; None for a best-effort or whole-GPU container.
         share_pct: compute time guaranteed per GPU, 0–100.
-        limit_pct: elastic ceiling per GPU, 1–100, never below `share_pct`; 100 for whole GPUs.
-        whole: the GPUs are this container's alone.
+        limit_pct: most compute time per GPU, 1–100, never below `share_pct`; 100 for whole GPUs.
+        whole: the container owns its GPUs alone.
     """
 
     container: ContainerName
@@ -70,19 +70,19 @@ class ContainerDemand:
 
     @property
     def best_effort(self) -> bool:
-        """Declares no memory and does not own its GPUs: placed by measured headroom alone."""
+        """The container declares no memory and does not own its GPUs: measured headroom alone places it."""
         return self.memory_bytes is None and not self.whole
 
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod asks, over all its containers.
+    """A pod's demand, over all its containers.
 
     Attributes:
-        containers: those that ask for a GPU, in the pod's order; empty for a pod without one.
-        gpu_id: the one GPU that will do, or None.
-        gpu_models: model names that will do; empty means any.
-        policy: the placement policy asked for, or None for the placer's default.
+        containers: the containers that ask for a GPU, in the pod's order; empty for a pod without one.
+        gpu_id: the only acceptable GPU, or None for any.
+        gpu_models: acceptable model names; empty means any.
+        policy: the requested placement policy, or None for the placer's default.
         affinity, anti_affinity, exclusion: KubeShare's locality labels, or None.
     """
 
@@ -96,13 +96,13 @@ class PodDemand:
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The annotation `plimsoll.dev/decision`: how a pod came to its place, and the lines that go with it.
+    """The annotation `plimsoll.dev/decision`: the score by which a pod was placed, and its memory lines.
 
     Attributes:
         time: of the decision, RFC 3339 in UTC.
         parts: sub-scores by `<container>/<gpu>` and name.
-        lines: bytes by container and GPU; for a declared container its declaration, for a best-effort one what
-            promises left free.
+        lines: bytes by container and GPU: a declared container's declaration, and for a best-effort container the
+            memory that promises left free.
     """
 
     score: float
@@ -113,7 +113,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 def parse_pod(pod: Pod) -> PodDemand:
-    """What a pod asks of GPUs.
+    """A pod's demand for GPUs.
 
     Raises:
         InputError: an annotation or resource of ours is unknown, malformed, or impossible.
@@ -137,7 +137,7 @@ def parse_pod(pod: Pod) -> PodDemand:
             f"request {GPU_COUNT}",
         )
     if limit_pct < 100 and demands and all(demand.whole for demand in demands):
-        problem = "limits nothing: who owns its GPUs whole is never held up"
+        problem = "limits nothing: a container that owns its GPUs whole is never held up"
         remedy = f"leave it out, or declare {GPU_MEMORY} or {GPU_SHARE}"
         raise InputError(_annotation(SHARE_LIMIT), annotations[SHARE_LIMIT], problem, remedy)
     return PodDemand(
@@ -152,10 +152,10 @@ def parse_pod(pod: Pod) -> PodDemand:
 
 
 def refuse_answers(pod: Pod) -> None:
-    """Refuse a pod that brings the placer's answers along before it was placed: its owner may have made them up.
+    """Refuse a pod that has the placer's answers before it was placed: its author may have invented them.
 
     Raises:
-        InputError: naming the first of them.
+        InputError: the pod has such an annotation; the error names the first.
     """
     for name, value in (pod.metadata.annotations or {}).items():
         if name in _ANSWERED or name.startswith(ASSIGNED_PREFIX):
@@ -169,7 +169,7 @@ def assigned_annotation(container: ContainerName) -> str:
 
 
 def assigned_gpus(pod: Pod) -> dict[ContainerName, tuple[GpuUuid, ...]]:
-    """Which GPUs the placer gave to which container, from a bound pod's annotations; empty if none."""
+    """Each container's GPUs as the placer assigned them, from a bound pod's annotations; empty if none."""
     return {
         ContainerName(name.removeprefix(ASSIGNED_PREFIX)): tuple(GpuUuid(uuid) for uuid in _split(value))
         for name, value in (pod.metadata.annotations or {}).items()
@@ -178,7 +178,7 @@ def assigned_gpus(pod: Pod) -> dict[ContainerName, tuple[GpuUuid, ...]]:
 
 
 def decision_of(pod: Pod) -> Decision | None:
-    """What the placer decided for a pod, or None if it did not.
+    """The placer's decision for a pod, or None if there is none.
 
     Raises:
         InputError: the annotation is damaged.
@@ -188,7 +188,7 @@ def decision_of(pod: Pod) -> Decision | None:
         return None
     try:
         return msgspec.json.decode(text, type=Decision)
-    except (msgspec.MsgspecError, RecursionError) as error:  # the latter: brackets nested by the thousand
+    except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
         raise InputError(
             _annotation(DECISION), text[:80], f"is damaged ({error})", "recreate the pod"
         ) from error
@@ -231,7 +231,7 @@ def _check_share(container: Container, share: int, share_pct: int, gpus: int, li
 
 
 def _asked(container: Container) -> dict[str, str | int | float]:
-    """Our resources of one container; a request without its limit, or unlike it, cannot exist in the API."""
+    """A container's resources in our domain. The API allows no request without its limit, or unlike it."""
     resources = container.resources
     if resources is None:
         return {}

@@ -1,8 +1,8 @@
-"""What the parts say on the bus: CloudEvents 1.0, structured JSON, each complete enough to act on alone.
+"""The events on the bus: CloudEvents 1.0, structured JSON, each complete enough to act on alone.
 
-A task or state event carries the node's whole state at that moment, so one event rescores the node and a late
-one can be dropped. Order within a node is the pair (`epoch`, `seq`). `id` is also the message's
-`Nats-Msg-Id`: the same fact has the same id, so publishing twice stores once.
+A task or state event carries the node's whole state at that moment. So a reader can rescore the node by one event,
+and can drop a late one. Order within a node is the pair (`epoch`, `seq`). `id` is also the message's `Nats-Msg-Id`:
+the same fact has the same id, so an event published twice is stored once.
 """
 
 import enum
@@ -12,45 +12,45 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
 TYPE_PREFIX: Final = "dev.plimsoll."
 
 SLOWEST_HEARTBEAT_S: Final = 3600.0
-"""No monitor is silent for longer; readers may forget a node that is."""
+"""The slowest heartbeat of a monitor; readers may forget a node that is silent for longer."""
 
 LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized", "unmet"})
-"""What can be told of a container's line; an announcement of the same name becomes `limit.<name>`."""
+"""The `<what>` of `limit.<what>` events; a broker's announcement of the same name becomes such an event."""
 
 LARGEST: Final = 2**53
-"""No number in an event is greater: beyond it JSON readers round, and here arithmetic would overflow a float."""
+"""The greatest number in an event: JSON readers round greater ones, and our floats would lose digits."""
 
 LARGEST_RATIO: Final = 10.0
-"""No node promises more than this per usable byte."""
+"""The most bytes that a node may promise per usable byte."""
 
-# Neither a stray byte within a JSON string nor brackets nested by the thousand is a MsgspecError.
+# A stray byte in a JSON string and thousands of nested brackets raise errors other than MsgspecError.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Phase(enum.Enum):
-    """Where a task stands in its life (Kang et al. 2024, §II.B)."""
+    """The phases of a task's life (Kang et al. 2024, §II.B)."""
 
-    STARTED = "started"  # seen on a GPU, memory not yet risen
+    STARTED = "started"  # on a GPU; its memory has not risen yet
     LOADING = "loading"  # its memory is rising
-    LOADED = "loaded"  # its memory rose and then stood still: input is loaded
+    LOADED = "loaded"  # its memory rose and then stood still: the input is loaded
     EXITED = "exited"
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One process on one GPU.
+    """A process on one GPU.
 
     Attributes:
         pid: as the host sees it.
         start_ticks: the process's start time in clock ticks since boot; with `pid`, unique on a machine.
-        used_bytes: GPU memory held now, as NVML gives it.
-        peak_bytes: the most it ever held, in `used_bytes`' terms.
-        pod, container: whose it is; None for a process that belongs to no known pod.
+        used_bytes: GPU memory held now, by NVML.
+        peak_bytes: the largest `used_bytes` so far.
+        pod, container: the process's owner; None for a process that belongs to no known pod.
     """
 
     pid: int
@@ -62,16 +62,21 @@ class Task(Struct, frozen=True, kw_only=True):
     pod: PodUid | None = None
     container: ContainerName | None = None
 
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
+
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One GPU at one moment.
+    """A GPU at one moment.
 
     Attributes:
         usable_bytes: NVML's total less what the driver reserves for itself.
         used_bytes: held by all processes together, at most `usable_bytes`.
         idle_pct: decayed average of idle time, 0 (always busy) to 100 (always idle).
         overcommit_ratio: bytes that may be promised per usable byte; above 0, at most `LARGEST_RATIO`.
-        tasks: every process on it that has not exited.
+        tasks: every process on the GPU that has not exited.
     """
 
     uuid: GpuUuid
@@ -88,9 +93,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
     """All GPUs of one node at one moment.
 
     Attributes:
-        epoch: +1 at each start of the monitor, kept on the node; never falls.
-        seq: +1 with each event of one epoch, from 1.
-        time: when it was sampled, RFC 3339 in UTC.
+        epoch: one more at each start of the monitor, kept on the node's disk; never falls.
+        seq: one more with each report of one epoch, from 1.
+        time: when the GPUs were sampled, RFC 3339 in UTC.
     """
 
     node: NodeName
@@ -101,7 +106,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Newer is greater."""
+        """(`epoch`, `seq`): the newer state has the greater pair."""
         return (self.epoch, self.seq)
 
 
@@ -117,16 +122,16 @@ class Limit(Struct, frozen=True, kw_only=True):
 
     Attributes:
         pid: as the host sees it; 0 where the event is about the container as a whole.
-        requested_bytes: of the allocation that was refused or waits; 0 where there is none.
-        used_bytes: what the container holds on the GPU; by NVML for `violated`, by its counts otherwise.
-        line_bytes: its line there; the one that holds now for `resized`.
-        call: the driver's function, where one is known.
-        reason: in words, for people.
-        waited_s: for `resumed`, how long.
-        share_pct: for `resized` and `unmet`, the compute time it is promised, in percent of the GPU; 0 otherwise.
-        limit_pct: for `resized`, the most that it may have of it; 0 otherwise.
-        used_pct: for `unmet`, what the container got of it while it wanted more; for `violated`, what the process
-            used of it by NVML, where that is far more than its page says; 0 otherwise.
+        requested_bytes: size of the allocation that was refused or waits; 0 where there is none.
+        used_bytes: memory that the container holds on the GPU; by NVML for `violated`, by its counts otherwise.
+        line_bytes: the container's line on the GPU; for `resized` the new one.
+        call: name of the driver's function; empty where it is not known.
+        reason: a text for people.
+        waited_s: for `resumed`, how long the allocation waited; 0 otherwise.
+        share_pct: for `resized` and `unmet`, the guaranteed compute time, in percent of the GPU; 0 otherwise.
+        limit_pct: for `resized`, the most compute time, in percent of the GPU; 0 otherwise.
+        used_pct: in percent of the GPU's time. For `unmet`, the container's time while it wanted more. For
+            `violated`, the process's time by NVML, where that is far more than its page says. 0 otherwise.
     """
 
     node: NodeName
@@ -146,7 +151,7 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed` and `pod.unplaceable`: what was decided and why."""
+    """Data of `pod.placed` and `pod.unplaceable`: the decision and its reason."""
 
     namespace: str
     name: str
@@ -184,11 +189,11 @@ def encode(what: str, event_id: str, source: str, time: str, data: Data) -> byte
     """An event as published.
 
     Args:
-        what: `task.started`, `limit.denied`, …; the subject's middle.
-        event_id: stable for the fact, see `fact_id`.
+        what: the middle of the subject: `task.started`, `limit.denied`, …
+        event_id: the fact's id, see `fact_id`.
         source: `/nodes/<name>` or `/placer`.
         time: RFC 3339 in UTC.
-        data: what happened.
+        data: the event's data.
     """
     about = data.task.gpu if isinstance(data, Report) and data.task else None
     event = CloudEvent(
@@ -207,7 +212,7 @@ def decode_event(message: bytes) -> CloudEvent:
     """The envelope of a message.
 
     Raises:
-        InputError: damaged; it names what was wrong. Nobody should see it again: terminate the message.
+        InputError: the message is damaged; the error names the fault. Terminate the message: a retry cannot help.
     """
     try:
         event = msgspec.json.decode(message, type=CloudEvent)
@@ -224,7 +229,7 @@ def decode_report(message: bytes) -> Report:
     """The report in a task or state event.
 
     Raises:
-        InputError: damaged, or of another type.
+        InputError: the message is damaged, or of another type.
     """
     event = decode_event(message)
     try:
@@ -238,8 +243,8 @@ def decode_report(message: bytes) -> Report:
 def fact_id(*parts: object) -> str:
     """A stable id for a fact: 32 hex digits of SHA-256 over its parts.
 
-    For a task event the parts are the machine's boot id, pid, start ticks, GPU, phase and ordinal: the same
-    fact has the same id after a restart, and a second `loaded` another.
+    The parts of a task event are the machine's boot id, pid, start ticks, GPU, phase and ordinal. So the same fact
+    has the same id after a restart, and a second `loaded` has another one.
     """
     return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]
 

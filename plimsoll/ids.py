@@ -1,15 +1,29 @@
-"""Identifiers, as types of their own, so that a pod uid can never be passed where a node name is wanted."""
+"""Identifiers as types of their own, so that mypy refuses a pod uid where a node name is expected."""
 
+from dataclasses import dataclass
 from typing import NewType
 
 NodeName = NewType("NodeName", str)
 """A Kubernetes node's name (RFC 1123: lower case, digits, `-` and `.`)."""
 
 GpuUuid = NewType("GpuUuid", str)
-"""A GPU's identity as NVML gives it, for example `GPU-5a1c0d2e-…`."""
+"""A GPU's UUID by NVML, for example `GPU-5a1c0d2e-…`."""
 
 PodUid = NewType("PodUid", str)
 """A pod's `metadata.uid`; under `plimsoll run`, a random UUID in its place."""
 
 ContainerName = NewType("ContainerName", str)
 """A container's name within its pod."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessKey:
+    """A process of this machine. A pid is used again after its process ended; a pid with a start time is not.
+
+    Attributes:
+        pid: as the host's PID namespace numbers processes.
+        start_ticks: start time in clock ticks since boot (`/proc/<pid>/stat`, field 22).
+    """
+
+    pid: int
+    start_ticks: int

@@ -15,7 +15,7 @@ MIB: Final = 1024**2
 GIB: Final = 1024**3
 
 _SIZE: Final = "write a number such as 512Mi, 4Gi or 2"
-"""The remedy where sizes are asked."""
+"""The remedy for a bad size."""
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
@@ -29,11 +29,11 @@ def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
 
     Args:
         text: the quantity as written; YAML may already have made a number of it.
-        field: where it stood, for the error message.
-        remedy: what to write instead of what is no quantity.
+        field: the field's name, for the error message.
+        remedy: the error message's remedy.
 
     Raises:
-        InputError: it is no quantity.
+        InputError: `text` is no quantity.
     """
     matched = _FORM.fullmatch(str(text).strip())
     if matched is None:
@@ -55,7 +55,7 @@ def parse_whole(text: str | float, field: str, unit: str) -> int:
     """A quantity that must be a whole number, 0 or more, of `unit`.
 
     Raises:
-        InputError: it is no quantity, negative, or not whole.
+        InputError: `text` is no quantity, negative, or not whole.
     """
     value = parse_exact(text, field, _SIZE if unit == "bytes" else f"write a number alone, in {unit}")
     if value < 0:
@@ -69,7 +69,7 @@ def parse_milli(text: str | float, field: str) -> int:
     """A quantity in thousandths, rounded up as Kubernetes does (`250m` → 250, `1` → 1000).
 
     Raises:
-        InputError: it is no quantity, or negative.
+        InputError: `text` is no quantity, or negative.
     """
     value = parse_exact(text, field) * 1000
     if value < 0:

@@ -1,8 +1,8 @@
-"""What resizes wrote on a pod: lines and shares that stand over its declaration and over the placer's decision.
+"""Resizes as a pod's annotations: lines and shares that override its declaration and the placer's decision.
 
-What always holds: the placer alone writes both annotations, together and after its ledger allowed it; whoever counts
-or enforces a pod reads its demand through `Resized.of`, so the placer and the node never disagree about it, and
-neither forgets a resize when it is started anew.
+What always holds: the placer alone writes both annotations, together, after its ledger allowed the resize. Placer and
+broker both read a pod's demand through `Resized.of`, so they never disagree about it, and neither forgets a resize
+when it restarts.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,11 +25,11 @@ Lines = Mapping[ContainerName, Mapping[GpuUuid, int]]
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """Compute time of one container, on each of its GPUs the same; both always stand together.
+    """Compute time of one container, the same on each of its GPUs; both values are always written together.
 
     Attributes:
-        share_pct: guaranteed.
-        limit_pct: at most; never below `share_pct`.
+        share_pct: guaranteed, in percent of each GPU.
+        limit_pct: the most, in percent of each GPU; never below `share_pct`.
     """
 
     share_pct: Annotated[int, Meta(ge=0, le=100)]
@@ -41,15 +41,15 @@ Shares = Mapping[ContainerName, Share]
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """All that resizes changed of one pod; empty for one that was never resized."""
+    """The lines and shares that resizes gave one pod; empty for a pod that was never resized."""
 
     lines: Lines = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
 
     def of(self, demand: ContainerDemand, gpu: GpuUuid) -> ContainerDemand:
-        """What a container has on one of its GPUs: what resizes gave it, else what it declared.
+        """A container's demand on one of its GPUs: the resized values where there are any, else the declared ones.
 
-        A whole-GPU container has nothing that a resize could change, and a best-effort one no line.
+        A resize cannot change a whole-GPU container, nor the line of a best-effort container, which has none.
         """
         if demand.whole:
             return demand
@@ -66,16 +66,16 @@ NEVER_RESIZED: Final = Resized()
 
 
 def resized_of(pod: Pod) -> Resized:
-    """What a pod's annotations say.
+    """The resizes in a pod's annotations.
 
     Raises:
-        InputError: one of them is damaged.
+        InputError: an annotation is damaged.
     """
     return Resized(resized_lines(pod), resized_shares(pod))
 
 
 def resized_lines(pod: Pod) -> Lines:
-    """The lines alone; empty where none was resized.
+    """The resized lines alone; empty if there are none.
 
     Raises:
         InputError: the annotation is damaged.
@@ -84,7 +84,7 @@ def resized_lines(pod: Pod) -> Lines:
 
 
 def resized_shares(pod: Pod) -> Shares:
-    """The shares alone; empty where none was resized.
+    """The resized shares alone; empty if there are none.
 
     Raises:
         InputError: the annotation is damaged.
@@ -98,14 +98,14 @@ def resized_shares(pod: Pod) -> Shares:
 
 
 def readable_resizes(pod: Pod) -> Resized:
-    """What a pod's annotations say, where a damaged one counts as none; the next resize writes it anew."""
+    """The resizes in a pod's annotations. A damaged annotation counts as absent; the next resize rewrites it."""
     return Resized(_or_nothing(resized_lines, pod), _or_nothing(resized_shares, pod))
 
 
 def annotations_of(resized: Resized) -> dict[str, str | None]:
-    """Both annotations as they are to stand on the pod, None for one that is not to be there.
+    """The text of both annotations; None removes an annotation.
 
-    The same resizes are always the same text.
+    The same resizes always give the same text.
     """
     given: dict[str, Lines | Shares] = {LINES: resized.lines, SHARES: resized.shares}
     return {
@@ -120,7 +120,7 @@ def _read(pod: Pod, name: str, kind: type[dict[ContainerName, _Value]]) -> dict[
         return {}
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:  # the latter: brackets nested by the thousand
+    except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
         raise InputError(_field(name), text[:80], f"is damaged ({error})", _remedy(name)) from error
 
 

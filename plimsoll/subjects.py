@@ -6,15 +6,15 @@ from plimsoll.ids import NodeName
 
 STREAM: Final = "PLIMSOLL"
 EVENTS: Final = "plimsoll.v1.>"
-"""Everything that the stream keeps. Requests go to `plimsoll-rpc.v1.>`, outside it: inside, the first
-reply to a request would be JetStream's own acknowledgement."""
+"""The subjects that the stream keeps. Requests go to `plimsoll-rpc.v1.>`, outside the stream: inside, the first reply
+to a request would be JetStream's own acknowledgement."""
 
 RESIZE: Final = "plimsoll-rpc.v1.placer.resize"
 """Requests to change a running container's line, see `plimsoll.placer_api.rpc`. A client that may publish here may
 raise any line: give tenants' accounts no right to `plimsoll-rpc.v1.>`."""
 
 REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
-"""Events that carry a node's whole state: enough, each alone, to rescore it."""
+"""Events that carry a node's whole state: each alone is enough to rescore the node."""
 
 
 def node_token(node: NodeName) -> str:
@@ -28,7 +28,7 @@ def task_subject(what: str, node: NodeName) -> str:
 
 
 def state_subject(node: NodeName) -> str:
-    """Subject of a node's state when it changed, or its slow heartbeat came due, with no task event."""
+    """Subject of a node's state when it changed, or when its heartbeat came due, without a task event."""
     return f"plimsoll.v1.node.state.{node_token(node)}"
 
 

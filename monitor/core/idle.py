@@ -13,16 +13,19 @@ Where the paper is silent, or we deviate:
 * The period is a setting; a minute is the default.
 * The first whole period has no predecessor and is taken as the average. (Starting from a guess of 0 or 100
   instead would be visible for three periods.)
-* Before the first period is whole, the idle time so far is given; before any sample, 100: nobody has
-  been seen to work. The driver keeps a buffer of past samples, so in practice the first reading has seconds of it.
-* Samples are the driver's utilisation percentages, each the mean since the one before it. One that spans two
+* Before the first period is whole, the average is that of the time so far; before any sample it is 100, as no work
+  was seen. The driver keeps a buffer of past samples, so in practice the first reading covers some seconds.
+* Samples are the driver's utilisation percentages, each the mean since the sample before it. A sample that spans two
   periods is split where they meet, so idle time is conserved.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from plimsoll.ids import GpuUuid
+
 PERIODS_OF_MEMORY: Final = 64
-"""A value repeated this often has displaced the average by all but 3⁻⁶⁴: more repeats change no digit."""
+"""After so many equal periods the older average weighs 3⁻⁶⁴: more of them change no digit."""
 
 
 class IdleMeter:
@@ -38,7 +41,7 @@ class IdleMeter:
 
     @property
     def last_us(self) -> int:
-        """Time stamp of the newest sample; 0 before the first. Ask the driver for what came after it."""
+        """Time stamp of the newest sample; 0 before the first. Ask the driver for later samples only."""
         return self._last_us or 0
 
     @property
@@ -51,11 +54,11 @@ class IdleMeter:
     def add(self, at_us: int, busy_pct: float) -> None:
         """Take in a sample.
 
-        The first one only says since when time is measured. One that is not newer than the last is known already
-        and is ignored, unless it is older by more than a period: then the clock was set back, and counts anew.
+        The first sample only marks when measuring began. A sample that is not newer than the last was taken in before
+        and is ignored. If it is older by more than a period, the clock was set back, and measuring begins anew.
 
         Args:
-            at_us: when the stretch that it describes ended.
+            at_us: when the span that the sample describes ended.
             busy_pct: mean utilisation since the last sample; clamped to 0–100.
         """
         last_us, idle_ratio = self._last_us, 1 - min(max(busy_pct, 0.0), 100.0) / 100
@@ -84,5 +87,30 @@ class IdleMeter:
 def decayed(average_pct: float | None, latest_pct: float) -> float:
     """The next average: `(latest + average / 2) / 1.5`, or `latest` where there is none yet."""
     value = latest_pct if average_pct is None else (latest_pct + average_pct / 2) / 1.5
-    # Rounding may leave a sum of 100s a hair above 100, which every reader of the event would refuse.
+    # Rounding may leave an average of 100s a hair above 100, and every reader of the event would refuse that.
     return min(max(value, 0.0), 100.0)
+
+
+class IdleMeters:
+    """The idle averages of a node's GPUs, each begun at the GPU's first samples."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._meters: dict[GpuUuid, IdleMeter] = {}
+
+    @property
+    def last_us(self) -> dict[GpuUuid, int]:
+        """Per GPU, the time stamp of its newest sample, in microseconds since the epoch."""
+        return {uuid: meter.last_us for uuid, meter in self._meters.items()}
+
+    @property
+    def idle_pct(self) -> dict[GpuUuid, float]:
+        """Per GPU, its idle average, 0-100."""
+        return {uuid: meter.idle_pct for uuid, meter in self._meters.items()}
+
+    def add(self, utilisation: Mapping[GpuUuid, Iterable[tuple[int, float]]]) -> None:
+        """Take in samples: per GPU, (microseconds since the epoch, busy percent), oldest first."""
+        for uuid, samples in utilisation.items():
+            meter = self._meters.setdefault(uuid, IdleMeter(self._period_s))
+            for at_us, busy_pct in samples:
+                meter.add(at_us, busy_pct)

@@ -1,52 +1,44 @@
 """The life of one task, a process on one GPU: `started → loading → loaded → exited`.
 
 Kang et al. 2024, §II.B: a task starts, its memory rises, and when it "remains constant after increasing" its
-input is loaded; then it ends. What the paper leaves open is fixed here:
+input is loaded; then it ends. The paper leaves open when memory counts as constant. These are the rules here:
 
     started   memory rises                      → loading
     started   memory stands still to settle     → loaded    (its input may be nothing)
     loading   memory moves                      → loading   (the settling begins anew)
-    loading   memory stands still to settle     → loaded    (tells `loaded`)
-    loaded    memory rises past the reload mark → loading   (it will tell `loaded` again, with the next ordinal)
+    loading   memory stands still to settle     → loaded    (event `loaded`)
+    loaded    memory rises past the reload mark → loading   (another `loaded` will follow, with the next ordinal)
     loaded    memory falls, or rises a little   → loaded    (recorded; the mark falls with the memory)
-    any       the process or its context ends   → exited    (tells `exited`)
+    any       the process or its context ends   → exited    (event `exited`)
 
-What always holds: a life tells `started` once, `loaded` any number of times, and `exited` once, in this order;
-the ordinal of each `loaded` is one more than the last. Times are seconds of one monotonic clock.
+What always holds: a life yields `started` once, `loaded` any number of times, and `exited` once, in this order. The
+ordinal of each `loaded` is one more than the last. Times are seconds of one monotonic clock.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from plimsoll.events import Phase, Task
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
-    """A process as long as the machine runs: a pid comes again, a pid with its start time does not."""
-
-    pid: int
-    start_ticks: int
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
-    """One process on one GPU."""
+    """A process on one GPU."""
 
-    process: Process
+    process: ProcessKey
     gpu: GpuUuid
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a process is; None where that is not known."""
+    """Pod and container of a process; None where they are not known."""
 
     pod: PodUid | None = None
     container: ContainerName | None = None
 
     def filled_from(self, other: "Owner") -> "Owner":
-        """This owner, with what it does not know taken from `other`."""
+        """This owner, with unknown fields taken from `other`."""
         return Owner(self.pod or other.pod, self.container or other.container)
 
 
@@ -59,7 +51,7 @@ class Rules:
 
     Attributes:
         settle_s: how long memory must stand still before the input counts as loaded.
-        tolerance_bytes: a change up to this size is standing still.
+        tolerance_bytes: a change up to this size counts as standing still.
         reload_bytes: a loaded task whose memory rises more than this above its lowest is loading again.
     """
 
@@ -70,16 +62,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """A task and what its next sample is compared with.
+    """A task, and the values that its next sample is compared with.
 
     Attributes:
-        used_bytes: as last sampled; 0 before NVML first listed it, and after its end.
+        used_bytes: as last sampled; 0 before NVML first listed the task, and after its end.
+        peak_bytes: the largest sample so far, over all starts.
         mark_bytes: until loaded, where memory stood when it last moved; once loaded, its lowest since.
-        still_since_s: since when memory has stood at `mark_bytes`; of no meaning once loaded.
+        still_since_s: since when memory has stood at `mark_bytes`; meaningless once loaded.
         since_s: when this phase began.
         starts: how often this process has come to this GPU, this time included.
-        loads: how often it has told `loaded`, over all its starts.
-        listed: whether NVML has ever listed it: one announced before that is not gone because it is absent.
+        loads: how often the task has loaded, over all its starts.
+        listed: whether NVML has ever listed the task. A task that was only announced is not gone because NVML does
+            not list it yet.
     """
 
     key: TaskKey
@@ -96,7 +90,7 @@ class Life:
 
     @property
     def task(self) -> Task:
-        """What an event says of it."""
+        """The task as an event carries it."""
         return Task(
             pid=self.key.process.pid,
             start_ticks=self.key.process.start_ticks,
@@ -111,7 +105,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is to be told: `life` reached `phase` (STARTED, LOADED or EXITED) for the `ordinal`th time."""
+    """A fact to publish: `life` reached `phase` (STARTED, LOADED or EXITED) for the `ordinal`th time."""
 
     phase: Phase
     life: Life
@@ -122,11 +116,11 @@ def begin(key: TaskKey, owner: Owner, used_bytes: int | None, now_s: float, *, b
     """A task appears.
 
     Args:
-        key: which.
-        owner: whose.
-        used_bytes: as NVML lists it; None if it was announced and NVML has not listed it yet.
-        now_s: when.
-        before: the same process's earlier life on the same GPU, which ended; its counts go on.
+        key: process and GPU.
+        owner: pod and container, as far as they are known.
+        used_bytes: as NVML lists them; None if the task was announced and NVML has not listed it yet.
+        now_s: the current time.
+        before: the same process's earlier, ended life on the same GPU; its counts go on.
     """
     used = used_bytes or 0
     life = Life(
@@ -150,8 +144,8 @@ def advance(life: Life, used_bytes: int | None, now_s: float, rules: Rules) -> t
 
     Args:
         life: before the sample.
-        used_bytes: what NVML lists for it now; None if NVML lists it without an amount, which is no movement.
-        now_s: when; not before any earlier sample.
+        used_bytes: as NVML lists them now; None if NVML lists the task without an amount, which is no movement.
+        now_s: the current time; not before any earlier sample.
         rules: when memory counts as moving.
     """
     used = life.used_bytes if used_bytes is None else used_bytes
@@ -177,7 +171,7 @@ def finish(life: Life, now_s: float) -> Fact:
 def _settle(life: Life, now_s: float, rules: Rules) -> tuple[Life, Fact | None]:
     moved_bytes = life.used_bytes - life.mark_bytes
     if abs(moved_bytes) > rules.tolerance_bytes:
-        # Compared with where the still stretch began, so that a slow rise is not mistaken for standing still.
+        # Memory is compared with the start of the still stretch: a slow rise must not count as standing still.
         risen = moved_bytes > 0 and life.phase is Phase.STARTED
         phase, since_s = (Phase.LOADING, now_s) if risen else (life.phase, life.since_s)
         return replace(

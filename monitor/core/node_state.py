@@ -1,4 +1,4 @@
-"""The node's state as an event carries it, and when a change of it is worth an event of its own.
+"""The node's state as an event carries it, and when a change of that state is worth an event of its own.
 
 What always holds: a state lists every readable GPU, in the order of their indices, with every task on it that
 has not exited; used bytes never pass usable bytes.
@@ -18,12 +18,12 @@ _IDLE_DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is worth a `node.state` event when no task event tells it.
+    """The smallest changes that are worth a `node.state` event when no task event carries them.
 
     Attributes:
-        idle_pct: points by which a GPU's idle average moved.
-        memory_bytes: by which a GPU's used memory moved.
-        heartbeat_s: the longest silence.
+        idle_pct: change of a GPU's idle average, in points.
+        memory_bytes: change of a GPU's used memory.
+        heartbeat_s: the longest time without an event.
     """
 
     idle_pct: float
@@ -44,8 +44,8 @@ def gpus(
 
     Args:
         readings: the GPUs that could be read.
-        idle_pct: their idle averages; 100 where there is none.
-        lives: every living task of the node; those on unreadable GPUs are left out.
+        idle_pct: their idle averages; a GPU without one counts as 100.
+        lives: every living task of the node; tasks on unreadable GPUs are left out.
         overcommit_ratio: bytes that may be promised per usable byte.
     """
     on: dict[GpuUuid, list[Task]] = {}
@@ -67,38 +67,38 @@ def gpus(
     )
 
 
-def worth_telling(
-    told: tuple[Gpu, ...] | None, now: tuple[Gpu, ...], silent_s: float, thresholds: Thresholds
+def is_state_due(
+    last: tuple[Gpu, ...] | None, now: tuple[Gpu, ...], silent_s: float, thresholds: Thresholds
 ) -> bool:
     """Whether a state event is due.
 
     Args:
-        told: the GPUs of the last event that carried a state; None if there was none in this epoch.
+        last: the GPUs of the last event that carried a state; None if there was none in this epoch.
         now: the GPUs now.
         silent_s: time since that event.
-        thresholds: what counts as a change.
+        thresholds: the smallest changes that count.
     """
-    if told is None or silent_s >= thresholds.heartbeat_s:
+    if last is None or silent_s >= thresholds.heartbeat_s:
         return True
-    before = {gpu.uuid: gpu for gpu in told}
+    before = {gpu.uuid: gpu for gpu in last}
     if before.keys() != {gpu.uuid for gpu in now}:
         return True
     return any(_moved(before[gpu.uuid], gpu, thresholds) for gpu in now)
 
 
-def _moved(told: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
+def _moved(last: Gpu, now: Gpu, thresholds: Thresholds) -> bool:
     return (
-        told.usable_bytes != now.usable_bytes
-        or abs(told.used_bytes - now.used_bytes) >= thresholds.memory_bytes
-        or abs(told.idle_pct - now.idle_pct) >= thresholds.idle_pct
-        or _found_owner(told, now)
+        last.usable_bytes != now.usable_bytes
+        or abs(last.used_bytes - now.used_bytes) >= thresholds.memory_bytes
+        or abs(last.idle_pct - now.idle_pct) >= thresholds.idle_pct
+        or _found_owner(last, now)
     )
 
 
-def _found_owner(told: Gpu, now: Gpu) -> bool:
-    """Whether a task was told as nobody's, or by its pod alone, and more is known now."""
-    before = {(task.pid, task.start_ticks): (task.pod, task.container) for task in told.tasks}
+def _found_owner(last: Gpu, now: Gpu) -> bool:
+    """Whether a task's pod or container was unknown in the last event and is known now."""
+    before = {task.process: (task.pod, task.container) for task in last.tasks}
     return any(
-        before.get((task.pid, task.start_ticks), (task.pod, task.container)) != (task.pod, task.container)
+        before.get(task.process, (task.pod, task.container)) != (task.pod, task.container)
         for task in now.tasks
     )

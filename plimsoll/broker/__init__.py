@@ -1,1 +1,1 @@
-"""The broker seen from outside: its wire messages, its client, and the binary pages of its container files."""
+"""The broker's interfaces: its control socket's messages, its client, and the binary files of its containers."""

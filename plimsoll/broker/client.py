@@ -1,13 +1,13 @@
-"""The asking end of the broker's control socket: for the monitor, `plimsoll run` and tests.
+"""The client of the broker's control socket: for the monitor, `plimsoll run` and tests.
 
 What always holds:
 
-* Every request is safe to repeat (registering, unregistering, acknowledging and measuring twice change nothing), so a
-  request whose connection broke is sent again until its deadline; the caller never has to wonder.
-* Announcements go over connections of their own (`plimsoll.broker.subscription`), so that an answer is never searched
-  for among them, and a slow reader of announcements holds up no request.
-* Cancelling any method is safe. A request cancelled halfway closes its connection, as its answer would
-  otherwise be taken for the next one's; whether the broker fulfilled it is then unknown, and asking again is
+* Every request is safe to repeat: registering, unregistering, acknowledging or measuring twice changes nothing. So a
+  request whose connection broke is sent again until its deadline.
+* Announcements go over connections of their own (`plimsoll.broker.subscription`). So no answer must be searched for
+  among them, and a slow reader of announcements delays no request.
+* Cancelling any method is safe. A request cancelled halfway closes its connection, because its answer would
+  otherwise be taken for the next request's. Whether the broker fulfilled it is then unknown; repeating it is
   harmless.
 """
 
@@ -38,16 +38,16 @@ from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import PlimsollError
 
 TIMEOUT_S: Final = 10.0
-"""How long a request may take, a restart of the broker included, unless the client was told otherwise."""
+"""The default deadline of a request, in seconds; long enough for a restart of the broker."""
 
 LINE_BYTES: Final = 64 * 1024 * 1024
-"""The longest answer: a description of thousands of containers with all their processes."""
+"""The longest answer, in bytes: a description of thousands of containers with all their processes."""
 
 T = TypeVar("T")
 
 
 class RefusedError(PlimsollError):
-    """The broker cannot fulfil the request; its message names field, value and remedy. Do not repeat it."""
+    """The broker cannot fulfil the request; the message names field, value and remedy. Do not repeat it."""
 
 
 class BrokerAwayError(PlimsollError):
@@ -55,7 +55,7 @@ class BrokerAwayError(PlimsollError):
 
 
 class BrokerClient:
-    """Talks to the broker whose root directory it was given, over however many of its restarts.
+    """A client of the broker with this root directory, also across the broker's restarts.
 
     Use it as an async context manager, or call `close`. Methods may be called from several tasks at once.
     """
@@ -70,7 +70,7 @@ class BrokerClient:
         """Wait until the broker is there.
 
         Raises:
-            BrokerAwayError: it was not within the client's timeout.
+            BrokerAwayError: the broker took no connection within the client's timeout.
         """
         await self.connect()
         return self
@@ -78,14 +78,14 @@ class BrokerClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the request connection; ends no subscription."""
+        """Close the request connection; subscriptions go on."""
         await self.close()
 
     async def connect(self) -> None:
-        """Wait until the broker accepts connections; needed only by who wants to know early.
+        """Wait until the broker accepts connections. Requests do this by themselves.
 
         Raises:
-            BrokerAwayError: it did not within the client's timeout.
+            BrokerAwayError: the broker took no connection within the client's timeout.
         """
         async with self._within_timeout("take a connection"), self._turn:
             await self._connected()
@@ -97,19 +97,19 @@ class BrokerClient:
             await connection.close()
 
     async def register(self, request: Register) -> Registered:
-        """Lay out a pod's directories, or change its lines in place; repeatable.
+        """Make a pod's directories, or change its lines in place; repeatable.
 
         Returns:
-            Where each container's two directories lie, in the order of the request.
+            The paths of each container's two directories, in the order of the request.
 
         Raises:
-            RefusedError: the request cannot work; the message says why and what would.
+            RefusedError: the request cannot work; the message says why, and the remedy.
             BrokerAwayError: no answer in time.
         """
         return await self._ask(request, Registered)
 
     async def unregister(self, pod: PodUid) -> None:
-        """Have a pod's directories removed once none of its processes lives; an unknown pod is fine.
+        """Remove a pod's directories once none of its processes lives; an unknown pod is fine.
 
         Raises:
             RefusedError: the request cannot work.
@@ -118,7 +118,7 @@ class BrokerClient:
         await self._ask(Unregister(pod=pod), Done)
 
     async def describe(self) -> Description:
-        """What is registered now, and what each process holds.
+        """The registered containers, and the memory that each process holds.
 
         Raises:
             BrokerAwayError: no answer in time.
@@ -128,19 +128,19 @@ class BrokerClient:
     async def acknowledge(self, seq: int) -> None:
         """Let the broker forget every announcement up to and including `seq`.
 
-        Call it when they are safe elsewhere (in the stream), not merely received.
+        Call it once the announcements are on disk elsewhere, not merely received.
 
         Raises:
-            RefusedError: nothing as new as `seq` was ever announced.
+            RefusedError: `seq` is greater than the newest announcement's.
             BrokerAwayError: no answer in time.
         """
         await self._ask(Acknowledge(seq=seq), Done)
 
     async def measure(self, measured: Measured) -> None:
-        """Tell what NVML shows; the broker holds it against what processes count.
+        """Send NVML's measurement, which the broker compares with the processes' own counts.
 
         Raises:
-            RefusedError: it could not be taken in; a later one may be.
+            RefusedError: the broker could not take this measurement in; a later one may succeed.
             BrokerAwayError: no answer in time.
         """
         await self._ask(measured, Done)
@@ -156,7 +156,7 @@ class BrokerClient:
                     await self.close()
                     continue
                 except BaseException:
-                    # Its answer is still to come and must not be taken for the next request's.
+                    # The answer is still to come, and must not be taken for the next request's.
                     self._connection = None
                     connection.abort()
                     raise

@@ -1,6 +1,6 @@
-"""One connection to the broker's control socket: a line out, lines in. What requests and subscriptions are made of.
+"""A connection to the broker's control socket, for requests and subscriptions: one line out, lines in.
 
-What always holds: every failure of the connection is `LostError`; a line that is no answer costs itself alone.
+What always holds: every failure of the connection is `LostError`. A damaged line does not damage the next one.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from plimsoll.broker.wire import CONTROL_NAME, Answer, Request
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
-"""Pauses between attempts to reach the broker."""
+"""Bounds of the pauses between attempts to reach the broker, in seconds."""
 
 _ANSWERS: Final = msgspec.json.Decoder(Answer)
 
 
 class LostError(Exception):
-    """The connection could not be made or broke: try again."""
+    """The connection broke, or could not be made: try again."""
 
 
 class DamagedError(Exception):
-    """A line came that is no answer; the next one may be. `line` is its beginning."""
+    """A received line is no answer; the next one may be. `line` is the line's beginning."""
 
     def __init__(self, line: bytes, problem: str) -> None:
         super().__init__(problem)
@@ -33,7 +33,7 @@ class DamagedError(Exception):
 
 
 class Connection:
-    """To one broker, once."""
+    """An open connection; it is not opened again after a failure."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -45,18 +45,18 @@ class Connection:
 
         Args:
             root: the broker's root directory.
-            line_bytes: the longest line that is not taken for damage.
+            line_bytes: the longest line; a longer one counts as damaged.
 
         Raises:
-            LostError: nobody listens there.
+            LostError: no broker listens there.
         """
         try:
-            # On the loop: O_PATH only looks the name up, and a thread's answer could be lost to cancellation.
+            # On the loop: O_PATH only resolves the name. In a thread, a cancellation could lose the descriptor.
             directory = os.open(root, os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
             raise LostError(error) from error
         try:
-            # A socket's address holds 107 bytes, a root directory may be longer: go there by descriptor.
+            # A socket's address holds 107 bytes and a root directory may be longer, so connect by the descriptor.
             path = f"/proc/self/fd/{directory}/{CONTROL_NAME}"
             return cls(*await asyncio.open_unix_connection(path, limit=line_bytes))
         except OSError as error:
@@ -77,11 +77,11 @@ class Connection:
             raise LostError(error) from error
 
     async def read(self) -> Answer:
-        """The next answer or announcement.
+        """Read the next answer or announcement.
 
         Raises:
             LostError: the connection broke.
-            DamagedError: a line came that is neither.
+            DamagedError: the received line is neither.
         """
         line = await self._line()
         try:
@@ -91,23 +91,23 @@ class Connection:
         return answer
 
     async def close(self) -> None:
-        """Close and wait until it is."""
+        """Close, and wait until the connection is closed."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without waiting."""
         self._writer.transport.abort()
 
     async def _line(self) -> bytes:
-        """The next line; of one that is too long its beginning, which no decoder takes."""
+        """The next line; of a line that is too long only the beginning, which no decoder accepts."""
         start = b""
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")
             except asyncio.LimitOverrunError as error:
-                # The rest of the line must not be taken for a line of its own.
+                # The rest of the long line must not be taken for a line of its own.
                 part = await self._reader.readexactly(error.consumed)
                 start = start or part
                 continue

@@ -1,20 +1,20 @@
 """The small files that broker and preload library share, defined once for Python and for C.
 
-Per container the broker lays out two directories: one mounted read-only with `limits`, `gate` and the socket
-`hook.sock`, one writable with `counts`. `python -m plimsoll.broker.pages > pages.h` writes the C header from the
-structures below, with a static assertion for every offset, so the two languages cannot drift apart.
+The broker makes two directories per container. The first is mounted read-only and has `limits`, `gate` and the socket
+`hook.sock`; the second is writable and has `counts`. `python -m plimsoll.broker.pages > pages.h` writes the C header
+from the structures below, with a static assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
 
-* `limits` is written by the broker alone. `generation` is even when the file is consistent and odd while
-  it is being rewritten; a reader copies what it needs and retries if `generation` changed meanwhile.
-* `gate` is written by the broker alone, word by word; the file is never replaced while its container lives, as
+* `limits` is written by the broker alone. `generation` is even when the file is consistent, and odd while
+  the broker rewrites it. A reader copies the fields, and retries if `generation` changed meanwhile.
+* `gate` is written by the broker alone, word by word. The file is never replaced while its container lives, because
   processes wait on its `word` by futex.
-* `counts` has one slot per process, and the words of its work beside. A process writes only its own slot; the broker
-  clears the slot of a dead one, or of one that became another program. No total is stored: whoever wants it sums the
-  slots.
-* All numbers are little-endian and naturally aligned; every field that both sides touch while the other may
-  be looking is one aligned machine word.
+* `counts` has one slot per process, and beside the slots the words of each process's work. A process writes only its
+  own slot. The broker clears the slot of a process that died or became another program. No total is stored: a reader
+  sums the slots.
+* All numbers are little-endian and naturally aligned. A field that one side may read while the other writes it is one
+  aligned machine word.
 """
 
 import ctypes
@@ -22,10 +22,10 @@ import sys
 from typing import Final, cast
 
 MAX_GPUS: Final = 16
-"""GPUs per container: the most that one NVIDIA machine carries today."""
+"""The most GPUs per container: one NVIDIA machine has no more today."""
 
 MAX_SLOTS: Final = 256
-"""Processes per container that may hold GPU memory at once; the 257th is refused with a message."""
+"""The most processes per container that hold GPU memory at once; the 257th is refused with a message."""
 
 UUID_BYTES: Final = 48
 """Room for `GPU-` and 36 characters, or `MIG-` likewise, with its terminating zero."""
@@ -43,17 +43,17 @@ SOCKET_NAME: Final = "hook.sock"
 
 CONTAINER_LIMITS_DIR: Final = "/run/plimsoll/limits"
 CONTAINER_COUNTS_DIR: Final = "/run/plimsoll/counts"
-"""Where a container finds its two directories. Only where the first does not exist (no container) does the
-library look at the environment instead, so that a tenant cannot point it at limits of its own."""
+"""A container's two directories, as the container sees them. The library reads the environment instead only where the
+first does not exist (no container), so that a tenant cannot substitute limits of its own."""
 
 LIMITS_DIR_VARIABLE: Final = "PLIMSOLL_LIMITS_DIR"
 COUNTS_DIR_VARIABLE: Final = "PLIMSOLL_COUNTS_DIR"
 
 FLAG_WHOLE_GPUS: Final = 1
-"""The container owns its GPUs alone: memory is counted, nothing is limited or throttled."""
+"""The container owns its GPUs alone: its memory is counted, and nothing is limited or throttled."""
 
 FLAG_BEST_EFFORT: Final = 2
-"""The container declared no memory: `line_bytes` is what promises leave free, and may sink later."""
+"""The container declared no memory: `line_bytes` is the memory that promises leave free, and may sink later."""
 
 KIND_HELLO: Final = 1
 """A process claimed slot `slot` of `counts`. Sent once per process, before its first allocation."""
@@ -62,52 +62,53 @@ KIND_CONTEXT: Final = 2
 """A process made its first context on GPU `gpu_uuid`; NVML lists it from now on."""
 
 KIND_DENIED: Final = 3
-"""`requested_bytes` were refused on `gpu_uuid`, where `used_bytes` of `line_bytes` stood used."""
+"""The library refused `requested_bytes` on `gpu_uuid`, where `used_bytes` of `line_bytes` were in use."""
 
 KIND_UNKNOWN: Final = 4
-"""The program asked the driver for function `text`, which this library does not know. It passed through."""
+"""The program looked up the driver function `text`, which this library does not know. The lookup passed through."""
 
 KIND_WAIT: Final = 5
 """`requested_bytes` on `gpu_uuid` are within the line but past `granted_bytes`. The sender keeps this connection open
-and waits on it for one answer, `KIND_GRANTED` or `KIND_REFUSED`; closing it gives the place up."""
+and waits on it for one answer, `KIND_GRANTED` or `KIND_REFUSED`. Closing the connection ends the wait."""
 
 KIND_GRANTED: Final = 6
-"""Answer: `granted_bytes` was raised; try again. Somebody of the same container may have been faster: then wait
+"""Answer: `granted_bytes` was raised; try again. Another process of the container may have been faster: then wait
 again."""
 
 KIND_REFUSED: Final = 7
-"""Answer: this wait would never end, for the reason in `text`. The allocation fails as one past the line."""
+"""Answer: this wait would never end, for the reason in `text`. The allocation fails like one past the line."""
 
 KIND_FREED: Final = 8
-"""A process gave memory back on `gpu_uuid`, where `is_wanted` said that somebody waits for it."""
+"""A process freed memory on `gpu_uuid`, where `is_wanted` said that another allocation waits for memory."""
 
 GATE_OPEN: Final = 0
-"""Launches pass, and nothing of them is recorded: nobody else wants these GPUs, and the container's limit is 100."""
+"""Launches pass and are not recorded: no other container wants these GPUs, and the container's limit is 100."""
 
 GATE_METERED: Final = 1
-"""Launches pass while less than `Gate.ahead_us` of work is queued; what the GPU executes of them is recorded."""
+"""Launches pass while less than `Gate.ahead_us` of work is queued, and the time of their execution is recorded."""
 
 GATE_SHUT: Final = 2
-"""Launches stand until time opens the gate if nothing of the container executes, else for a bounded time."""
+"""Launches stand: until the gate opens if nothing of the container executes, else for a bounded time."""
 
 GATE_STATES: Final = 3
-"""Mask of the bits of `Gate.word` that hold one of the three."""
+"""Mask of the bits of `Gate.word` that hold one of the three states."""
 
 SILENT_NS: Final = 100_000_000
-"""A process that has work under way or stands looks each 5 to 50 ms, and tells by `looked_ns`. One that does not look
-for this long is stopped, or has no processor: nothing is believed of what it does since, until it looks again."""
+"""A process with unfinished work or a standing launch checks its work every 5 to 50 ms, and writes `looked_ns`. A
+process that has not checked for this long is stopped, or gets no processor time. The broker then ignores its words
+until it checks again."""
 
 GATE_STEP: Final = 4
-"""Each change of `Gate.word` adds this, modulo 2³², so that no wait misses one."""
+"""Each change of `Gate.word` adds this, modulo 2³², so that no futex wait misses a change."""
 
 
 class GpuLimit(ctypes.LittleEndianStructure):
-    """What one container may use of one GPU."""
+    """A container's limits on one GPU."""
 
     _pack_ = 8
     _fields_ = (
         ("uuid", ctypes.c_char * UUID_BYTES),
-        ("line_bytes", ctypes.c_uint64),  # the declaration: never passed
+        ("line_bytes", ctypes.c_uint64),  # the declared memory, which the container never passes
         (
             "granted_bytes",
             ctypes.c_uint64,
@@ -118,10 +119,13 @@ class GpuLimit(ctypes.LittleEndianStructure):
         ),  # what a new context of a process costs here; 0 = not yet measured
         ("share_pct", ctypes.c_uint32),  # compute time guaranteed
         ("limit_pct", ctypes.c_uint32),  # compute time at most
-        # What NVML shows of this container's processes past their own words (modules, contexts older than
-        # `context_bytes`, what pools keep), as last measured: it counts against line and grant.
+        # Memory that NVML shows for this container's processes past their own words (modules, contexts older than
+        # `context_bytes`, memory kept by pools), as last measured. It counts against line and grant.
         ("excess_bytes", ctypes.c_uint64),
-        ("is_wanted", ctypes.c_uint64),  # not 0: somebody waits for memory here, say what is given back
+        (
+            "is_wanted",
+            ctypes.c_uint64,
+        ),  # not 0: an allocation waits for memory here; report each free (KIND_FREED)
         ("reserved", ctypes.c_uint64 * 4),
     )
 
@@ -133,7 +137,7 @@ class Limits(ctypes.LittleEndianStructure):
     _fields_ = (
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),  # of this structure; a reader that knows another refuses it
+        ("size", ctypes.c_uint32),  # of this structure; a reader that expects another size refuses the file
         ("generation", ctypes.c_uint64),  # odd while being rewritten
         ("gpu_count", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
@@ -143,32 +147,32 @@ class Limits(ctypes.LittleEndianStructure):
 
 
 class Work(ctypes.LittleEndianStructure):
-    """What one process has under way on one GPU, and what it had; written by that process alone.
+    """A process's work on one GPU, unfinished and finished; written by that process alone.
 
-    A *burst* is the time from the launch that found nothing of the process unfinished on this GPU to the end of the
-    last one. The words from `settled` to `begun` change together: the process raises `begun`, writes the others, and
-    then brings `settled` up to it. A reader that goes upwards through memory and finds the two equal has a
-    consistent copy.
+    A *burst* begins with a launch that found nothing of the process unfinished on this GPU, and ends when all of its
+    work there is finished. The words from `settled` to `begun` change together: the process raises `begun`, writes
+    the others, and then sets `settled` to `begun`. A reader that reads upwards through memory and finds the two equal
+    has a consistent copy.
     """
 
     _pack_ = 8
     _fields_ = (
         ("settled", ctypes.c_uint64),
-        ("launched_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the burst under way; 0 for none
-        ("executed_ns", ctypes.c_uint64),  # when the GPU began to execute it; 0 while that is not known
+        ("launched_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC at the start of the unfinished burst; 0 for none
+        ("executed_ns", ctypes.c_uint64),  # when the GPU began to execute that burst; 0 while not known
         ("unfinished_ns", ctypes.c_uint64),  # the length of all ended bursts, from launch to end
-        ("sure_ns", ctypes.c_uint64),  # of ended bursts: the first `Gate.slice_us` of each one's execution
-        ("sliced_ns", ctypes.c_uint64),  # of ended bursts: the rest of their execution, sliced with others'
+        ("sure_ns", ctypes.c_uint64),  # ended bursts: the first `Gate.slice_us` of each burst's execution
+        ("sliced_ns", ctypes.c_uint64),  # ended bursts: the rest of their execution, time-sliced with others'
         ("begun", ctypes.c_uint64),
         # The words below stand by themselves.
-        ("queued_ns", ctypes.c_uint64),  # the library's estimate of the execution time of what is unfinished
+        ("queued_ns", ctypes.c_uint64),  # the library's estimate of the unfinished work's execution time
         ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
-        ("looked_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC; when the process last looked at what is unfinished
+        ("looked_ns", ctypes.c_uint64),  # CLOCK_MONOTONIC when the process last checked its unfinished work
     )
 
 
 class Slot(ctypes.LittleEndianStructure):
-    """What one process holds; written by that process, cleared by the broker after its death."""
+    """A process's memory; written by that process, cleared by the broker after its death."""
 
     _pack_ = 8
     _fields_ = (
@@ -177,30 +181,31 @@ class Slot(ctypes.LittleEndianStructure):
         ("owner", ctypes.c_uint64),
         ("used_bytes", ctypes.c_uint64 * MAX_GPUS),  # reserved or held, in the order of `Limits.gpus`
         ("denied_count", ctypes.c_uint64),
-        # Reservations of this process that are not yet judged. Low half: how many just now. High half: how many
-        # were ever begun. Who is refused sees by it whether it only met another that will withdraw.
+        # Reservations of this process that are neither granted nor withdrawn. Low half: their present number. High
+        # half: the number ever begun. A refused process sees by it whether another reservation, soon to be withdrawn,
+        # was the cause.
         ("attempts", ctypes.c_uint64),
         ("contexts", ctypes.c_uint64),  # bit n: this process has a context on GPU n, as NVML would list it
-        # Not 0: the broker is about to clear this slot, since its owner became a program that does not map `counts`.
-        # What the owner becomes next claims another slot. Set by the broker, taken back by who claims the slot.
+        # Not 0: the broker is about to clear this slot, as its owner became a program that does not map `counts`.
+        # The owner's next program claims another slot. The broker sets this word; the slot's next claimant clears it.
         ("is_vacating", ctypes.c_uint64),
-        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier than this says
-        # nothing of what the process holds beyond its words.
+        # CLOCK_MONOTONIC just before `used_bytes` last changed. A measurement that began earlier does not show how
+        # much the process holds beyond its words.
         ("changed_ns", ctypes.c_uint64),
-        # In which namespaces `owner` is to be read: the inode of the PID namespace, and above it that of the time
-        # namespace, all XOR `owner`, so that what an earlier owner left here is never taken for this one's. Only a
-        # process in the same ones can tell by `owner` that this one is dead.
+        # The namespaces in which `owner` is valid: the inode of the PID namespace in the low half, that of the time
+        # namespace in the high half, all XOR `owner`, so that an earlier owner's value never matches this owner. Only
+        # a process in the same namespaces can conclude from `owner` that the owner is dead.
         ("namespaces", ctypes.c_uint64),
         ("reserved", ctypes.c_uint64 * 9),
     )
 
 
 class SlotWork(ctypes.LittleEndianStructure):
-    """The work of the process that owns the slot of the same number; apart from it, as it is read far more often."""
+    """The work of the process that owns the slot of the same number. It is apart, as it is read far more often."""
 
     _pack_ = 8
     _fields_ = (
-        ("owner", ctypes.c_uint64),  # as in the slot: work that stands under another owner is nobody's
+        ("owner", ctypes.c_uint64),  # as in the slot: work under another owner is ignored
         ("gpus", Work * MAX_GPUS),  # in the order of `Limits.gpus`
     )
 
@@ -236,22 +241,22 @@ class Gate(ctypes.LittleEndianStructure):
         (
             "sharers",
             ctypes.c_uint32,
-        ),  # processes that lately had work on the fullest of these GPUs, at least 1
-        # CLOCK_MONOTONIC at the latest beat; the broker writes it once a second while anybody may stand here. A gate
-        # whose beat is older than three seconds belongs to no broker, and counts as open.
+        ),  # processes that lately had work on one of these GPUs, the largest number; at least 1
+        # CLOCK_MONOTONIC at the latest beat; the broker writes it once a second while a launch may stand here. A gate
+        # whose beat is older than three seconds has no broker, and counts as open.
         ("beat_ns", ctypes.c_uint64),
-        ("ahead_us", ctypes.c_uint32),  # work that a process may have queued on a GPU behind a metered gate
-        ("alone_us", ctypes.c_uint32),  # about as much behind an open one
-        ("slice_us", ctypes.c_uint32),  # the hardware gives each process with work so much, by turns
+        ("ahead_us", ctypes.c_uint32),  # work that a process may queue on a GPU behind a metered gate
+        ("alone_us", ctypes.c_uint32),  # work that it may queue, roughly, behind an open gate
+        ("slice_us", ctypes.c_uint32),  # the hardware's time slice for each process with work, round robin
         ("reserved32", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 9),
     )
 
 
 class Message(ctypes.LittleEndianStructure):
-    """One datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
+    """A datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
 
-    Who sent it is not in the message: the socket's directory tells the container, the kernel
+    The message does not name its sender: the socket's directory gives the container, the kernel
     (SO_PEERCRED) the process.
     """
 

@@ -1,4 +1,4 @@
-"""Which broker's directory the commands on this machine use, unless they are told."""
+"""The broker's directory that the commands on this machine use by default."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from plimsoll.broker.wire import CONTROL_NAME, SYSTEM_ROOT
 
 
 def default_root() -> Path:
-    """The system's broker where we may use it, else a directory of this user's."""
+    """The system broker's directory where this user may use it, else a directory of this user's own."""
     system = Path(SYSTEM_ROOT)
     if os.access(system / CONTROL_NAME, os.W_OK):
         return system

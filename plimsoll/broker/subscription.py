@@ -1,11 +1,11 @@
-"""What hooked processes do, as the broker announces it, over all its restarts.
+"""The broker's announcements about hooked processes, across all its restarts.
 
 What always holds:
 
-* The broker keeps an announcement until it is acknowledged (`BrokerClient.acknowledge`), so one that is never
-  delivered, or delivered to somebody who dies, comes again: after each reconnection, in a new subscription.
+* The broker keeps an announcement until it is acknowledged (`BrokerClient.acknowledge`). An announcement that was not
+  delivered, or whose reader died, therefore comes again: after each reconnection, in a new subscription.
 * A damaged line is logged and skipped: the rest of the stream is worth more than one announcement.
-* No broker is no error; an outage is told in one line.
+* A missing broker is no error; each outage is logged once.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from plimsoll.broker.wire import Announcement, Done, Refused, Subscribe
 from plimsoll.part.backoff import Pauses
 
 LINE_BYTES: Final = 1024 * 1024
-"""The longest announcement that is not taken for damage; real ones have a few hundred bytes."""
+"""The longest announcement, in bytes; a longer line counts as damaged. Real ones have a few hundred bytes."""
 
 _SHOWN_CHARS: Final = 200
 
@@ -37,11 +37,11 @@ log = structlog.get_logger("plimsoll.broker.subscription")
 async def announcements(root: Path) -> AsyncGenerator[Announcement]:
     """Every announcement not yet acknowledged, oldest first, then each new one, for ever.
 
-    After a reconnection what was not acknowledged comes again: compare `seq` and `time`. Wrap it in
+    After a reconnection unacknowledged announcements come again: compare `seq` and `time`. Wrap the generator in
     `contextlib.aclosing` to end it early; cancelling or abandoning it loses nothing.
 
     Args:
-        root: the broker's root directory; neither it nor the broker need be there yet.
+        root: the broker's root directory; neither the directory nor the broker must exist yet.
     """
     pauses, outages = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S), _Outages(root)
     while True:
@@ -56,7 +56,7 @@ async def announcements(root: Path) -> AsyncGenerator[Announcement]:
 
 
 async def _session(root: Path, outages: "_Outages") -> AsyncGenerator[Announcement]:
-    """Announcements over one connection, until it is lost."""
+    """Announcements over one connection, until the connection is lost."""
     connection = await Connection.open(root, LINE_BYTES)
     try:
         await connection.send(Subscribe())
@@ -78,7 +78,7 @@ async def _session(root: Path, outages: "_Outages") -> AsyncGenerator[Announceme
 
 
 class _Outages:
-    """One line per outage, not per attempt."""
+    """Logs one line per outage, not per attempt."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -1,29 +1,36 @@
-"""What goes over the broker's control socket, `<root>/broker.sock`: one JSON object a line, both ways.
+"""The messages of the broker's control socket, `<root>/broker.sock`: one JSON object a line, both ways.
 
 Only the node's own parts reach that socket (monitor, `plimsoll run`, an operator): it is never mounted into a
-container. The library talks over `hook.sock` instead, in `plimsoll.broker.pages`'s datagrams.
+container. The preload library uses `hook.sock` instead, with the datagrams of `plimsoll.broker.pages`.
 
 Every request gets exactly one answer: `Done`, `Registered`, `Description` or `Refused`. After `Subscribe` the
-broker sends every `Announcement` from its journal past the last acknowledged one, then each new one.
+broker sends every unacknowledged `Announcement` from its journal, then each new one.
 """
 
 from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 SYSTEM_ROOT: Final = "/var/lib/plimsoll"
-"""The root directory of a machine's own broker, unless its settings say otherwise."""
+"""The default root directory of a machine's system broker."""
 
 CONTROL_NAME: Final = "broker.sock"
 
 RUN_NAMESPACE: Final = "plimsoll-run"
-"""Namespace of what `plimsoll run` registers: no cluster's pods, so nobody but it takes them away."""
+"""Namespace of the pods that `plimsoll run` registers. They are no cluster's pods, so only `plimsoll run` removes
+them."""
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """What one container may use of one GPU; the JSON twin of `pages.GpuLimit`."""
+    """A container's limits on one GPU; the JSON twin of `pages.GpuLimit`.
+
+    Attributes:
+        line_bytes: the most GPU memory.
+        share_pct: guaranteed compute time, in percent of the GPU.
+        limit_pct: the most compute time, in percent of the GPU.
+    """
 
     gpu: GpuUuid
     line_bytes: int
@@ -32,7 +39,12 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class ContainerLines(Struct, frozen=True, kw_only=True):
-    """One container's lines, one per GPU it was given."""
+    """A container's lines, one for each of its GPUs.
+
+    Attributes:
+        whole: the container owns its GPUs alone.
+        best_effort: the container declared no memory.
+    """
 
     name: ContainerName
     lines: tuple[Line, ...]
@@ -41,7 +53,7 @@ class ContainerLines(Struct, frozen=True, kw_only=True):
 
 
 class Register(Struct, frozen=True, kw_only=True, tag="register"):
-    """Lay out directories for a pod's containers; asking again with new lines changes them in place."""
+    """Make directories for a pod's containers; a second request with other lines changes them in place."""
 
     pod: PodUid
     namespace: str
@@ -50,7 +62,7 @@ class Register(Struct, frozen=True, kw_only=True, tag="register"):
 
 
 class Unregister(Struct, frozen=True, kw_only=True, tag="unregister"):
-    """The pod is gone: remove its directories once none of its processes lives."""
+    """The pod is gone. Remove its directories once none of its processes lives."""
 
     pod: PodUid
 
@@ -60,17 +72,17 @@ class Subscribe(Struct, frozen=True, kw_only=True, tag="subscribe"):
 
 
 class Acknowledge(Struct, frozen=True, kw_only=True, tag="acknowledge"):
-    """Everything up to and including `seq` is safe with the subscriber; the journal may forget it."""
+    """The subscriber has stored every announcement up to and including `seq`; the journal may forget them."""
 
     seq: int
 
 
 class Describe(Struct, frozen=True, kw_only=True, tag="describe"):
-    """Tell what is registered and what each container's processes hold."""
+    """Describe the registered containers and the memory that their processes hold."""
 
 
 class MeasuredGpu(Struct, frozen=True, kw_only=True):
-    """One GPU as NVML shows it.
+    """A GPU as NVML shows it.
 
     Attributes:
         usable_bytes: the total less what the driver reserves for itself.
@@ -83,12 +95,12 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProcess(Struct, frozen=True, kw_only=True):
-    """One process on one GPU as NVML shows it.
+    """A process on one GPU as NVML shows it.
 
     Attributes:
-        pid, start_ticks: as the host sees it.
-        used_bytes: its context, modules and everything else included.
-        pod, container: whose it is by its cgroup; None where that tells nothing.
+        pid, start_ticks: as the host sees the process.
+        used_bytes: all of its memory: context, modules and everything else.
+        pod, container: its owner by its cgroup; None where the cgroup does not show it.
     """
 
     pid: int
@@ -98,13 +110,18 @@ class MeasuredProcess(Struct, frozen=True, kw_only=True):
     pod: PodUid | None = None
     container: ContainerName | None = None
 
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
+
 
 class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
-    """What NVML shows at one moment, whole: a GPU or process that is not listed is not there.
+    """NVML's complete view at one moment: a GPU or process that is not listed is not there.
 
     Attributes:
-        began_ns: CLOCK_MONOTONIC just before NVML was asked. Where a process's words changed since then, they do not
-            belong to what NVML shows of it.
+        began_ns: CLOCK_MONOTONIC just before NVML was read. If a process changed its words in `counts` since
+            then, its words and this measurement are not compared.
     """
 
     began_ns: int
@@ -113,7 +130,7 @@ class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
 
 
 class Directories(Struct, frozen=True, kw_only=True):
-    """Where a container's two directories lie on the node."""
+    """The paths of a container's two directories on the node."""
 
     name: ContainerName
     limits_dir: str
@@ -131,13 +148,18 @@ class Done(Struct, frozen=True, kw_only=True, tag="done"):
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
-    """Answer to a request that cannot be fulfilled, with field, value and remedy in the message."""
+    """Answer to a request that cannot be fulfilled; the message names field, value and remedy."""
 
     message: str
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True):
-    """What one process holds, per GPU in the order of its container's lines."""
+    """The memory of one process.
+
+    Attributes:
+        used_bytes: per GPU, in the order of the container's lines.
+        denied_count: its allocations that were refused.
+    """
 
     pid: int
     used_bytes: tuple[int, ...]
@@ -145,13 +167,14 @@ class ProcessUse(Struct, frozen=True, kw_only=True):
 
 
 class ShareUsed(Struct, frozen=True, kw_only=True):
-    """How a container that shares its GPUs fares with their compute time.
+    """The compute time of a container that shares its GPUs.
 
     Attributes:
         gate: `open`, `metered` or `shut`.
-        used_pct: of each GPU, over the latest second or two; None behind an open gate, where nothing is metered.
-        waited_s: since it was laid out, or since a later start of its broker: time in which a launch stood at the
-            shut gate, because others were behind or for its own limit.
+        used_pct: in percent of each GPU, over the latest second or two; None behind an open gate, where nothing is
+            metered.
+        waited_s: time in which a launch stood at the shut gate, because other containers were behind or because of
+            the container's own limit. Counted since registration, or since a later start of the broker.
     """
 
     gate: str
@@ -163,7 +186,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     """A registered container with its processes.
 
     Attributes:
-        share: None where it owns its GPUs whole, or is not laid out yet.
+        share: None where the container owns its GPUs whole, or where its files are not made yet.
     """
 
     pod: PodUid
@@ -181,18 +204,18 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
 
 
 class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
-    """Something that a hooked process did, or that happened to it.
+    """An event of a hooked process or of its container.
 
     Attributes:
-        seq: counts up over the broker's whole life, restarts included; acknowledged by it.
-        what: `hello` (the process runs under its limits), `context` (NVML lists it on `gpu` from now on),
-            `denied`, `unknown`, or `exited`; `paused` and `resumed` (it waits for memory that others hold;
-            `text` says what it was granted or why it was refused); `violated` (NVML shows more than the line or, with
-            `used_pct`, more of the GPU's time than the process's page),
-            `unenforced` (a process of a declared container runs without its hook), `resized` (`line_bytes`,
-            `share_pct` and `limit_pct` hold now, whichever of them changed), `unmet` (the container wanted compute
-            time and got `used_pct` of `share_pct`).
-        pid, start_ticks: the process, as the host sees it; 0 where it is about a container as a whole.
+        seq: rises over the broker's whole life, restarts included. `Acknowledge` refers to it.
+        what: `hello` (the process runs under its limits), `context` (NVML lists the process on `gpu` from now on),
+            `denied` (an allocation past the line was refused), `unknown` (the program uses a driver function that the
+            library does not know), `exited`; `paused` and `resumed` (an allocation waits for memory that others hold,
+            and waits no more; `text` is the outcome); `violated` (NVML shows more memory than the line or, with
+            `used_pct`, more of the GPU's time than the process's page); `unenforced` (a process of a declared
+            container runs without its hook); `resized` (`line_bytes`, `share_pct` and `limit_pct` hold now, whichever
+            of them changed); `unmet` (the container wanted compute time and got `used_pct` of `share_pct`).
+        pid, start_ticks: the process, as the host sees it; 0 where the event is about the container as a whole.
         time: RFC 3339 in UTC.
     """
 
@@ -212,6 +235,11 @@ class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
     share_pct: int = 0
     limit_pct: int = 0
     used_pct: float = 0.0
+
+    @property
+    def process(self) -> ProcessKey:
+        """The process as one identifier."""
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured

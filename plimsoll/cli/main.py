@@ -52,8 +52,8 @@ def demo() -> None:
 )
 def run() -> None:
     """Run one command on a GPU of this machine, held to its line and its share: `run --gpu-memory 2Gi -- CMD`."""
-    # Becomes the program of `solo`, which parses the options: signals and exit code are the command's. The words
-    # come from sys.argv, as the parser here would swallow the `--`.
+    # This process becomes the program of `solo`, which parses the options, so signals and exit code are the
+    # command's. The arguments come from sys.argv, because the parser here would swallow the `--`.
     words = sys.argv[sys.argv.index("run") + 1 :]
     os.execv(sys.executable, [sys.executable, "-m", "solo", *words])  # noqa: S606 - no shell wanted
 
@@ -62,10 +62,10 @@ def run() -> None:
 def status(
     broker_root: Annotated[Path | None, BROKER_ROOT] = None,
 ) -> None:
-    """Show who shares this machine's GPUs, what each has of memory and compute time, and why it waits.
+    """Show the containers on this machine's GPUs: memory and compute time of each, and why it waits.
 
-    Asks this machine's broker: that of `plimsoll run`, or, as root on a node of
-    a cluster, the node's. Takes a second, over which use and waiting are told.
+    Reads this machine's broker: that of `plimsoll run`, or, as root on a node of
+    a cluster, the node's. Takes a second, the span of the figures for use and waiting.
     """
     from plimsoll.cli.status import status as status_of  # noqa: PLC0415 - keeps --help fast
 
@@ -102,10 +102,10 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
 ) -> None:
     """Change a running container's memory line, share or share limit, or several of them together.
 
-    Ends with 0 only once all that was asked holds; with 2 if it was refused,
-    and then nothing was changed. Promised shares of a GPU never pass 100.
-    Nothing that runs is killed: below the memory that is held, further growth
-    is refused until it is below.
+    The exit code is 0 only once all requested changes hold, and 2 if they were
+    refused; nothing is changed then. Promised shares of a GPU never pass 100.
+    No process is killed: if a container holds more than its new line, further
+    growth is refused until it holds less.
 
     Operators need the right to publish on plimsoll-rpc.v1.placer.resize and to
     read the stream; tenants should have neither.

@@ -1,7 +1,7 @@
-"""`plimsoll resize`: asks the placer over NATS, and waits until the node's broker has confirmed the change.
+"""`plimsoll resize`: sends the request to the placer over NATS, and waits until the node's broker confirms it.
 
-What always holds: it is said to be done only after `limit.resized` of every GPU of the container was read from the
-stream; whatever else happens, the message says what is known and what to do.
+What always holds: the command succeeds only after it has read `limit.resized` of every GPU of the container from the
+stream. In any other case its message says how far the change came, and the remedy.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ CONNECT_S: Final = 5.0
 
 
 class NotResizedError(PlimsollError):
-    """The placer refused: nothing was changed."""
+    """The placer refused the request: nothing was changed."""
 
 
 class NotConfirmedError(PlimsollError):
-    """It is not known to hold; the message says how far it came."""
+    """The change is not known to hold; the message says how far it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Confirmed:
     """A change that holds now, as its broker announced it.
 
     Attributes:
-        limits: one for each GPU, in the order of `asked.before`.
+        asked: the placer's answer.
+        limits: a confirmation for each GPU, in the order of `asked.before`.
     """
 
     request: Resize
@@ -51,25 +52,25 @@ class Confirmed:
     limits: tuple[Limit, ...]
 
     def lines(self) -> Iterable[str]:
-        """For people, a line for each GPU."""
+        """A text line for each GPU, for people."""
         for before, limit in zip(self.asked.before, self.limits, strict=True):
-            told = f"{limit.gpu} on {self.asked.node}: {change_shown(self.request, before, limit)}"
+            text = f"{limit.gpu} on {self.asked.node}: {change_shown(self.request, before, limit)}"
             if self.request.gpu_memory is not None:
-                told += ", " + (limit.reason or f"holds {format_bytes(limit.used_bytes)} now")
-            yield told
+                text += ", " + (limit.reason or f"holds {format_bytes(limit.used_bytes)} now")
+            yield text
 
 
 async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
-    """Ask for a change, and return once it holds; cancelling leaves open whether it will.
+    """Request a change, and return once it holds. After cancelling, the change may still happen.
 
     Args:
-        request: what to change.
-        url: of NATS; several with commas.
-        timeout_s: how long the placer's answer and the broker's confirmation may take together.
+        request: the change.
+        url: the NATS server's URL; several with commas.
+        timeout_s: the longest time for the placer's answer and the broker's confirmation together.
 
     Raises:
         NotResizedError: the placer refused; nothing was changed.
-        NotConfirmedError: NATS, the placer, or the confirmation is missing.
+        NotConfirmedError: NATS or the placer did not answer, or no confirmation came in time.
     """
     client = await _connected(url)
     try:
@@ -91,7 +92,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
 
 async def _connected(url: str) -> Client:
     async def silent(_: Exception) -> None:
-        """The error is raised as well."""
+        """Ignore the error: the client raises it as well."""
 
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -107,7 +108,7 @@ async def _connected(url: str) -> Client:
 
 
 async def _newest(jetstream: JetStreamContext) -> int:
-    """The number of the stream's newest event: what comes later was caused later."""
+    """The number of the stream's newest event: only later events can confirm our request."""
     try:
         return int((await jetstream.stream_info(STREAM)).state.last_seq)
     except (nats.errors.Error, NotFoundError) as error:
@@ -144,10 +145,10 @@ async def _ask(client: Client, request: Resize, timeout_s: float) -> Resizing:
 async def _until_confirmed(
     jetstream: JetStreamContext, request: Resize, asked: Resizing, newest: int, seen: dict[GpuUuid, Limit]
 ) -> None:
-    """Wait for the announcements; `seen` holds the latest of each GPU meanwhile.
+    """Wait for the confirmations; `seen` has the latest one of each GPU meanwhile.
 
-    Where the same was asked for before, nothing new is announced, and what was announced then counts, if it is still
-    the last word.
+    If the same change was requested before, the broker announces nothing new. The earlier confirmation then counts,
+    if no later one contradicts it.
     """
     changed = asked.before != asked.after
     config = ConsumerConfig(
@@ -161,18 +162,18 @@ async def _until_confirmed(
         limit = _limit_in(message.data)
         if limit is not None and (limit.pod, limit.container) == (asked.pod, asked.container) and limit.gpu:
             seen[limit.gpu] = limit
-        is_last_word = changed or message.metadata.num_pending == 0
-        if is_last_word and all(_holds(request, line, seen) for line in asked.after):
+        is_latest = changed or message.metadata.num_pending == 0
+        if is_latest and all(_holds(request, line, seen) for line in asked.after):
             return
 
 
 def _holds(request: Resize, line: Line, seen: dict[GpuUuid, Limit]) -> bool:
-    """Whether what was asked is what was announced last; what else changed meanwhile is no concern of ours."""
+    """Whether the last confirmation has the requested values; other values may have changed meanwhile."""
     return line.gpu in seen and request.asked_of(seen[line.gpu]) == request.asked_of(line)
 
 
 def _limit_in(message: bytes) -> Limit | None:
-    """What somebody else published badly confirms nothing."""
+    """The limit event in a message, or None for a damaged message, which confirms nothing."""
     try:
         return msgspec.json.decode(decode_event(message).data, type=Limit)
     except (InputError, msgspec.MsgspecError):

@@ -1,7 +1,7 @@
-"""`plimsoll status`: who shares this machine's GPUs, and what keeps each from more of their time.
+"""`plimsoll status`: the containers on this machine's GPUs, and what keeps each from more compute time.
 
-What always holds: asking changes nothing and needs no GPU driver, only the broker; what nobody knows, as what is used
-behind an open gate, is shown as unknown and not as 0.
+What always holds: the command changes nothing, and needs the broker alone, no GPU driver. An unknown value, such as
+the use behind an open gate, is shown as unknown and not as 0.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import format_bytes
 
 CONNECT_S: Final = 5.0
-"""How long the broker may take to answer: it is there, or there is nothing to tell."""
+"""The broker's deadline for an answer, in seconds."""
 
-LOOK_S: Final = 1.0
-"""Between two looks, from which it is told how long launches waited meanwhile: as long as the use is counted over."""
+READING_S: Final = 1.0
+"""Between the two readings that give the time for which launches waited. The used time covers as long a span."""
 
 NEAR_PCT: Final = 3.0
-"""A share counts as reached from so close: over a second it goes up and down by that much."""
+"""A share counts as reached within so many points: over a second it varies by that much."""
 
 HELD_UP_PCT: Final = 2.0
-"""Who waits less does not feel it."""
+"""A container whose launches wait less of the time does not notice."""
 
 PIDS_SHOWN: Final = 3
 UNKNOWN: Final = "–"
@@ -37,31 +37,31 @@ Waited = Mapping[tuple[PodUid, ContainerName], float]
 
 
 class NoBrokerError(PlimsollError):
-    """There is no broker, so nobody shares anything."""
+    """There is no broker, so no container shares a GPU."""
 
 
 async def status(root: Path) -> list[str]:
-    """Lines for people, a paragraph for each GPU; takes a second.
+    """Text lines for people, a paragraph for each GPU; takes a second.
 
     Args:
         root: the broker's directory.
 
     Raises:
-        NoBrokerError: there is none.
-        BrokerAwayError: it does not answer.
+        NoBrokerError: there is no broker.
+        BrokerAwayError: the broker does not answer.
     """
     if not await asyncio.to_thread((root / CONTROL_NAME).exists):
         remedy = "nothing runs under `plimsoll run` there; --broker-root names another"
         raise NoBrokerError(f"no broker is at {root}: {remedy}")
     async with BrokerClient(root, timeout_s=CONNECT_S) as broker:
         before, began_s = await broker.describe(), time.monotonic()
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(READING_S)
         after, ended_s = await broker.describe(), time.monotonic()
     return list(shown(before, after, ended_s - began_s))
 
 
 def shown(before: Description, after: Description, span_s: float) -> Iterator[str]:
-    """What two looks, so long after each other, tell."""
+    """The lines for two descriptions, `span_s` seconds apart."""
     gpus: dict[GpuUuid, list[tuple[ContainerUse, int]]] = defaultdict(list)
     for use in after.containers:
         for place, line in enumerate(use.container.lines):
@@ -99,7 +99,7 @@ def _row(use: ContainerUse, place: int, before_s: Waited, span_s: float) -> tupl
 
 
 def _waited_pct(use: ContainerUse, before_s: Waited, span_s: float) -> float | None:
-    """None for who is new, or whose broker is; both began to count anew."""
+    """None for a new container or a new broker: both began to count anew."""
     if use.share is None or use.share.used_pct is None or _key(use) not in before_s:
         return None
     waited_s = use.share.waited_s - before_s[_key(use)]
@@ -121,7 +121,7 @@ def _why(use: ContainerUse, waited_pct: float | None) -> str:
 
 
 def _why_it_waits(line: Line, used_pct: float) -> str:
-    """Every GPU of a container has the same share and limit."""
+    """The reason by one line of the container: all of its GPUs have the same share and limit."""
     if line.limit_pct < 100 and used_pct >= line.limit_pct - NEAR_PCT:
         return "is at its limit"
     if used_pct < line.share_pct - NEAR_PCT:

@@ -1,5 +1,5 @@
 """Kubernetes as more than one part needs it: models of the few fields we read, transport, reflector.
 
-The generated client serves as authenticated transport only; its typed decode is two orders slower than ours
-and its watch loses events. What one part alone needs (bind, lease, events) stays in that part.
+The generated client serves as authenticated transport only: its typed decoding is two orders slower than ours, and
+its watch loses events. Calls that one part alone needs (bind, lease, events) stay in that part.
 """

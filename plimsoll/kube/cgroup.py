@@ -1,4 +1,4 @@
-"""Whose pod a process is in, from what the kernel tells of its cgroup."""
+"""The pod of a process, from its cgroup."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ the uid's `-` as `_`. Static pods have 32 hex digits in place of a UUID."""
 
 
 def read_pod(pid: int) -> PodUid | None:
-    """The pod that a process is in now; None if in none, or if the kernel does not tell. Blocks, briefly."""
+    """The pod that a process is in now; None outside of any pod, or if /proc does not show it. Blocks, briefly."""
     try:
         return pod_uid((PROC / str(pid) / "cgroup").read_text(errors="replace"))
     except (*GONE, PermissionError):
@@ -22,10 +22,10 @@ def read_pod(pid: int) -> PodUid | None:
 
 
 def pod_uid(cgroup: str) -> PodUid | None:
-    """The pod that a process runs in, from its `/proc/<pid>/cgroup`; None if it is in none.
+    """The pod that a process runs in, from the text of its `/proc/<pid>/cgroup`; None outside of any pod.
 
-    Knows cgroup v1 and v2, the cgroupfs and systemd drivers, nested clusters, and paths relative to
-    a cgroup namespace. The outermost match counts: inside its own cgroup a container may name folders as it likes.
+    Handles cgroup v1 and v2, the cgroupfs and systemd drivers, nested clusters, and paths relative to
+    a cgroup namespace. The outermost match counts, because a container names folders in its own cgroup as it likes.
     """
     for line in cgroup.splitlines():
         path = line.split(":", 2)[-1]

@@ -1,9 +1,9 @@
-"""Authenticated bytes to and from the API server: the one place that touches the generated client.
+"""Authenticated bytes to and from the API server: the only module that uses the generated client.
 
-`kubernetes.aio` serves for configuration, credentials and connections; its typed decoding, watch and bind are
-not used (see the package's docstring). What always holds: every await has a deadline; every failure is one of
-a few errors, split by what the caller does next; a patch states its kind. Importing this module does not import
-`kubernetes`, which takes more than a second: `connect` does.
+`kubernetes.aio` provides configuration, credentials and connections. Its typed decoding, watch and bind are not used
+(see the package's docstring). What always holds: every await has a deadline. Every failure is one of a few errors,
+split by what the caller does next. A patch states its kind. `connect` imports `kubernetes`, which takes more than a
+second; importing this module does not.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ Query = Sequence[tuple[str, str]]
 Body = Mapping[str, object]
 
 REQUEST_TIMEOUT_S: Final = 30.0
-"""The API server itself gives up on ordinary requests after 60 s; by then a scheduler should have moved on."""
+"""The API server itself ends ordinary requests after 60 s; a scheduler should not wait that long."""
 HEADERS_TIMEOUT_S: Final = 30.0
-"""A watch must answer with its headers this soon, however long it then stays open."""
+"""A watch must send its headers within this time, however long it then stays open."""
 IN_CLUSTER: Final = "in-cluster"
-"""In a setting that names a kubeconfig: the pod's own service account."""
+"""The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 _SHOWN_CHARS: Final = 200
 
 
 class ApiError(PlimsollError):
-    """The API server, or what stands before it, did not do what was asked.
+    """The API server, or a proxy before it, did not fulfil the request.
 
     Attributes:
         status: HTTP status, or None if no answer came.
@@ -48,26 +48,26 @@ class ApiError(PlimsollError):
 
 
 class ConflictError(ApiError):
-    """409: somebody was there first. Read the object again before deciding."""
+    """409: another client changed the object first. Read it again before deciding."""
 
 
 class NotFoundError(ApiError):
-    """404: the object is not there, or not any more."""
+    """404: the object does not exist, or not any more."""
 
 
 class GoneError(ApiError):
-    """410: the resourceVersion is too old. List again."""
+    """410: the resourceVersion is too old. List the collection again."""
 
 
 class RefusedError(ApiError):
-    """Any other 4xx: asking again in the same words is pointless."""
+    """Any other 4xx: repeating the same request is pointless."""
 
 
 class TransientError(ApiError):
-    """No answer, 429 or 5xx: ask again later. A write **may have happened** all the same.
+    """No answer, 429 or 5xx: repeat the request later. A write **may have happened** all the same.
 
     Attributes:
-        retry_after_s: what the server asked to wait, or None.
+        retry_after_s: the pause that the server requested, or None.
     """
 
     def __init__(
@@ -85,25 +85,25 @@ class PatchKind(enum.Enum):
 
 
 class Transport(Protocol):
-    """What our Kubernetes adapters need of a client. All paths are absolute (`/api/v1/pods`).
+    """The client that our Kubernetes adapters need. All paths are absolute (`/api/v1/pods`).
 
     Every method raises one of `ConflictError`, `NotFoundError`, `GoneError`, `RefusedError`, `TransientError`.
     Cancelling abandons the request; a write may have happened then.
     """
 
     async def get(self, path: str, query: Query = ()) -> bytes:
-        """The body of a successful GET."""
+        """Read an object or a list; returns the answer's body."""
 
     async def post(self, path: str, body: Body) -> bytes:
-        """Create something; the answer's body."""
+        """Create an object or subresource; returns the answer's body."""
 
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
-        """Change an object, or its subresource; the answer's body."""
+        """Change an object or its subresource; returns the answer's body."""
 
     def stream(
         self, path: str, query: Query, read_timeout_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The lines of a watch; a line that takes longer than `read_timeout_s` raises `TransientError`."""
+        """Open a watch; yields its lines. A line that takes longer than `read_timeout_s` raises `TransientError`."""
 
 
 class _StatusDetails(msgspec.Struct, frozen=True):
@@ -118,35 +118,35 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def error_from(status: int, body: bytes, what: str, retry_after: str | None = None) -> ApiError:
-    """The error for an answer that is none of the 2xx.
+    """The error for an answer whose status is not 2xx.
 
     Args:
         status: HTTP status.
-        body: a `Status` object in JSON, or whatever a proxy wrote.
+        body: a `Status` object in JSON, or a proxy's text.
         what: the request, for the message.
-        retry_after: the header of that name; only its form in seconds is understood.
+        retry_after: the header `Retry-After`; only its form in seconds is understood.
     """
     try:
-        told = msgspec.json.decode(body, type=_Status)
+        answer = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
-        told = _Status(message=body[:_SHOWN_CHARS].decode("utf-8", "replace").strip())
-    message = f"{what}: {status} {told.reason}: {told.message}"
+        answer = _Status(message=body[:_SHOWN_CHARS].decode("utf-8", "replace").strip())
+    message = f"{what}: {status} {answer.reason}: {answer.message}"
     known = {404: NotFoundError, 409: ConflictError, 410: GoneError}
     if status in known:
-        return known[status](message, status, told.reason)
+        return known[status](message, status, answer.reason)
     if status in (408, 425, 429) or status >= 500:
-        return TransientError(message, status, told.reason, _retry_after_s(retry_after, told))
-    return RefusedError(message, status, told.reason)
+        return TransientError(message, status, answer.reason, _retry_after_s(retry_after, answer))
+    return RefusedError(message, status, answer.reason)
 
 
-def _retry_after_s(header: str | None, told: _Status) -> float | None:
+def _retry_after_s(header: str | None, answer: _Status) -> float | None:
     if header is not None and header.strip().isdecimal():
         return float(header)
-    return told.details.retryAfterSeconds if told.details else None
+    return answer.details.retryAfterSeconds if answer.details else None
 
 
 def status_error(document: bytes | msgspec.Raw, what: str) -> ApiError:
-    """The error in a watch's `ERROR` event, whose object is a `Status`."""
+    """The error of a watch's `ERROR` event, whose object is a `Status`."""
     try:
         code = msgspec.json.decode(document, type=_Status).code
     except msgspec.MsgspecError:
@@ -156,7 +156,7 @@ def status_error(document: bytes | msgspec.Raw, what: str) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class KubeClient:
-    """`Transport` over `kubernetes.aio`; made by `connect`, and closed by it."""
+    """`Transport` over `kubernetes.aio`; `connect` makes and closes it."""
 
     api: Any  # kubernetes.aio.client.ApiClient: untyped, and imported in `connect` only
 
@@ -184,7 +184,7 @@ class KubeClient:
                 raise await self._failure(response, what)
             yield _lines(response.content, what, read_timeout_s)
         finally:
-            # Not release(): that would wait for the rest of a stream that has no end.
+            # Not release(): it would wait for the rest of a stream that has no end.
             response.close()
 
     async def _request(
@@ -208,12 +208,12 @@ class KubeClient:
         except TimeoutError as error:
             raise TransientError(f"{what}: no answer in {REQUEST_TIMEOUT_S:.0f} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise TransientError(f"{what}: {_told(error)}") from error
+            raise TransientError(f"{what}: {_text_of(error)}") from error
 
     async def _open(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> aiohttp.ClientResponse:
-        # The generated client's `_request_timeout` is a total, which would cut a watch: ours are around it.
+        # The generated client's `_request_timeout` is a total, which would cut a watch: we set timeouts of our own.
         unlimited = aiohttp.ClientTimeout(total=None)
         headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
@@ -225,7 +225,7 @@ class KubeClient:
         except TimeoutError as error:
             raise TransientError(f"{method} {path}: no answer in {HEADERS_TIMEOUT_S:.0f} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise TransientError(f"{method} {path}: {_told(error)}") from error
+            raise TransientError(f"{method} {path}: {_text_of(error)}") from error
         response: aiohttp.ClientResponse = answer.response
         return response
 
@@ -234,7 +234,7 @@ class KubeClient:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 body = await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            body = f"(body unread: {_told(error)})".encode()
+            body = f"(body unread: {_text_of(error)})".encode()
         return error_from(response.status, body, what, response.headers.get("Retry-After"))
 
 
@@ -246,27 +246,27 @@ async def _lines(content: aiohttp.StreamReader, what: str, read_timeout_s: float
         except TimeoutError as error:
             raise TransientError(f"{what}: silent for {read_timeout_s:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a line without end
-            raise TransientError(f"{what}: {_told(error)}") from error
+            raise TransientError(f"{what}: {_text_of(error)}") from error
         if not line:
             return
         yield line
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def kubeconfig_path(where: str) -> Path | None:
-    """A setting as `connect` takes it: a path, or None for `in-cluster`."""
+    """The argument of `connect` for a setting: a path, or None for `in-cluster`."""
     return None if where == IN_CLUSTER else Path(where)
 
 
 @asynccontextmanager
 async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
-    """A client for a cluster, closed when the context ends; nothing is sent yet.
+    """A client for a cluster, closed when the context ends; entering sends nothing.
 
     Args:
-        kubeconfig: a kubeconfig file, its current context; None for the pod's own service account.
+        kubeconfig: a kubeconfig file, of which the current context is used; None for the pod's own service account.
 
     Raises:
         InputError: the configuration is missing or unreadable.
@@ -279,8 +279,8 @@ async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
 
 
 async def _configured(kubeconfig: Path | None) -> Any:  # noqa: ANN401 - untyped library
-    # Importing, reading files and certificates all block, coroutine or not: each step has a thread, and the one that
-    # may run an exec plugin has a loop in it.
+    # Importing, reading files and reading certificates all block, in coroutines too, so each step runs in a thread.
+    # The step that may run an exec plugin has an event loop in its thread.
     client, config = await asyncio.to_thread(_imported)
     configuration = client.Configuration()
     try:
@@ -290,12 +290,10 @@ async def _configured(kubeconfig: Path | None) -> Any:  # noqa: ANN401 - untyped
             loading = config.load_kube_config(str(kubeconfig), client_configuration=configuration)
             _keep_fresh(configuration, await asyncio.to_thread(asyncio.run, loading))
         return await asyncio.to_thread(client.ApiClient, configuration)
-    except (
-        Exception
-    ) as error:  # the library lets through whatever its reading stumbles over, TypeError included
+    except Exception as error:  # the library raises errors of any type here, TypeError included
         where = str(kubeconfig) if kubeconfig else "in-cluster service account"
         remedy = "give a readable kubeconfig, or run in a pod with a service account"
-        raise InputError("kubeconfig", where, f"cannot be used ({_told(error)})", remedy) from error
+        raise InputError("kubeconfig", where, f"cannot be used ({_text_of(error)})", remedy) from error
 
 
 def _imported() -> tuple[Any, Any]:
@@ -305,7 +303,7 @@ def _imported() -> tuple[Any, Any]:
 
 
 def _keep_fresh(configuration: Any, loader: Any) -> None:  # noqa: ANN401 - untyped library
-    """Ask an exec plugin again once its token expired; other credentials of a kubeconfig do not expire."""
+    """Run an exec plugin again once its token has expired; other credentials of a kubeconfig do not expire."""
     if getattr(loader, "exec_plugin_expiry", None) is None:
         return
 

@@ -1,8 +1,8 @@
 """The fields of Kubernetes objects that Plimsoll reads, and no others.
 
-Decoding is strict on types and ignores unknown fields. Where a feature must be refused by name because it is
-not handled, its field is kept raw (`msgspec.Raw`): presence is all that is asked. Names are those of the
-API, so that the models decode its JSON without renaming.
+Decoding is strict on types and ignores unknown fields. The field of a feature that is not handled, and so must be
+refused by name, is kept raw (`msgspec.Raw`): only its presence matters. Names are those of the API, so that the
+models decode its JSON without renaming.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ Quantities = dict[str, str | int | float]
 
 
 class OwnerReference(Struct, frozen=True):
-    """Who made this object; the controller's uid groups a Deployment's or Job's pods."""
+    """An owner of an object; the controller's uid groups a Deployment's or Job's pods."""
 
     uid: str = ""
     kind: str = ""
@@ -46,7 +46,7 @@ class ResourceRequirements(Struct, frozen=True):
 
 
 class EnvVar(Struct, frozen=True):
-    """One `env` entry; `valueFrom` is kept raw, as only the kubelet resolves it."""
+    """An `env` entry; `valueFrom` is kept raw, as only the kubelet resolves it."""
 
     name: str = ""
     value: str | None = None
@@ -54,7 +54,7 @@ class EnvVar(Struct, frozen=True):
 
 
 class ContainerPort(Struct, frozen=True):
-    """One `ports` entry."""
+    """A `ports` entry."""
 
     containerPort: int | None = None  # noqa: N815
     hostPort: int | None = None  # noqa: N815
@@ -77,7 +77,7 @@ class Container(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """One `tolerations` entry."""
+    """A `tolerations` entry."""
 
     key: str | None = None
     operator: str | None = None
@@ -86,7 +86,7 @@ class Toleration(Struct, frozen=True):
 
 
 class NodeSelectorRequirement(Struct, frozen=True):
-    """`key operator values`, of node affinity."""
+    """A requirement `key operator values` of node affinity."""
 
     key: str
     operator: str
@@ -94,27 +94,27 @@ class NodeSelectorRequirement(Struct, frozen=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True):
-    """All of its requirements must hold."""
+    """A term holds if all of its requirements hold."""
 
     matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
     matchFields: list[NodeSelectorRequirement] | None = None  # noqa: N815
 
 
 class NodeSelector(Struct, frozen=True):
-    """Any of its terms must hold."""
+    """A selector holds if any of its terms holds."""
 
     nodeSelectorTerms: list[NodeSelectorTerm] = []  # noqa: N815
 
 
 class NodeAffinity(Struct, frozen=True):
-    """Required node affinity; the preferred kind is only ever a wish."""
+    """Node affinity. The required part is a filter; the preferred part is kept raw."""
 
     requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None  # noqa: N815
     preferredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
 
 
 class PodAffinity(Struct, frozen=True):
-    """Inter-pod (anti-)affinity: only its presence is asked."""
+    """Inter-pod affinity or anti-affinity: only its presence matters."""
 
     requiredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
     preferredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
@@ -152,7 +152,7 @@ class PodSpec(Struct, frozen=True):
 
 
 class PodCondition(Struct, frozen=True):
-    """One `status.conditions` entry."""
+    """A `status.conditions` entry."""
 
     type: str
     status: str
@@ -178,7 +178,7 @@ class Pod(Struct, frozen=True):
 
 
 class Taint(Struct, frozen=True):
-    """One `spec.taints` entry."""
+    """A `spec.taints` entry."""
 
     key: str
     effect: str
@@ -193,7 +193,7 @@ class NodeSpec(Struct, frozen=True):
 
 
 class NodeCondition(Struct, frozen=True):
-    """One `status.conditions` entry of a node."""
+    """A `status.conditions` entry of a node."""
 
     type: str
     status: str
@@ -216,7 +216,7 @@ class Node(Struct, frozen=True):
 
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
-"""A pod in one of these holds nothing any more."""
+"""A pod in one of these phases holds no resources any more."""
 
 
 def decode_pod(document: bytes | str) -> Pod:
@@ -224,6 +224,6 @@ def decode_pod(document: bytes | str) -> Pod:
 
     Raises:
         msgspec.ValidationError: a field has the wrong type; the message names its path.
-        msgspec.DecodeError: it is no JSON.
+        msgspec.DecodeError: the document is no JSON.
     """
     return msgspec.json.decode(document, type=Pod)

@@ -1,9 +1,9 @@
 """A faithful local image of one kind of object: list, then watch, for ever, whatever the network does.
 
-Neither the generated client's watch nor any other Python client's survives all of: a stream that ends at once, a
-half-open connection, 410, and a proxy's HTML. What always holds here: every object that was added is deleted
-exactly once, also when it vanished while nobody watched (a new list is compared with what is known); a broken
-object is logged by name and stops nothing; an unhealthy server is asked ever more slowly.
+Neither the generated client's watch nor any other Python client's survives all of these: a stream that ends at once,
+a half-open connection, 410, and a proxy's HTML. What always holds here: every object that was added is deleted
+exactly once, also if it vanished between two watches (a new list is compared with the known objects). An object that
+cannot be read is logged by name and stops nothing. Requests to an unhealthy server come ever more slowly.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Tra
 from plimsoll.kube.models import Node, ObjectMeta, Pod
 
 PAGE_SIZE: Final = 500
-"""client-go's page size: a page decodes in about 10 ms, so the loop is never held for long."""
+"""client-go's page size: a page decodes in about 10 ms, so the loop is never blocked for long."""
 LONGEST_RETRY_AFTER_S: Final = 120.0
-"""A server that asks for a longer pause is asked again after this one."""
+"""The longest pause that a server's `Retry-After` can cause."""
 
 T = TypeVar("T", Pod, Node)
 Key = tuple[str, str]
@@ -29,14 +29,14 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Added(Generic[T]):
-    """An object that was not known."""
+    """An object is new."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
 class Modified(Generic[T]):
-    """A known object changed; `old` is what was known of it."""
+    """A known object changed; `old` is its last known form."""
 
     item: T
     old: T
@@ -44,14 +44,14 @@ class Modified(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T]):
-    """A known object is gone; `item` is the last that was known of it."""
+    """A known object is gone; `item` is its last known form."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A whole list was taken in: everything that exists was told."""
+    """A whole list was taken in: every existing object was emitted."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T] | Synced
@@ -62,12 +62,13 @@ class Timing:
     """How patient a reflector is.
 
     Attributes:
-        watch_s: the server is asked to end a watch after a random time in this range, so that watches of many
-            clients do not all return at once.
-        read_deadline_s: a watch silent for longer is half-open. The server sends a bookmark about every minute.
-        first_backoff_s, longest_backoff_s: the bounds of the pause doubled with each failure, of which a
-            uniformly random part is waited ("full jitter").
-        healthy_after_s: a stream that lived this long ends the row of failures.
+        watch_s: the server ends a watch after a random time in this range, so that the watches of many clients do
+            not all return at once.
+        read_deadline_s: a watch silent for longer counts as half-open. The server sends a bookmark about every
+            minute.
+        first_backoff_s, longest_backoff_s: bounds of a pause that doubles with each failure. The reflector waits a
+            uniformly random part of it ("full jitter").
+        healthy_after_s: a stream that lived this long resets the count of failures.
     """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
@@ -77,7 +78,7 @@ class Timing:
     healthy_after_s: float = 5.0
 
     def backoff_s(self, failures: int, chance: float) -> float:
-        """The pause after so many failures in a row; `chance` is uniform in 0–1."""
+        """The pause in seconds after so many failures in a row; `chance` is uniform in 0–1."""
         if failures == 0:
             return 0.0
         # 2**30 is past any ceiling; an unbounded exponent would overflow the float one day.
@@ -105,15 +106,15 @@ class _Named(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Reflector(Generic[T]):
-    """Watches one collection and tells each change.
+    """Watches one collection and emits each change.
 
     Attributes:
         transport: to the API server.
         path: the collection (`/api/v1/pods`).
         kind: the model to decode into.
-        emit: told each change in order, from within `run`; must not block. What it raises ends `run`.
+        emit: called with each change in order, from within `run`; must not block. Its exceptions end `run`.
         query: selectors (`fieldSelector`, `labelSelector`), or nothing.
-        chance: where jitter comes from.
+        chance: the source of jitter.
     """
 
     transport: Transport
@@ -128,11 +129,11 @@ class Reflector(Generic[T]):
     _failures: int = 0
 
     async def run(self) -> NoReturn:
-        """List and watch until cancelled. Failures of the server are logged and outlived."""
+        """List and watch until cancelled. Failures of the server are logged, and then retried."""
         while True:
             pause_s = 0.0
-            # Counted before it is seen to be none: a stream that ends at once, without an error, must not be
-            # opened again in a tight loop.
+            # Each attempt counts as a failure until it has proved healthy: a stream that ends at once, without an
+            # error, must not be opened again in a tight loop.
             self._failures += 1
             try:
                 if not self._version:
@@ -153,7 +154,7 @@ class Reflector(Generic[T]):
         )
 
     async def _list(self) -> None:
-        """Take in the whole collection and tell how it differs from what is known."""
+        """Take in the whole collection and emit its differences from the known objects."""
         present: set[Key] = set()
         version, more = "", ""
         while True:
@@ -218,16 +219,16 @@ class Reflector(Generic[T]):
             self._drop(_key(named))
         elif event.type != "BOOKMARK" and (item := self._decoded(event.object, set())) is not None:
             self._take(item)
-        # After the change, so that an exception in between makes the next watch tell it again.
+        # After the change, so that after an exception in between the next watch delivers the change again.
         self._version = named.resourceVersion or self._version
 
     def _decoded(self, document: msgspec.Raw, present: set[Key]) -> T | None:
-        """The object, its key added to `present`; None, and a log line with its name, if it cannot be read."""
+        """Decode an object and add its key to `present`. An unreadable one is logged by name, and gives None."""
         try:
             item = msgspec.json.decode(document, type=self.kind)
         except msgspec.MsgspecError as error:
             named = self._named(document)
-            present.add(_key(named))  # it exists: what is known of it stays
+            present.add(_key(named))  # the object exists: its known form stays
             structlog.get_logger().error(
                 "object cannot be read",
                 path=self.path,
@@ -249,7 +250,7 @@ class Reflector(Generic[T]):
         key = _key(item.metadata)
         old = self._known.get(key)
         if old is not None and old.metadata.uid != item.metadata.uid:
-            # Deleted and made again under the same name while nobody watched.
+            # Between two watches the object was deleted, and another was made under the same name.
             self.emit(Deleted(self._known.pop(key)))
             old = None
         self._known[key] = item

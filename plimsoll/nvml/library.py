@@ -2,12 +2,13 @@
 
 What always holds:
 
-* Everything here blocks and runs on one thread (`driverthread`); NVML serialises calls inside the driver anyway.
-* One GPU that fails (fallen off the bus, being reset) is left out of a reading and does not spoil the others.
-* A driver that is not there is `NvmlAwayError`, to be tried again later: a node may get its driver after us.
+* Everything here blocks and runs on one thread (`plimsoll.nvml.thread`); NVML serialises calls inside the driver
+  anyway.
+* A GPU that fails (fallen off the bus, being reset) is left out of a reading and does not spoil the others.
+* A missing driver raises `NvmlAwayError`, and the caller tries again later: a node may get its driver after us.
 
-Graphics process lists are not read: 4.5 ms a call measured by others, forty times the compute list's, for
-processes that hold no CUDA context. Their memory is in the GPU's used bytes all the same.
+Graphics process lists are not read. Others measured 4.5 ms a call, forty times the compute list's, and graphics
+processes hold no CUDA context. Their memory is in the GPU's used bytes all the same.
 """
 
 import time
@@ -33,7 +34,7 @@ _NOT_OFFERED: Final = frozenset(
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     }
 )
-"""This driver or card does not have it: do without. Anything else means that the GPU cannot be relied on."""
+"""This driver or card does not offer the call: do without. Any other error means that the GPU cannot be relied on."""
 
 _DRIVER_GONE: Final = frozenset(
     {
@@ -42,10 +43,10 @@ _DRIVER_GONE: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""The driver went away or was replaced under us: begin anew."""
+"""The driver went away or was replaced while we ran: begin a new session."""
 
 _LISTS: Final = 3
-"""How often the list of processes is asked for that grows between the two calls that read it."""
+"""Attempts to read a list of processes that grows between the two calls that read it."""
 
 log = structlog.get_logger("plimsoll.nvml.library")
 
@@ -69,8 +70,8 @@ class Nvml:
         """Read every GPU that answers.
 
         Args:
-            since_us: read utilisation samples newer than this, all of them where a GPU is absent;
-                None reads no utilisation.
+            since_us: per GPU, read utilisation samples newer than this (microseconds since the epoch); all samples
+                of a GPU that is absent. None reads no utilisation.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
@@ -85,11 +86,11 @@ class Nvml:
     def usage(
         self, since_us: Mapping[GpuUuid, int], earliest_us: int
     ) -> dict[GpuUuid, tuple[ProcessUsage, ...]]:
-        """What each process used of each GPU that answers; empty where the driver does not tell.
+        """Each process's utilisation of each GPU that answers; empty where the driver does not report it.
 
         Args:
-            since_us: per GPU, the end of the latest usage known.
-            earliest_us: no span begins before this, on any GPU.
+            since_us: per GPU, the end of the latest known usage, in microseconds since the epoch.
+            earliest_us: the earliest begin of a span, on any GPU.
 
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
@@ -107,7 +108,7 @@ class Nvml:
             log.info("the driver did not end the session", error=str(error))
 
     def _read(self, work: Callable[[_Device], T]) -> dict[GpuUuid, T]:
-        """Do this for every GPU, and leave out those that do not answer."""
+        """Call `work` for every GPU, and leave out GPUs that do not answer."""
         if self._devices is None:
             self._devices = _open_devices()
         try:
@@ -163,23 +164,23 @@ def _open_device(index: int) -> _Device | None:
 
 
 def _memory(device: _Device) -> GpuReading:
-    """Memory by the second version of the call, which tells the driver's own part; else by the first."""
+    """Memory by the second version of the call, which reports the driver's own part; else by the first."""
     info = _offered(lambda: pynvml.nvmlDeviceGetMemoryInfo(device.handle, version=pynvml.nvmlMemory_v2), None)
-    told = info if info is not None else pynvml.nvmlDeviceGetMemoryInfo(device.handle)
+    memory = info if info is not None else pynvml.nvmlDeviceGetMemoryInfo(device.handle)
     return GpuReading(
         uuid=device.uuid,
         index=device.index,
         model=device.model,
-        total_bytes=int(told.total),
+        total_bytes=int(memory.total),
         reserved_bytes=int(info.reserved) if info is not None else 0,
-        used_bytes=int(told.used),
+        used_bytes=int(memory.used),
     )
 
 
 def _processes(device: _Device) -> dict[int, int | None]:
-    """Bytes per pid: compute processes, and those under MPS, which some drivers list apart.
+    """Bytes per pid, of compute processes and of processes under MPS, which some drivers list apart.
 
-    A pid in both lists is one process: the larger amount is taken, not the sum.
+    A pid in both lists is one process, and its larger amount counts, not the sum.
     """
     listed = [
         *pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle),
@@ -187,13 +188,13 @@ def _processes(device: _Device) -> dict[int, int | None]:
     ]
     used: dict[int, int | None] = {}
     for each in listed:
-        known, told = used.get(each.pid), each.usedGpuMemory
-        used[each.pid] = known if told is None else max(int(told), known or 0)
+        known, listed_bytes = used.get(each.pid), each.usedGpuMemory
+        used[each.pid] = known if listed_bytes is None else max(int(listed_bytes), known or 0)
     return used
 
 
 def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...]:
-    """The driver's buffer since then; where it has none, its one current figure, as of now."""
+    """The driver's buffered samples since then; without a buffer, its one current figure, as of now."""
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
     buffered = _offered(lambda: pynvml.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
     if buffered is not None:
@@ -207,7 +208,7 @@ def _utilisation(device: _Device, since_us: int) -> tuple[tuple[int, float], ...
 def _usage(device: _Device, since_us: int) -> tuple[ProcessUsage, ...]:
     """The time in which each process kept a multiprocessor busy, in percent of the span since then.
 
-    Some drivers hand out entries of no process, old ones, and percentages that cannot be.
+    Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100; these are dropped.
     """
     found: dict[int, ProcessUsage] = {}
     for each in _listed(lambda: pynvml.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
@@ -220,7 +221,7 @@ def _usage(device: _Device, since_us: int) -> tuple[ProcessUsage, ...]:
 
 
 def _listed(call: Callable[[], list[Any]]) -> list[Any]:
-    """A list that `pynvml` reads by two calls, for its length and for itself; it may grow between them."""
+    """A list that `pynvml` reads by two calls, the first for its length; the list may grow between them."""
     for _ in range(_LISTS):
         try:
             return _offered(call, [])
@@ -234,7 +235,7 @@ def _number(value_type: int, value: Any) -> float:  # noqa: ANN401 - pynvml's un
         return float(value.dVal)
     if value_type == pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG:
         return float(value.sllVal)
-    # The unsigned ones begin at the same address and are small numbers in little-endian order.
+    # All unsigned members of the union begin at the same address and hold small numbers in little-endian order.
     return float(value.uiVal)
 
 

@@ -1,4 +1,4 @@
-"""What a reading of a node's GPUs tells, as values; the driver itself is behind `nvml`."""
+"""The results of reading a node's GPUs, as values; `plimsoll.nvml.library` calls the driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ class NvmlAwayError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What the driver tells of one GPU.
+    """A GPU's identity and memory.
 
     Attributes:
         total_bytes: the card's memory.
-        reserved_bytes: what the driver keeps for itself; 0 where it does not tell.
-        used_bytes: held by all processes; where `reserved_bytes` is not told, the driver's part is in here.
+        reserved_bytes: the driver's own part; 0 where the driver does not report it.
+        used_bytes: held by all processes; includes the driver's own part where `reserved_bytes` is not reported.
     """
 
     uuid: GpuUuid
@@ -36,12 +36,12 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU, read once.
+    """A GPU, read once.
 
     Attributes:
         reading: its memory.
-        used_bytes: per pid, as the process lists give it; None where the driver does not tell the amount.
-        utilisation: (microseconds since the epoch, busy percent), oldest first; empty if not asked for.
+        used_bytes: per pid, from the process lists; None where the driver does not report the amount.
+        utilisation: (microseconds since the epoch, busy percent), oldest first; empty if not read.
     """
 
     reading: GpuReading
@@ -51,10 +51,10 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What one process used of one GPU's multiprocessors over a span.
+    """A process's use of one GPU's multiprocessors over a span.
 
     Attributes:
-        busy_pct: whole percent of the span; of less than the span where the process is younger.
+        busy_pct: whole percent of the span; for a process younger than the span, of its own life.
         began_us: microseconds since the epoch, at the start of the span.
         ended_us: likewise, at its end.
     """

@@ -1,6 +1,6 @@
-"""The one thread of a part that reads the driver, and the loop's way to ask it.
+"""The one thread of a part that calls NVML, and the event loop's way to use it.
 
-What always holds: NVML is called from this thread alone; a driver that does not answer in time is an error on the
+What always holds: NVML is called from this thread alone. A driver that does not answer in time raises an error on the
 loop and never blocks it.
 """
 
@@ -22,14 +22,14 @@ ANSWER_S: Final = 30.0
 
 
 class DriverThread:
-    """A session with the driver on a thread of its own, which begins when it is first asked. `close` it when done."""
+    """A session with the driver on a thread of its own, begun by the first `ask`. `close` it when done."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
         self._nvml: Nvml | None = None
 
     async def ask(self, work: Callable[["Nvml"], T]) -> T:
-        """Have this done in the thread. Cancelling leaves it to end by itself; its result is dropped.
+        """Run `work` in the thread and return its result. Cancelling drops the result; `work` goes on to its end.
 
         Raises:
             NvmlAwayError: there is no driver, or it did not answer within `ANSWER_S`.
@@ -52,7 +52,7 @@ class DriverThread:
 
     def _session(self) -> "Nvml":
         if self._nvml is None:
-            # Not at the top: `pynvml` takes a tenth of a second to import, and many a broker never asks.
+            # Not at the top: `pynvml` takes a tenth of a second to import, and many brokers never need it.
             self._nvml = importlib.import_module("plimsoll.nvml.library").Nvml()
         return self._nvml
 

@@ -1,1 +1,1 @@
-"""What every part of Plimsoll is made with: entry point, settings, web server, errors, processes, times."""
+"""Building blocks of every part: entry point, settings, web server, errors, backoff, processes, times."""

@@ -1,15 +1,15 @@
-"""Pauses between attempts: exponential, with full jitter, so that many parts do not all knock at once."""
+"""Pauses between attempts: exponential, with jitter, so that many parts do not all retry at the same moment."""
 
 import random
 from typing import Final
 
 FIRST_S: Final = 0.05
 LONGEST_S: Final = 5.0
-"""Below a person's patience, and slow enough that a server coming back is not trampled."""
+"""Short enough for a person who waits, and long enough not to flood a server that comes back."""
 
 
 class Pauses:
-    """How long to wait before the next attempt; make a new one, or `reset` it, after a success."""
+    """Gives the pause before each next attempt. After a success, make a new object or `reset` this one."""
 
     def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
         self._first_s = first_s
@@ -17,7 +17,7 @@ class Pauses:
         self._bound_s = first_s
 
     def next_s(self) -> float:
-        """Seconds to wait: random between half the first and a bound that doubles up to the longest."""
+        """Seconds to wait: random between half the first pause and a bound that doubles up to the longest."""
         pause_s = random.uniform(self._first_s / 2, self._bound_s)  # noqa: S311 - jitter, no secret
         self._bound_s = min(2 * self._bound_s, self._longest_s)
         return pause_s

@@ -1,7 +1,7 @@
-"""A part as a process, alike for all: `python -m <part>`.
+"""The entry point of every part as a process: `python -m <part>`.
 
-What always holds: one JSON object a line on standard error; SIGTERM and SIGINT end the part in good order, exit code
-0; settings that cannot work are told in one line with field, value and remedy, exit code 2.
+What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
+with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from plimsoll.part.errors import InputError
 BAD_INPUT: Final = 2
 
 LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
-"""The least that is logged."""
+"""The lowest level that is logged."""
 
 
 class PartSettings(Protocol):
-    """What every part's settings have."""
+    """The fields that every part's settings have."""
 
     @property
     def log_level(self) -> str:
@@ -42,9 +42,9 @@ def run_part(
     """Run a part until a signal; returns the exit code.
 
     Args:
-        name: what the log calls it.
-        load: its settings from the environment; raises `InputError` for what cannot work.
-        run: the part, until the event is set; raises `InputError`, alone or in a group.
+        name: the part's name in the log.
+        load: reads the settings from the environment; raises `InputError` for a setting that cannot work.
+        run: runs the part until the event is set; raises `InputError`, alone or in a group.
     """
     _log_json("info")
     status = 0
@@ -67,7 +67,7 @@ async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], sett
 
 
 def _leaves(group: BaseExceptionGroup[InputError]) -> list[InputError]:
-    """The errors in a group, however deep."""
+    """The errors in a group, however deeply nested."""
     found: list[InputError] = []
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]

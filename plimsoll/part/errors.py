@@ -1,7 +1,7 @@
 """Errors shared by all parts, split by what the caller does next.
 
-Bad input is never retried: `InputError` carries field, value and remedy, so that whoever wrote the input can
-mend it. Errors of one part (retry, conflict) live in that part.
+Bad input is never retried: `InputError` carries field, value and remedy, so that the input's author can mend it.
+Errors of one part (retry, conflict) live in that part.
 """
 
 
@@ -13,9 +13,10 @@ class InputError(PlimsollError):
     """A person or another program gave something that cannot work; retrying is pointless.
 
     Attributes:
-        field: what was wrong, as its writer names it (`spec.containers[main].resources…`).
-        value: what stood there, as written.
-        remedy: what to write instead, one imperative sentence without a full stop.
+        field: the wrong field, as its author names it (`spec.containers[main].resources…`).
+        value: the field's value, as written.
+        problem: the end of a sentence that begins with the value (`is negative`).
+        remedy: one imperative sentence without a full stop.
     """
 
     def __init__(self, field: str, value: object, problem: str, remedy: str) -> None:

@@ -1,8 +1,9 @@
-"""The machine's processes, as its node's parts know them: by pid and start time, and by word of their death.
+"""The machine's processes: start times, handles (`pidfd`), and deaths.
 
-A pid alone names nobody, as it comes again; with the start time it does, and monitor and broker name the same process
-alike. What always holds: a handle (`pidfd`) is trusted only once the start time was read after it was opened; a
-process is taken for gone only if the kernel says so, never for want of file descriptors.
+A pid alone does not identify a process, because the kernel uses it again; pid and start time together do
+(`plimsoll.ids.ProcessKey`). What always holds: a handle is trusted only if the start time, read after the handle was
+opened, is the expected one. A process counts as gone only if the kernel says so, never because file descriptors ran
+out.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Final, Generic, TypeVar
 PROC: Final = Path("/proc")
 
 GONE: Final = (FileNotFoundError, ProcessLookupError)
-"""How /proc says that there is no such process."""
+"""The errors by which /proc reports that there is no such process."""
 
 _STATE, _START_TICKS = 0, 19
 """Fields 3 and 22 of /proc/<pid>/stat, counted after the command's name, which may hold spaces and `)`."""
@@ -27,11 +28,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What `/proc/<pid>/stat` tells.
+    """The fields of `/proc/<pid>/stat` that we read.
 
     Attributes:
-        start_ticks: when it began, in clock ticks since boot.
-        has_ended: it is a zombie: dead, and its parent has not asked after it.
+        start_ticks: start time in clock ticks since boot.
+        has_ended: the process is a zombie: dead, and its parent has not waited for it.
     """
 
     start_ticks: int
@@ -39,7 +40,7 @@ class Stat:
 
 
 def parse_stat(text: str) -> Stat | None:
-    """The text of a `/proc/<pid>/stat`; None for text that is no such file."""
+    """Parse the text of a `/proc/<pid>/stat`; None for any other text."""
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _START_TICKS or not fields[_START_TICKS].isdecimal():
         return None
@@ -47,10 +48,10 @@ def parse_stat(text: str) -> Stat | None:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """What the kernel tells of a process now, or None if there is none of this pid. Blocks, briefly.
+    """The `stat` of the process that has this pid now, or None if none has it. Blocks, briefly.
 
     Raises:
-        OSError: that cannot be told, as descriptors ran out, for example.
+        OSError: /proc could not be read, for example because file descriptors ran out.
     """
     try:
         return parse_stat((PROC / str(pid) / "stat").read_text(errors="replace"))
@@ -59,17 +60,17 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def open_process(pid: int, start_ticks: int) -> int | None:
-    """A handle on exactly this process, or None if it is gone; a zombie still is there. Blocks, briefly.
+    """A handle on exactly this process, or None if it is gone; a zombie is not gone. Blocks, briefly.
 
     Raises:
-        OSError: descriptors ran out.
+        OSError: file descriptors ran out.
     """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
     try:
-        # Only now can the pid not be given to another: who has it?
+        # The open handle keeps the kernel from giving the pid to another process: now read whose pid it is.
         stat = read_stat(pid)
     except BaseException:
         os.close(handle)
@@ -84,7 +85,7 @@ class DeathWatch(Generic[K]):
     """Waits for the deaths of many processes at once, without polling. For one event loop; `close` it there."""
 
     def __init__(self, on_death: Callable[[K], None]) -> None:
-        """Tell `on_death`, on the loop, once for each process that is watched."""
+        """Call `on_death`, on the loop, once for each watched process."""
         self._on_death = on_death
         self._handles: dict[K, int] = {}
 
@@ -92,9 +93,13 @@ class DeathWatch(Generic[K]):
         return key in self._handles
 
     def watch(self, key: K, handle: int | None) -> None:
-        """Tell of this process once it is dead; at once if `open_process` gave None.
+        """Call `on_death` with `key` once the process is dead; at once if `handle` is None.
 
-        Takes the handle over. A zombie is dead; a process whose first thread ended is not.
+        The watch closes the handle. A zombie is dead; a process whose first thread alone ended is not.
+
+        Args:
+            key: identifies the process to `on_death`.
+            handle: from `open_process`.
         """
         if handle is None:
             self._on_death(key)
@@ -105,7 +110,7 @@ class DeathWatch(Generic[K]):
             asyncio.get_running_loop().add_reader(handle, self._ended, key)
 
     def close(self) -> None:
-        """Watch nobody any more; nothing more is told."""
+        """Stop watching; `on_death` is not called any more."""
         for key in tuple(self._handles):
             self._forget(key)
 
@@ -120,12 +125,12 @@ class DeathWatch(Generic[K]):
 
 
 def boot_id() -> str:
-    """The machine's, new at every boot. Blocks, briefly."""
+    """The machine's boot id, new at every boot. Blocks, briefly."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def allow_many_files() -> None:
-    """Lift the soft limit on open files to the hard one: a handle per process soon passes the usual 1024."""
+    """Raise the soft limit on open files to the hard one: a handle per process soon passes the usual 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
 """Settings from the environment into one frozen dataclass per part, read once, in its `app.py`.
 
-A field `nats_url` of prefix `PLIMSOLL_` is read from `PLIMSOLL_NATS_URL`. Defaults and units stand on the
-dataclass; an unreadable value is refused with its variable's name.
+With the prefix `PLIMSOLL_`, a field `nats_url` is read from `PLIMSOLL_NATS_URL`. Defaults and units stand on the
+dataclass. An unreadable value is refused with its variable's name.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ def load(kind: type[T], environment: Mapping[str, str], prefix: str = PREFIX) ->
     Args:
         kind: a frozen dataclass whose fields may carry `Annotated[…, msgspec.Meta(ge=…, le=…)]` bounds.
         environment: usually `os.environ`.
-        prefix: what its variables begin with.
+        prefix: the beginning of its variables' names.
 
     Raises:
         InputError: a value is unreadable, out of bounds, or a field without default is missing.
@@ -49,17 +49,17 @@ def load(kind: type[T], environment: Mapping[str, str], prefix: str = PREFIX) ->
 
 
 def shown_url(urls: str) -> str:
-    """URLs as the log may show them: without user and password."""
+    """URLs as the log may show them, without user and password."""
     return _CREDENTIALS.sub("//…@", urls)
 
 
 def check_url(variable: str, url: str, schemes: Sequence[str]) -> None:
-    """Refuse what is no URL of a server.
+    """Refuse a text that is no URL of a server.
 
     Args:
-        variable: where it stood.
+        variable: the environment variable that holds it.
         url: one URL.
-        schemes: what it may begin with; `unix` has a path where the others have a host.
+        schemes: the allowed schemes; `unix` has a path where the others have a host.
 
     Raises:
         InputError: naming the variable.

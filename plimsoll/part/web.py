@@ -1,7 +1,7 @@
-"""HTTP as every part serves it: routes on a TCP port until a context ends.
+"""The HTTP server of every part: routes on a TCP port until a context ends.
 
-What always holds: a port that cannot be had is a setting that cannot work, told by its variable's name; what is
-under way may keep a part from ending for a moment only.
+What always holds: a port that cannot be opened is refused as a bad setting, by its variable's name. Requests under
+way delay a part's end by `SHUTDOWN_S` at most.
 """
 
 import contextlib
@@ -13,17 +13,17 @@ from aiohttp import web
 from plimsoll.part.errors import InputError
 
 SHUTDOWN_S: Final = 2.0
-"""How long a request under way may keep a part from ending."""
+"""The longest time for which a request under way may delay a part's end."""
 
 BODY_BYTES: Final = 1024**2
-"""The longest body of a request, unless more is expected."""
+"""The longest request body, unless the caller allows more."""
 
 
 @contextlib.asynccontextmanager
 async def serving(
     routes: Sequence[web.RouteDef], body_bytes: int = BODY_BYTES
 ) -> AsyncIterator[web.AppRunner]:
-    """A runner of these routes, to which sites are added, until the context ends."""
+    """Run these routes until the context ends; the caller adds sites to the runner."""
     app = web.Application(client_max_size=body_bytes)
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, access_log=None)
@@ -38,16 +38,16 @@ async def serving(
 async def serving_tcp(
     routes: Sequence[web.RouteDef], host: str, port: int, variable: str
 ) -> AsyncIterator[int]:
-    """Serve on a TCP port until the context ends; gives the port, also where 0 was asked for.
+    """Serve on a TCP port until the context ends; yields the port's number, also where 0 was given.
 
     Args:
-        routes: what is served.
+        routes: the routes to serve.
         host: an address of this machine.
-        port: 0 for any free one.
+        port: a TCP port, or 0 for any free one.
         variable: the setting that named the port.
 
     Raises:
-        InputError: the port is taken, or the address is none of this machine.
+        InputError: the port is taken, or the address is not one of this machine.
     """
     async with serving(routes) as runner:
         try:

@@ -1,1 +1,1 @@
-"""The placer seen from outside: its HTTP rows, its requests over NATS, and its keys in Redis."""
+"""The placer's interfaces: its HTTP API and client, its requests over NATS, and its keys in Redis."""

@@ -1,4 +1,4 @@
-"""The placer's control socket, from the command line's side."""
+"""The client of the placer's HTTP API on its control socket."""
 
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,7 @@ TIMEOUT_S: Final = 10.0
 
 
 class PlacerAwayError(PlimsollError):
-    """The placer did not answer; it may be starting, or gone."""
+    """The placer did not answer: it may be starting, or gone."""
 
 
 class PlacerRefusedError(PlimsollError):
@@ -22,7 +22,7 @@ class PlacerRefusedError(PlimsollError):
 
 
 class PlacerClient:
-    """Asks one placer. Use it as an async context manager; every call may be cancelled and repeated."""
+    """A client of one placer. Use it as an async context manager; every call may be cancelled and repeated."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -52,11 +52,11 @@ class PlacerClient:
         return msgspec.json.decode(await self._request("GET", STATE_PATH), type=State)
 
     async def submit(self, manifests: str) -> list[PodRow]:
-        """Hand in pods, one or several YAML documents.
+        """Submit pods: one or several YAML documents.
 
         Raises:
             PlacerAwayError: no answer.
-            PlacerRefusedError: a manifest cannot work; none of them was taken.
+            PlacerRefusedError: a manifest cannot work; no pod was accepted.
         """
         answer = await self._request("POST", PODS_PATH, manifests.encode())
         return msgspec.json.decode(answer, type=list[PodRow])

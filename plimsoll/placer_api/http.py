@@ -1,8 +1,8 @@
-"""The placer's HTTP API as its clients see it: the live table, `plimsoll run`'s relatives, dashboards.
+"""The placer's HTTP API, for the demo's live table, tests and dashboards.
 
 `GET /v1/state` answers a `State`. Where the placer places local pods, `POST /v1/pods` takes manifests (YAML or
-JSON, several documents allowed) and answers the `PodRow`s they became; `DELETE /v1/pods/<uid>` ends one. A refused
-request answers 400 with a `Problem`.
+JSON, several documents allowed) and answers their `PodRow`s; `DELETE /v1/pods/<uid>` ends a pod. A refused request
+is answered with 400 and a `Problem`.
 """
 
 from typing import Final
@@ -17,12 +17,13 @@ PODS_PATH: Final = "/v1/pods"
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
-    """One GPU: what was reported of it, and what the ledger promised on it.
+    """A GPU: its last report, and the promises on it in the ledger.
 
     Attributes:
-        free_bytes: headroom; negative where measured use passed the promises.
+        idle_pct: decayed average of idle time, 0–100.
+        free_bytes: headroom; negative where measured use is above the promises.
         free_share_pct: compute share not yet promised, 0–100.
-        score: its place in the sorted list, higher is better.
+        score: position in the sorted list; higher is better.
     """
 
     uuid: GpuUuid
@@ -38,7 +39,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """One node; `epoch` and `seq` are its last report's."""
+    """A node; `epoch` and `seq` are its last report's."""
 
     node: NodeName
     score: float
@@ -49,13 +50,13 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
 
 class PodRow(Struct, frozen=True, kw_only=True):
-    """One pod of ours.
+    """A pod that Plimsoll schedules.
 
     Attributes:
         phase: Pending, Running, Succeeded or Failed, as in Kubernetes.
-        gpus: the GPUs of each container, empty while it waits.
-        exit_code: of the first container that failed, else 0 once all ended; None before.
-        message: why it waits or failed, for people.
+        gpus: the GPUs of each container; empty while the pod waits.
+        exit_code: exit code of the first container that failed, or 0 once all have ended; None before.
+        message: why the pod waits or failed, for people.
     """
 
     namespace: str
@@ -69,13 +70,13 @@ class PodRow(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """Everything the live table shows; nodes in the sorted list's order, best first."""
+    """All nodes and pods, for the live table; nodes in the sorted list's order, best first."""
 
     nodes: tuple[NodeRow, ...] = ()
     pods: tuple[PodRow, ...] = ()
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Why a request was refused."""
+    """The reason of a refused request."""
 
     message: str

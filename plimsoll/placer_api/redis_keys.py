@@ -12,7 +12,7 @@ REPORTS: Final = "{plimsoll}:reports"
 """HASH node name → the last report, a `NodeState` in JSON."""
 
 ORDER: Final = "{plimsoll}:order"
-"""HASH node name → `<epoch> <seq>` of that report: an older one is dropped."""
+"""HASH node name → `<epoch> <seq>` of that report: an older report is dropped."""
 
 GENERATION: Final = "{plimsoll}:generation"
-"""STRING, a random token written when the list was filled completely; absent means lost or not yet filled."""
+"""STRING, a random token written once the list was filled completely; absent while it is lost or not yet filled."""

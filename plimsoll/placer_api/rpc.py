@@ -1,6 +1,6 @@
 """Requests to a live placer over NATS, and their answers: JSON, outside the stream (see `plimsoll.subjects`).
 
-What always holds: every request that can be read gets exactly one answer, and one that is sent again does no harm.
+What always holds: every request that can be read gets exactly one answer. Repeating a request is harmless.
 """
 
 from typing import Final, Protocol
@@ -15,14 +15,14 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 class Resize(Struct, frozen=True, kw_only=True):
-    """Change what a running container may have of its GPUs: all that is asked together, or nothing.
+    """Change a running container's line, share or share limit: all requested changes together, or none.
 
     Attributes:
         pod: the pod's name.
-        gpu_memory: its line as a quantity, in total over its GPUs as in the pod itself, split evenly.
-        gpu_share: compute time guaranteed, in percent of one GPU, in total and split likewise.
-        gpu_share_limit: compute time at most, in percent of each GPU.
-        container: whose; None where the pod has only one container with a GPU.
+        gpu_memory: the new line as a quantity, in total over the container's GPUs as in the pod itself, split evenly.
+        gpu_share: guaranteed compute time, in percent of one GPU, in total and split likewise.
+        gpu_share_limit: the most compute time, in percent of each GPU.
+        container: the container's name; None where the pod has only one container with a GPU.
     """
 
     pod: str
@@ -34,11 +34,11 @@ class Resize(Struct, frozen=True, kw_only=True):
 
     @property
     def asks_nothing(self) -> bool:
-        """None of the three is given."""
+        """Whether none of the three changes is given."""
         return self.gpu_memory is None and self.gpu_share is None and self.gpu_share_limit is None
 
     def asked_of(self, terms: "Terms") -> dict[str, int]:
-        """Of what holds on one GPU, that which this asks to change, by its name for people."""
+        """The terms that this request changes, as they are in `terms`, by their names for people."""
         asked = {
             "line": (self.gpu_memory, terms.line_bytes),
             "share": (self.gpu_share, terms.share_pct),
@@ -48,26 +48,27 @@ class Resize(Struct, frozen=True, kw_only=True):
 
 
 class Terms(Protocol):
-    """What a container has on one GPU, as a line or an event says it."""
+    """A container's limits on one GPU; lines and events both have these fields."""
 
     @property
     def line_bytes(self) -> int:
-        """Memory."""
+        """The most GPU memory."""
 
     @property
     def share_pct(self) -> int:
-        """Compute time guaranteed."""
+        """Guaranteed compute time, in percent of the GPU."""
 
     @property
     def limit_pct(self) -> int:
-        """Compute time at most."""
+        """The most compute time, in percent of the GPU."""
 
 
 class Resizing(Struct, frozen=True, kw_only=True, tag="resizing"):
-    """The ledger allows it and it is written; the node's broker applies it, and tells by `limit.resized` per GPU.
+    """The ledger allowed the change, and the pod has it. The broker applies it and announces `resized` for each GPU.
 
     Attributes:
-        before, after: one for each GPU. Equal where the same was asked before: nothing new is announced then.
+        before, after: a line for each GPU. They are equal if the same change was requested before; the broker then
+            announces nothing new.
     """
 
     node: NodeName
@@ -78,13 +79,13 @@ class Resizing(Struct, frozen=True, kw_only=True, tag="resizing"):
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
-    """Nothing was changed; the message names field, value and remedy."""
+    """The request was refused and nothing changed; the message names field, value and remedy."""
 
     message: str
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """It is not known to have been changed: something that the placer needs is away. Ask again later."""
+    """The change is not known to have happened, because a server that the placer needs is away. Ask again later."""
 
     message: str
 
@@ -93,7 +94,7 @@ Answer = Resizing | Refused | Failed
 
 
 def change_shown(request: Resize, before: Terms, after: Terms) -> str:
-    """What changed on one GPU, for people: `line 4Gi -> 6Gi, share 30 % -> 40 %`."""
+    """The changes on one GPU, for people: `line 4Gi -> 6Gi, share 30 % -> 40 %`."""
     old = request.asked_of(before)
     return ", ".join(
         f"{name} {_shown(name, old[name])} -> {_shown(name, value)}"
@@ -102,7 +103,7 @@ def change_shown(request: Resize, before: Terms, after: Terms) -> str:
 
 
 def terms_shown(request: Resize, terms: Terms) -> str:
-    """What holds on one GPU of that which was asked, for people: `line 6Gi, share 40 %`."""
+    """The requested terms as they are on one GPU, for people: `line 6Gi, share 40 %`."""
     return ", ".join(f"{name} {_shown(name, value)}" for name, value in request.asked_of(terms).items())
 
 

@@ -1,7 +1,7 @@
 """A small API server that misbehaves on purpose, in ways that a real one cannot be made to.
 
-It serves one collection of pods from memory. Lists are sound unless told otherwise; each watch plays the next act of
-a script, and once the script is over stays open, silent but for bookmarks of its current version.
+It serves one collection of pods from memory. Lists are sound unless the script says otherwise; each watch plays the
+next act of a script, and once the script is over stays open, silent but for bookmarks of its current version.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The transport tells failures apart by what the caller does next, on a real API server and through faults."""
+"""The transport splits failures by what the caller does next, on a real API server and through faults."""
 
 import asyncio
 import subprocess
@@ -42,7 +42,7 @@ async def test_read_create_and_patch_on_a_real_server(apiserver: ApiServer, name
         assert {one.type for one in pod.status.conditions or ()} == {"PodScheduled", "Ready"}
 
 
-async def test_real_failures_are_told_apart(apiserver: ApiServer, namespace: str) -> None:
+async def test_real_failures_are_distinguished(apiserver: ApiServer, namespace: str) -> None:
     """Absent, conflicting, invalid and forbidden each raise their own error, with the server's words."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("p"))
@@ -60,7 +60,7 @@ async def test_real_failures_are_told_apart(apiserver: ApiServer, namespace: str
 
 
 async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
-    """A refused connection may mend itself, so it is no reason to give up."""
+    """A refused connection is transient, and no reason to give up."""
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{free_port()}"))
     async with connect(kubeconfig) as client:
@@ -139,7 +139,7 @@ async def test_unusable_kubeconfig_is_refused_by_name(tmp_path: Path, text: str 
 
 
 async def test_outside_a_cluster_the_service_account_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without kubeconfig and outside a cluster, the message says what is missing."""
+    """Without kubeconfig and outside a cluster, the message names the missing configuration."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(InputError, match="in-cluster service account"):
         async with connect():

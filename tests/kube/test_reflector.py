@@ -26,16 +26,16 @@ QUICK = Timing(read_deadline_s=0.5, first_backoff_s=0.02, longest_backoff_s=0.05
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[FaultyServer]:
-    """An API server that misbehaves as told."""
+    """An API server that misbehaves by script."""
     async with faulty_server(tmp_path) as running:
         yield running
 
 
 @dataclass(slots=True)
 class Image:
-    """What a reflector told: each change in words, and the pods that exist by it."""
+    """A reflector's emitted changes as texts, and the pods that exist by them."""
 
-    told: list[str] = field(default_factory=list)
+    emitted: list[str] = field(default_factory=list)
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def take(self, change: Change[Pod]) -> None:
@@ -44,22 +44,22 @@ class Image:
             case Added(item):
                 assert item.metadata.uid not in self.pods
                 self.pods[item.metadata.uid] = item
-                self.told.append(f"+{item.metadata.uid.removeprefix('uid-')}")
+                self.emitted.append(f"+{item.metadata.uid.removeprefix('uid-')}")
             case Modified(item, old):
                 assert self.pods[item.metadata.uid] == old
                 self.pods[item.metadata.uid] = item
-                self.told.append(f"~{item.metadata.uid.removeprefix('uid-')}")
+                self.emitted.append(f"~{item.metadata.uid.removeprefix('uid-')}")
             case Deleted(item):
                 del self.pods[item.metadata.uid]
-                self.told.append(f"-{item.metadata.uid.removeprefix('uid-')}")
+                self.emitted.append(f"-{item.metadata.uid.removeprefix('uid-')}")
             case Synced():
-                self.told.append("synced")
+                self.emitted.append("synced")
 
     async def until(self, holds: Callable[[list[str]], bool]) -> None:
-        """Wait until something holds of what was told."""
+        """Wait until a condition holds of the emitted changes."""
 
         async def look() -> bool:
-            return holds(self.told)
+            return holds(self.emitted)
 
         await until(look)
 
@@ -86,7 +86,7 @@ async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server:
     server.pods = {name: pod(name, 1) for name in "abc"}
     server.page_size, server.version = 2, 7
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told == ["+a", "+b", "+c", "synced"])
+        await image.until(lambda emitted: emitted == ["+a", "+b", "+c", "synced"])
         await until(lambda: _true(server.watches))
     assert [query.get("continue") for query in server.lists] == [None, "2"]
     assert {query["limit"] for query in server.lists} == {"500"}
@@ -96,7 +96,7 @@ async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server:
 
 
 async def test_events_become_changes_and_move_the_version_on(server: FaultyServer) -> None:
-    """Added, modified and deleted are told in order, and the next watch begins after the last of them."""
+    """Added, modified and deleted are emitted in order, and the next watch begins after the last of them."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -108,14 +108,14 @@ async def test_events_become_changes_and_move_the_version_on(server: FaultyServe
     server.pods = {"a": pod("a", 1)}
     server.acts.append(play)
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told == ["+a", "synced", "+b", "~a", "-b"])
+        await image.until(lambda emitted: emitted == ["+a", "synced", "+b", "~a", "-b"])
         await until(lambda: _true(len(server.watches) > 1))
     assert server.watches[1]["resourceVersion"] == "9"
     assert len(server.lists) == 1
 
 
-async def test_gone_lists_again_and_tells_what_vanished_meanwhile(server: FaultyServer) -> None:
-    """After 410 the new list is compared with what is known: gone pods are deleted, namesakes replaced."""
+async def test_gone_lists_again_and_emits_the_deletions_meanwhile(server: FaultyServer) -> None:
+    """After 410 the new list is compared with the known pods: gone pods are deleted, namesakes replaced."""
 
     async def expire(_: web.Request, answer: Answer) -> None:
         server.pods = {"b": pod("b", 1), "c": pod("c", 8, uid="uid-c2"), "d": pod("d", 8)}
@@ -126,9 +126,9 @@ async def test_gone_lists_again_and_tells_what_vanished_meanwhile(server: Faulty
     server.pods = {name: pod(name, 1) for name in "abc"}
     server.acts.append(expire)
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told.count("synced") == 2)
-    assert set(image.told[4:-1]) == {"-a", "-c", "+c2", "+d"}
-    assert image.told.index("-c") < image.told.index("+c2")
+        await image.until(lambda emitted: emitted.count("synced") == 2)
+    assert set(image.emitted[4:-1]) == {"-a", "-c", "+c2", "+d"}
+    assert image.emitted.index("-c") < image.emitted.index("+c2")
     assert set(image.pods) == {"uid-b", "uid-c2", "uid-d"}
 
 
@@ -141,7 +141,7 @@ async def test_gone_before_the_stream_begins_lists_again(server: FaultyServer) -
 
     server.acts.append(refuse)
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told == ["synced", "synced"])
+        await image.until(lambda emitted: emitted == ["synced", "synced"])
     assert len(server.lists) == 2
 
 
@@ -162,7 +162,7 @@ async def test_dropped_connection_is_resumed_without_listing_again(server: Fault
 
     server.acts.extend([cut, go_on])
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told == ["synced", "+a", "+b"])
+        await image.until(lambda emitted: emitted == ["synced", "+a", "+b"])
     assert [query["resourceVersion"] for query in server.watches] == ["1", "5"]
     assert len(server.lists) == 1
 
@@ -202,7 +202,7 @@ async def test_what_is_no_event_is_never_taken_for_one(server: FaultyServer, gar
     server.acts.append(play)
     async with reflecting(server.kubeconfig) as image:
         await until(lambda: _true(len(server.watches) > 1))
-        assert image.told == ["synced"]
+        assert image.emitted == ["synced"]
     assert server.watches[1]["resourceVersion"] == "1"
 
 
@@ -231,14 +231,14 @@ async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(ser
     )
     server.pods = {"a": pod("a", 1)}
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told == ["+a", "synced"])
+        await image.until(lambda emitted: emitted == ["+a", "synced"])
     times = [at for query, at in server.asked if "watch" not in query]
     assert len(times) == 5
     assert times[2] - times[1] >= 1
 
 
 async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyServer) -> None:
-    """A pod that cannot be read is named in the log; the others are told, and what was known of it stays."""
+    """An unreadable pod is named in the log; the others are emitted, and its known form stays."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -251,13 +251,13 @@ async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyS
     server.acts.append(play)
     with capture_logs() as logs:
         async with reflecting(server.kubeconfig) as image:
-            await image.until(lambda told: told == ["+a", "synced", "+c", "-a"])
+            await image.until(lambda emitted: emitted == ["+a", "synced", "+c", "-a"])
     named = [line["name"] for line in logs if line["event"] == "object cannot be read"]
     assert named == ["bad", "a"]
 
 
 async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(server: FaultyServer) -> None:
-    """A pod that exists and can no longer be read keeps what was known of it through a new list."""
+    """A pod that exists and can no longer be read keeps its known form through a new list."""
 
     async def expire(_: web.Request, answer: Answer) -> None:
         server.pods = {"a": pod("a", 8, hostNetwork="perhaps")}
@@ -267,8 +267,8 @@ async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(serv
     server.pods = {"a": pod("a", 1)}
     server.acts.append(expire)
     async with reflecting(server.kubeconfig) as image:
-        await image.until(lambda told: told.count("synced") == 2)
-    assert image.told == ["+a", "synced", "synced"]
+        await image.until(lambda emitted: emitted.count("synced") == 2)
+    assert image.emitted == ["+a", "synced", "synced"]
 
 
 def test_backoff_is_jittered_and_bounded() -> None:
@@ -281,7 +281,7 @@ def test_backoff_is_jittered_and_bounded() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"])), min_size=1, max_size=6))
 async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[str, str]]) -> None:
-    """Whatever changed between two lists, the image equals the last one, and no pod is told twice."""
+    """After any changes between two lists, the image equals the last list, and no pod is emitted twice."""
     image = Image()
     scripted = _Lists(
         [{name: pod(name, int(uid), uid=f"{name}{uid}") for name, uid in one.items()} for one in lists]
@@ -295,7 +295,7 @@ async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[st
 async def test_real_server_is_followed_through_pages_changes_and_deletion(
     apiserver: ApiServer, namespace: str
 ) -> None:
-    """On a real API server: what exists is listed, what changes is told, and what is deleted goes."""
+    """On a real API server: existing pods are listed, changes are emitted, and deleted pods go."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("old"))
     async with reflecting(apiserver.kubeconfig(), Timing(), path) as image:
@@ -303,7 +303,7 @@ async def test_real_server_is_followed_through_pages_changes_and_deletion(
         def names() -> list[str]:
             return sorted(one.metadata.name for one in image.pods.values())
 
-        await image.until(lambda told: "synced" in told)
+        await image.until(lambda emitted: "synced" in emitted)
         assert names() == ["old"]
         await create_pod(apiserver, namespace, pod_manifest("new"))
         await until(lambda: _true(names() == ["new", "old"]))

@@ -24,7 +24,7 @@ POD, CONTAINER = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("
 
 
 class Announcer:
-    """Announces to whoever subscribes under `root`."""
+    """Announces to every subscriber under `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -7,8 +7,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from monitor.core.lifecycle import Process
 from monitor.processes import read_process
+from plimsoll.ids import ProcessKey
 from tests.monitor.harness import EMULATOR, WAIT_S
 
 GIB, MIB = 1024**3, 1024**2
@@ -32,21 +32,21 @@ context = 300Mi
 
 
 def write_node(directory: Path) -> dict[str, str]:
-    """Describe the node in `directory`; returns the environment of what runs on it."""
+    """Describe the node in `directory`; returns the environment of programs on it."""
     path = directory / "node.conf"
     path.write_text(NODE)
     return {"PLIMSOLL_EMULATOR": str(path), "LD_LIBRARY_PATH": str(EMULATOR)}
 
 
 class Program:
-    """A CUDA program that does what it is told; see `program.py`."""
+    """A CUDA program that obeys commands on its standard input; see `program.py`."""
 
-    def __init__(self, child: asyncio.subprocess.Process, process: Process) -> None:
+    def __init__(self, child: asyncio.subprocess.Process, process: ProcessKey) -> None:
         self._child = child
         self.process = process
 
     async def do(self, line: str) -> None:
-        """Have it do one thing, and wait until it is done."""
+        """Send a command, and wait until the program has carried it out."""
         assert self._child.stdin is not None
         self._child.stdin.write(line.encode() + b"\n")
         await self.done()
@@ -86,7 +86,7 @@ async def program(environment: Mapping[str, str], gpu: int = 0) -> AsyncIterator
 
 
 async def book(environment: Mapping[str, str], *arguments: str) -> None:
-    """Do to the emulated node what a real one does by itself; see `build/emulator/book`."""
+    """Cause on the emulated node an event that a real one has by itself; see `build/emulator/book`."""
     tool = await asyncio.create_subprocess_exec(
         str(EMULATOR / "book"), *arguments, env={"PATH": os.environ["PATH"], **environment}
     )

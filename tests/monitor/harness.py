@@ -14,9 +14,9 @@ import nats as nats_client
 import pytest
 from nats.js import JetStreamContext
 
-from monitor.core.lifecycle import Process
 from monitor.processes import read_process
 from plimsoll.events import CloudEvent, Report, decode_event, decode_report
+from plimsoll.ids import ProcessKey
 from plimsoll.subjects import STREAM
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ class MonitorProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; what it is then doing shows in the stream and in its log."""
+        """Start the monitor; its progress shows in the stream and in its log."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -78,7 +78,7 @@ class MonitorProcess:
             )
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
-        """End it, and return its exit status; None of its work is finished first unless `how` is SIGTERM."""
+        """End the monitor, and return its exit status. It finishes its work first only if `how` is SIGTERM."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(how)
@@ -92,7 +92,7 @@ class MonitorProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Every whole line that it logged, over all its starts."""
+        """Every whole line of the log, over all starts."""
         text = self.log_path.read_text() if self.log_path.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
@@ -116,7 +116,7 @@ async def monitoring(directory: Path, nats_url: str, **settings: object) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def sleeping() -> AsyncIterator[tuple[Process, asyncio.subprocess.Process]]:
+async def sleeping() -> AsyncIterator[tuple[ProcessKey, asyncio.subprocess.Process]]:
     """A process that does nothing until the context ends."""
     child = await asyncio.create_subprocess_exec("sleep", "600")
     process = read_process(child.pid)
@@ -157,7 +157,7 @@ async def stored(context: JetStreamContext) -> list[Message]:
 
 
 async def until(context: JetStreamContext, enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """The stream, as soon as it holds anything and `enough` says so."""
+    """The stream, as soon as it is not empty and `enough` is true of it."""
     messages: list[Message] = []
     try:
         async with asyncio.timeout(WAIT_S):
@@ -178,13 +178,12 @@ async def until_true(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-def tasks_of(messages: list[Message], process: Process) -> list[str]:
-    """What the stream tells of a process, in order: `started`, `loaded`, `exited`."""
+def tasks_of(messages: list[Message], process: ProcessKey) -> list[str]:
+    """The stream's task events of a process, in order: `started`, `loaded`, `exited`."""
     return [
         message.what.removeprefix("task.")
         for message in messages
         if message.what.startswith("task.")
         and message.report.task is not None
-        and message.report.task.pid == process.pid
-        and message.report.task.start_ticks == process.start_ticks
+        and message.report.task.process == process
     ]

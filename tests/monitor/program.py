@@ -1,4 +1,4 @@
-"""An ordinary CUDA program, over the driver API, that does on the emulator what its standard input says.
+"""An ordinary CUDA program, over the driver API, that obeys commands on its standard input.
 
 `alloc MIB`, `refused MIB` (which must fail), `free`, `churn MIB SECONDS` (allocate and free in a loop), `copy MIB`
 (which keeps the GPU busy), `launch SECONDS` (a kernel of that length), `leave` and `return` (the context); it answers
@@ -80,7 +80,7 @@ def launch(cuda: ctypes.CDLL, seconds: float) -> None:
 
 
 def answer() -> None:
-    """Tell that it is done."""
+    """Report that the command is done."""
     sys.stdout.write("ok\n")
     sys.stdout.flush()
 

@@ -5,10 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from monitor.advertise import Advertiser
+from msgspec.structs import replace
+
+from monitor.advertise import Advertiser, capacity, missing
 from monitor.settings import Settings
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
+from plimsoll.quantity import GIB
 from tests.servers.apiserver import ApiServer
 
 NODE = "node-1"
@@ -34,7 +37,7 @@ async def advertising(apiserver: ApiServer, *, allocatable: bool = False) -> Asy
     kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
     settings = Settings(node=NODE, kubeconfig=kubeconfig, advertise_s=0.2, advertise_allocatable=allocatable)
     advertiser = Advertiser(settings)
-    advertiser.looked(GPUS, ())
+    advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:
         yield advertiser
@@ -90,5 +93,22 @@ async def test_lost_gpus_are_taken_back(apiserver: ApiServer) -> None:
     await make_node(apiserver)
     async with advertising(apiserver) as advertiser:
         await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
-        advertiser.looked((), ())
+        advertiser.set_gpus(())
         await until_shown(apiserver, {"capacity": {"cpu": "4", **dict.fromkeys(OFFERED, "0")}})
+
+
+def test_the_node_offers_usable_bytes_shares_and_sharers() -> None:
+    """Two cards of 23 usable GiB, promised one and a half times, for 30 sharers each."""
+    two = [replace(gpu, usable_bytes=23 * GIB) for gpu in GPUS]
+    assert capacity(two, 1.5, 30) == {
+        "plimsoll.dev/gpu-memory": str(69 * GIB),
+        "plimsoll.dev/gpu-share": "200",
+        "plimsoll.dev/gpu": "60",
+    }
+    assert set(capacity((), 1.0, 30).values()) == {"0"}
+
+
+def test_a_quantity_rewritten_by_the_server_is_not_missing() -> None:
+    """The API server writes 20000000000 as `20G`; patching that for ever would be a loop."""
+    assert missing({"a": "20000000000", "b": "1"}, {"a": "20G", "b": "nonsense"}) == {"b": "1"}
+    assert missing({"a": "1"}, {}) == {"a": "1"}

@@ -47,7 +47,7 @@ class Node:
 
     @property
     def counted_bytes(self) -> int:
-        """What the container's processes say to hold, with what the broker found beyond."""
+        """The memory by the counts of the container's processes, with the excess that the broker measured."""
         path = Path(self.hooked[COUNTS_DIR_VARIABLE]) / "counts"
         counts = Counts.from_buffer_copy(path.read_bytes())
         return sum(int(slot.used_bytes[0]) for slot in counts.slots) + int(self.page.excess_bytes)
@@ -55,10 +55,10 @@ class Node:
     async def limits(self, what: str) -> list[Limit]:
         """Wait for an event `limit.<what>`; all of them."""
         messages = await until(self.stream, lambda all_: any(each.what == f"limit.{what}" for each in all_))
-        return told(messages, what)
+        return limit_events(messages, what)
 
 
-def told(messages: list[Message], what: str) -> list[Limit]:
+def limit_events(messages: list[Message], what: str) -> list[Limit]:
     """The stream's events `limit.<what>`."""
     return [
         msgspec.json.decode(each.event.data, type=Limit) for each in messages if each.what == f"limit.{what}"
@@ -81,7 +81,7 @@ async def node(tmp_path: Path, url: str, **settings: object) -> AsyncIterator[No
 
 
 async def test_the_first_process_teaches_what_a_context_costs(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Without a look that nothing woke, its context is measured and counted, and the next process's too."""
+    """Without a sample by the timer, its context is measured and counted, and the next process's too."""
     async with node(tmp_path, nats.url, reconcile_s=3600, idle_period_s=3600) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as first, program(one.hooked) as second:
@@ -96,7 +96,7 @@ async def test_the_first_process_teaches_what_a_context_costs(tmp_path: Path, na
 
 
 async def test_a_program_that_clears_its_own_count_is_found_out(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """What it holds is counted all the same, from NVML; past the line it is refused more and told, once."""
+    """Its memory is counted all the same, from NVML; past the line it gets no more, and one event says so."""
     async with node(tmp_path, nats.url, reconcile_s=0.2) as one:
         await one.register(GIB)
         async with program(one.hooked) as liar:
@@ -121,7 +121,7 @@ def clear_counts(one: Node) -> None:
 
 
 async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Looked at ten times a second while it takes and frees 1 GiB, it is charged its context and nothing else."""
+    """Sampled ten times a second while it takes and frees 1 GiB, it is charged its context and nothing else."""
     async with node(tmp_path, nats.url, sample_ms=20, reconcile_s=0.05) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as loop:
@@ -133,7 +133,7 @@ async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: Embedded
                 await asyncio.sleep(0.01)
             await churning
             assert seen <= {0, CONTEXT}
-        assert told(await until(one.stream, bool), "violated") == []
+        assert limit_events(await until(one.stream, bool), "violated") == []
 
 
 @pytest.fixture(name="pod_cgroup")
@@ -151,10 +151,10 @@ def _pod_cgroup() -> Iterator[Path]:
         path.rmdir()
 
 
-async def test_a_process_without_its_hook_is_told(
+async def test_a_process_without_its_hook_has_an_event(
     tmp_path: Path, nats: EmbeddedServer, pod_cgroup: Path
 ) -> None:
-    """The kernel says that it is in a registered pod, and it never said hello: told once, and its memory counts."""
+    """By its cgroup it is in a registered pod, and it never said hello: one event, and its memory counts."""
     async with node(tmp_path, nats.url, reconcile_s=0.2) as one:
         await one.register(GIB)
         async with program(one.bare) as bare:
@@ -170,14 +170,14 @@ async def test_a_process_without_its_hook_is_told(
 
 @contextlib.asynccontextmanager
 async def renewed(one: Node) -> AsyncIterator[None]:
-    """A monitor that has not looked at the process before it came into its pod: nobody moves between pods."""
+    """The monitor has not sampled the process before it came into its pod: no process moves between pods."""
     await one.monitor.kill()
     await one.monitor.start()
     yield
 
 
-async def test_a_lost_broker_is_told_of_each_task_once(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Killed under two programs: `unenforced` of both, and never again until it came back and went again."""
+async def test_a_lost_broker_has_one_event_per_task(tmp_path: Path, nats: EmbeddedServer) -> None:
+    """Killed under two programs: `unenforced` for both, and again only after it came back and went again."""
     async with node(tmp_path, nats.url, reconcile_s=0.2, broker_away_s=1.0) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as first, program(one.hooked) as second:
@@ -188,7 +188,7 @@ async def test_a_lost_broker_is_told_of_each_task_once(tmp_path: Path, nats: Emb
             await until_true(lambda: one.monitor.logged("the broker is there again"))
             await one.broker.kill()
             messages = await until(one.stream, of_both(first, second, times=2))
-            events = told(messages, "unenforced")
+            events = limit_events(messages, "unenforced")
             assert {(event.pod, event.container, event.gpu) for event in events} == {(POD, CONTAINER, GPU_0)}
             assert all("broker is away" in event.reason for event in events)
             assert sorted(event.pid for event in events) == sorted(
@@ -197,10 +197,10 @@ async def test_a_lost_broker_is_told_of_each_task_once(tmp_path: Path, nats: Emb
 
 
 def of_both(first: Program, second: Program, *, times: int) -> Callable[[list[Message]], bool]:
-    """Whether each of two programs was told `unenforced` so often, at least."""
+    """Whether each of two programs has at least so many events `unenforced`."""
 
     def are_told(messages: list[Message]) -> bool:
-        pids = [event.pid for event in told(messages, "unenforced")]
+        pids = [event.pid for event in limit_events(messages, "unenforced")]
         return all(pids.count(one.process.pid) >= times for one in (first, second))
 
     return are_told

@@ -68,7 +68,7 @@ async def test_a_task_without_the_hook_is_followed_through_its_life(
 
 
 async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Every GPU with what it can hold and holds, and every task on it: one event is enough to rescore the node."""
+    """Every GPU with its usable and used memory, and every task on it: one event is enough to rescore the node."""
     async with (
         node(tmp_path, nats.url) as (_, environment, context),
         program(environment, 0) as one,
@@ -93,7 +93,7 @@ async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: Embedded
 
 
 async def test_the_heartbeat_carries_the_whole_state(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A heartbeat alone, with no task event near, tells GPUs and tasks."""
+    """A heartbeat alone, with no task event near, carries GPUs and tasks."""
     async with (
         node(tmp_path, nats.url, heartbeat_s=0.5) as (_, environment, context),
         program(environment) as one,
@@ -104,10 +104,10 @@ async def test_the_heartbeat_carries_the_whole_state(tmp_path: Path, nats: Embed
         assert (task.pid, task.phase, task.used_bytes) == (one.process.pid, Phase.LOADED, 300 * MIB)
 
 
-async def test_an_announced_context_is_told_with_bytes_and_owner(
+async def test_an_announced_context_has_an_event_with_bytes_and_owner(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """The announcement wakes the look: `started` has pod and container, although nothing is looked for otherwise."""
+    """The announcement causes the sample: `started` has pod and container, although no timer samples."""
     (tmp_path / "broker").mkdir()
     slow = {"reconcile_s": 3600, "idle_period_s": 3600}
     async with (
@@ -126,7 +126,7 @@ async def test_an_announced_context_is_told_with_bytes_and_owner(
 
 
 async def test_a_killed_monitor_takes_up_a_task_where_it_was(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Killed while a task loads, and after: nothing is told twice, and an end during the outage is told."""
+    """Killed while a task loads, and after: no event comes twice, and an end during the outage has its event."""
     async with node(tmp_path, nats.url) as (monitor, environment, context), program(environment) as one:
         await until(context, lambda all_: tasks_of(all_, one.process)[:1] == ["started"])
         await monitor.kill()
@@ -165,7 +165,7 @@ async def test_a_context_left_and_made_again_is_two_tasks_in_a_row(
 
 
 async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """With no task event at all, a GPU that works and then rests tells its idle average by state events."""
+    """With no task event at all, a GPU that works and then rests has its idle average in state events."""
     settings = {"idle_period_s": 0.3, "state_idle_pct": 10}
     async with node(tmp_path, nats.url, **settings) as (_, environment, context), program(environment) as one:
         await one.do("alloc 1")
@@ -179,7 +179,7 @@ async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, n
 
 
 async def test_a_lost_gpu_leaves_the_state_and_ends_nothing(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A GPU off the bus is offered no more, its tasks are not declared dead, and the other one is still told."""
+    """A GPU off the bus is offered no more, its tasks do not exit, and the other GPU is still reported."""
     async with (
         node(tmp_path, nats.url) as (monitor, environment, context),
         program(environment) as one,

@@ -9,7 +9,7 @@ from plimsoll.part.errors import InputError
 
 
 def test_each_start_takes_the_next_epoch(tmp_path: Path) -> None:
-    """From 1, one more each time, also after it was raised past the stream's."""
+    """Epochs begin at 1 and rise by one, also after the epoch was raised past the stream's."""
     assert [next_epoch(tmp_path / "new") for _ in range(3)] == [1, 2, 3]
     raise_epoch(tmp_path / "new", 40)
     assert next_epoch(tmp_path / "new") == 41

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
-from monitor.core.lifecycle import Process
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from tests.monitor.announcer import CONTAINER, POD, Announcer, announcer
 from tests.monitor.harness import (
     Message,
@@ -46,8 +45,8 @@ async def node(
         yield monitor, peer, context
 
 
-def both_told(*processes: Process) -> Callable[[list[Message]], bool]:
-    """Whether each process is told to have started and exited, once each, in this order."""
+def both_told(*processes: ProcessKey) -> Callable[[list[Message]], bool]:
+    """Whether each process has one `started` and one `exited`, in this order."""
     return lambda messages: all(tasks_of(messages, each) == ["started", "exited"] for each in processes)
 
 
@@ -66,7 +65,7 @@ def orders(messages: list[Message]) -> list[tuple[int, int]]:
     return [message.report.state.order for message in messages if message.what != "limit.denied"]
 
 
-async def test_an_announced_process_is_told_with_its_pod_and_its_death(
+async def test_an_announced_process_has_events_with_its_pod_and_its_death(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """A context becomes `started` with pod and container at once; a kill -9 becomes `exited`; both are safe."""
@@ -84,7 +83,7 @@ async def test_an_announced_process_is_told_with_its_pod_and_its_death(
         assert {message.subject.split(".")[-1] for message in messages} == {"node-1_test"}
 
 
-async def test_a_process_that_came_and_went_before_the_monitor_is_told(
+async def test_a_process_that_came_and_went_before_the_monitor_has_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """What the broker journalled while no monitor ran becomes a start and an end."""
@@ -114,7 +113,7 @@ async def test_announcements_that_come_again_tell_nothing_again(tmp_path: Path, 
 
 
 async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Damage costs one line: what comes after it is told, and the log shows what was wrong."""
+    """Damage costs one line: later announcements arrive, and the log shows the fault."""
     async with node(tmp_path, nats.url) as (monitor, peer, context), sleeping() as (process, _):
         await until_true(lambda: monitor.logged("listening to the broker"))
         peer.damage(b'{"type":"announcement","seq":"one"}')
@@ -125,12 +124,12 @@ async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: Embedd
         assert len(monitor.logged("damaged line")) == 3
 
 
-async def test_the_monitor_killed_at_any_moment_tells_everything_once(
+async def test_the_monitor_killed_at_any_moment_publishes_each_event_once(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Kill -9 again and again, at whatever it is doing, while processes come and go: each told once, epochs grow."""
+    """Kill -9 again and again, at any moment, while processes come and go: one event each, and epochs grow."""
     async with node(tmp_path, nats.url) as (monitor, peer, context):
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
         for round_ in range(6):
             # It takes a second to start: kill it at work, not at its imports.
             await until_logged(monitor, "listening", times=round_ + 1)
@@ -148,10 +147,10 @@ async def test_the_monitor_killed_at_any_moment_tells_everything_once(
         assert len(ids) == len(set(ids))
 
 
-async def test_a_death_while_the_monitor_was_down_is_told_after_its_return(
+async def test_a_death_while_the_monitor_was_down_has_its_event_afterwards(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """The table on disk remembers what lived; without it nobody would announce this death of an unhooked process."""
+    """The table on disk has the living tasks; without it this death of an unhooked process would have no event."""
     async with (
         node(tmp_path, nats.url) as (monitor, peer, context),
         sleeping() as (process, _),
@@ -188,9 +187,9 @@ async def test_events_stored_and_not_yet_published_outlive_a_kill(
 async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """Kill -9 of NATS while events flow, several times: every process is told once, in order."""
+    """Kill -9 of NATS while events flow, several times: every process has its events once, in order."""
     async with node(tmp_path, own_nats.url) as (_, peer, context):
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
 
         async def come_and_go() -> None:
             for _ in range(40):
@@ -215,7 +214,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
 async def test_events_in_flight_when_nats_dies_are_sent_again(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """A server that takes messages and dies before it stores them has stored nothing: they come again."""
+    """A server that dies before it stores its messages has stored nothing: the messages come again."""
     async with (
         node(tmp_path, own_nats.url) as (monitor, peer, context),
         sleeping() as (one, _),
@@ -250,7 +249,7 @@ async def test_a_lost_epoch_begins_after_the_streams_last(tmp_path: Path, nats: 
 
 
 async def test_the_heartbeat_comes_without_any_event(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A silent node is a dead one: the state is told again and again, with rising numbers."""
+    """Readers take a silent node for dead: the state comes again and again, with rising numbers."""
     async with node(tmp_path, nats.url, heartbeat_s=0.3) as (_, __, context):
         messages = await until(
             context, lambda messages: [message.what for message in messages].count("node.state") >= 4
@@ -259,11 +258,11 @@ async def test_the_heartbeat_comes_without_any_event(tmp_path: Path, nats: Embed
 
 
 async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: EmbeddedServer) -> None:
-    """With NATS away and the outbox full, the broker keeps its journal; all is told once NATS is back."""
+    """With NATS away and the outbox full, the broker keeps its journal; every event comes once NATS is back."""
     async with node(tmp_path, own_nats.url, outbox_entries=10) as (monitor, peer, context):
         await until(context, bool)
         await own_nats.kill()
-        processes: list[Process] = []
+        processes: list[ProcessKey] = []
         for _ in range(10):
             async with sleeping() as (process, _child):
                 processes.append(process)
@@ -277,7 +276,7 @@ async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: 
         await until_true(lambda: not peer.unacknowledged)
 
 
-async def test_a_monitor_that_starts_before_nats_tells_all_once_nats_is_there(
+async def test_a_monitor_that_starts_before_nats_publishes_once_nats_is_there(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
     """NATS away at the start is one line in the log, and events wait on disk."""
@@ -297,7 +296,7 @@ async def test_a_monitor_that_starts_before_nats_tells_all_once_nats_is_there(
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signal.Signals) -> None:
-    """SIGTERM and SIGINT end it with status 0, also while neither broker nor GPU is there."""
+    """SIGTERM and SIGINT end the monitor with status 0, also while neither broker nor GPU is there."""
     async with monitoring(tmp_path, nats.url) as monitor:
         await until_true(lambda: monitor.logged("no broker") and monitor.logged("no GPU"))
         assert await monitor.kill(how) == 0

@@ -32,7 +32,7 @@ class BrokerProcess:
         self._child: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the broker, and wait until it answers."""
         environment = {
             "PATH": os.environ["PATH"],
             "PLIMSOLL_BROKER_ROOT": str(self._root),
@@ -81,7 +81,7 @@ async def brokering(root: Path, **settings: object) -> AsyncIterator[BrokerProce
 
 @contextlib.asynccontextmanager
 async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorProcess, dict[str, str]]]:
-    """A monitor that finds nothing by looking: what it tells, the hook announced."""
+    """A monitor whose timer never samples: its events come from the hook's announcements."""
     environment = write_node(tmp_path)
     monitor = MonitorProcess(tmp_path, url, reconcile_s=3600, idle_period_s=3600)
     monitor.environment |= environment
@@ -92,7 +92,7 @@ async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorPro
         await monitor.kill()
 
 
-async def test_a_hooked_program_is_told_with_its_pod_and_its_denial(
+async def test_events_of_a_hooked_program_have_its_pod_and_its_denial(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """Started, loaded, refused past its line, exited: all from the hook, each once, with pod and container."""
@@ -120,7 +120,7 @@ async def test_a_hooked_program_is_told_with_its_pod_and_its_denial(
         assert [message.what for message in messages].count("limit.denied") == 1
 
 
-async def test_hooked_programs_during_an_outage_of_monitor_and_broker_are_told(
+async def test_hooked_programs_during_an_outage_of_monitor_and_broker_have_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
     """One came and went while the monitor was dead, one lives on; a broker killed meanwhile changes nothing."""

@@ -4,14 +4,14 @@ import asyncio
 import os
 from dataclasses import replace
 
-from monitor.core.lifecycle import Process
 from monitor.processes import Deaths, Identities, read_process
+from plimsoll.ids import ProcessKey
 from tests.monitor.harness import sleeping, until_true
 
 
-async def test_a_death_is_told_once_without_being_looked_for() -> None:
-    """Two watches of one process tell one death; the living are not told."""
-    dead: list[Process] = []
+async def test_a_death_is_reported_once_without_polling() -> None:
+    """Two watches of one process report one death; a living process is not reported."""
+    dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
         for each in (living, process, process):
@@ -23,9 +23,9 @@ async def test_a_death_is_told_once_without_being_looked_for() -> None:
         deaths.close()
 
 
-async def test_a_process_dead_before_the_watch_is_told_too() -> None:
+async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
     """Dead, and another process under its pid: both are deaths of the one that was meant."""
-    dead: list[Process] = []
+    dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (process, child):
         child.kill()
@@ -40,7 +40,7 @@ async def test_a_process_dead_before_the_watch_is_told_too() -> None:
 
 
 def test_only_the_living_are_identified() -> None:
-    """A zombie and a pid that nobody has are not; we are, outside any pod."""
+    """A zombie and an unused pid are not identified; this process is, outside any pod."""
     child = os.fork()
     if child == 0:
         os._exit(0)

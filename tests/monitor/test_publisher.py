@@ -10,11 +10,11 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import Header, StorageType
 
+from monitor.core.entries import Entry, Moment, state_entry
+from monitor.core.observation import JOURNAL_START
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry, Moment, state_entry
-from monitor.core.turn import START
+from monitor.outbox.store import Store, open_store
 from monitor.publisher import BATCH, Publisher, Target
-from monitor.store import Store, open_store
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
@@ -36,7 +36,7 @@ async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
     """An outbox in which these events wait."""
     store = await open_store(tmp_path)
     try:
-        await store.keep(waiting, Tasks(), "boot", START)
+        await store.keep(waiting, Tasks(), "boot", JOURNAL_START)
         yield store
     finally:
         await store.close()
@@ -119,7 +119,7 @@ async def until_forgotten(context: JetStreamContext, event_id: str) -> None:
 
 
 async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """An operator who deletes the stream loses what it held, and no later event."""
+    """Deleting the stream loses its events, and no later event."""
     async with (
         filled(tmp_path, entries(1)) as store,
         jetstream(nats.url) as context,
@@ -127,7 +127,7 @@ async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer)
     ):
         await until_true(lambda: store.waiting_count == 0)
         await context.delete_stream(STREAM)
-        await store.keep(entries(3)[1:], Tasks(), "boot", START)
+        await store.keep(entries(3)[1:], Tasks(), "boot", JOURNAL_START)
         publisher.wake()
         await until_true(lambda: store.waiting_count == 0)
         assert await sequences(context) == [2, 3]

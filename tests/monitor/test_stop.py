@@ -1,4 +1,4 @@
-"""The end of the monitor, at whatever moment it is asked for."""
+"""The end of the monitor, at any moment."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ STOP_S = 30.0
 
 
 async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Asked to stop while it starts, connects, publishes or waits, it ends by itself, and the next one starts."""
+    """Stopped while it starts, connects, publishes or waits, it ends by itself, and the next monitor starts."""
     moments = random.Random(1)  # noqa: S311 - repeatable, not secret
     environment = {
         "PLIMSOLL_NODE": "node-1",

@@ -1,4 +1,4 @@
-"""Waits for a GPU told on the bus: real monitor, broker, library and NATS, over the emulated driver."""
+"""Events about waits for a GPU: real monitor, broker, library and NATS, over the emulated driver."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ from plimsoll.events import Limit
 from plimsoll.ids import PodUid
 from tests.monitor.emulated import GIB, GPU_0, program
 from tests.monitor.harness import Message, jetstream, until
-from tests.monitor.test_audited import told
+from tests.monitor.test_audited import limit_events
 from tests.monitor.test_hooked import CONTAINER, POD, brokering, monitoring
 
 OTHER: Final = PodUid("1c8f9a4d-2e3b-4d6c-8f70-8b9c0d1e2f3a")
 
 
-async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
+async def test_a_wait_for_memory_has_events_at_its_beginning_and_end(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Paused with what it asked for, resumed once the holder is gone, each told once; nobody was denied."""
+    """Paused with the requested bytes, resumed once the holder is gone, one event each; nothing was denied."""
     async with (
         brokering(tmp_path / "broker", overcommit="true") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -40,10 +40,10 @@ async def test_a_wait_for_memory_is_told_from_its_beginning_to_its_end(
         assert (resumed.pid, resumed.reason) == (waiter.process.pid, "granted")
         assert resumed.waited_s > paused.waited_s
         assert waits(messages, "paused") == [paused]
-        assert told(messages, "denied") == []
+        assert limit_events(messages, "denied") == []
 
 
-async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: EmbeddedServer) -> None:
+async def test_an_unmet_request_for_compute_time_has_an_event(tmp_path: Path, nats: EmbeddedServer) -> None:
     """Beside three kernels without end, which no gate can stop, a container of 50 has a quarter of the GPU."""
     async with (
         brokering(tmp_path / "broker", share_unmet_s=1) as broker,
@@ -56,7 +56,9 @@ async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: E
         own = {**bare, **await broker.hook(GIB, share_pct=50, limit_pct=99)}
         programs = [await stack.enter_async_context(program(env)) for env in (own, others, others, others)]
         working = [asyncio.create_task(each.do("launch 3600")) for each in programs]
-        (unmet, *_) = told(await until(stream, lambda all_: bool(told(all_, "unmet"))), "unmet")
+        (unmet, *_) = limit_events(
+            await until(stream, lambda all_: bool(limit_events(all_, "unmet"))), "unmet"
+        )
         assert (unmet.pod, unmet.container, unmet.gpu, unmet.pid) == (POD, CONTAINER, GPU_0, 0)
         assert unmet.share_pct == 50
         assert 0 < unmet.used_pct < 45
@@ -66,10 +68,10 @@ async def test_an_unmet_request_for_compute_time_is_told(tmp_path: Path, nats: E
         await asyncio.gather(*working, return_exceptions=True)
 
 
-async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
+async def test_a_gap_between_two_brokers_has_an_event_per_held_process(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """A program behind a gate that was not open goes on when its broker is killed; the next one tells of it."""
+    """A program behind a gate that was not open goes on when its broker is killed; the next broker reports it."""
     async with (
         brokering(tmp_path / "broker") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -81,17 +83,17 @@ async def test_a_gap_between_two_brokers_is_told_of_those_they_hold(
         await asyncio.sleep(LOST_NS / 1e9 + 0.5)  # only time tells the library that no beat comes
         await held.do("launch 0.02")
         await broker.start()
-        (unenforced, *_) = told(
-            await until(stream, lambda all_: bool(told(all_, "unenforced"))), "unenforced"
+        (unenforced, *_) = limit_events(
+            await until(stream, lambda all_: bool(limit_events(all_, "unenforced"))), "unenforced"
         )
         assert (unenforced.pod, unenforced.container, unenforced.pid) == (POD, CONTAINER, held.process.pid)
         assert "nobody held this process to its share" in unenforced.reason
 
 
 def waits(messages: list[Message], what: str) -> list[Limit]:
-    """What was told of the wait of the test: contexts may wait as well, for the GPU to be measured first."""
+    """The events of the test's own wait: contexts may wait as well, until the GPU is measured."""
     return [
         each
-        for each in told(messages, what)
+        for each in limit_events(messages, what)
         if (each.pod, each.container, each.gpu, each.requested_bytes) == (POD, CONTAINER, GPU_0, 15 * GIB)
     ]

@@ -1,4 +1,4 @@
-"""The one stream, on a real NATS, and cancellations that somebody swallowed."""
+"""The stream, on a real NATS, and cancellations that a library swallowed."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) ->
 
 
 async def test_a_swallowed_cancellation_is_heeded() -> None:
-    """A task whose cancellation a library dropped ends at the next turn of its loop."""
+    """A task whose cancellation a library dropped ends in the next pass of its loop."""
 
     async def work() -> None:
         while True:

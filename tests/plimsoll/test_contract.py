@@ -1,4 +1,4 @@
-"""What a pod may say, and how it is told what it may not."""
+"""A pod's declaration, and the refusals of a bad one."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_a_limit_is_for_those_who_share() -> None:
 
 
 def test_a_share_without_memory_is_best_effort() -> None:
-    """It declares no memory, so it is placed by measured headroom."""
+    """A best-effort container declares no memory, so measured headroom places it."""
     demand = only(parse_pod(pod(main={"gpu-share": 30})))
     assert demand.best_effort
     assert demand.memory_bytes is None
@@ -131,7 +131,7 @@ def test_wishes_are_read() -> None:
 def test_what_cannot_work_is_refused_with_field_and_remedy(
     annotations: dict[str, str], resources: dict[str, Amount], field: str, remedy: str
 ) -> None:
-    """Every refusal names the field, shows the value, and says what to write instead."""
+    """Every refusal names the field, the value, and the remedy."""
     with pytest.raises(InputError) as refused:
         parse_pod(pod(annotations, main=resources))
     assert field in refused.value.field
@@ -147,7 +147,7 @@ def test_a_request_unlike_its_limit_is_refused() -> None:
 
 
 def test_an_init_container_with_a_gpu_is_refused_by_name() -> None:
-    """What is not handled is never placed as if it were absent."""
+    """An unhandled feature is refused, never treated as absent."""
     container = Container(name="warm", resources=ResourceRequirements(limits={"plimsoll.dev/gpu": 1}))
     with pytest.raises(InputError, match=r"spec.initContainers\[warm\]"):
         parse_pod(Pod(spec=PodSpec(initContainers=[container])))
@@ -163,7 +163,7 @@ def test_the_placers_answer_is_read_back() -> None:
     "text", ["", "{}", '{"score":1,"policy":"p","time":"t","x":' + "[" * 100_000 + "]" * 100_000 + "}"]
 )
 def test_a_damaged_decision_is_refused(text: str) -> None:
-    """A pod's author may write anything there: it costs an error of one pod, and a short one."""
+    """A pod's author may write anything there: the result is one short error for that pod."""
     with pytest.raises(InputError, match=r"plimsoll\.dev/decision.* is damaged .*; recreate") as refused:
         decision_of(pod({"decision": text}, main={"gpu": 1}))
     assert len(str(refused.value)) < 500

@@ -29,7 +29,7 @@ def test_a_report_reads_back_as_it_was() -> None:
 
 
 def test_the_envelope_is_cloudevents() -> None:
-    """Any CloudEvents consumer can read it: the required attributes are there, in structured JSON."""
+    """Any CloudEvents consumer can read an event: the required attributes are there, in structured JSON."""
     event = json.loads(message())
     assert {name: event[name] for name in ("specversion", "id", "source", "type", "subject")} == {
         "specversion": "1.0",
@@ -60,7 +60,7 @@ def test_a_damaged_event_is_refused_and_never_crashes(position: int, junk: bytes
     ],
 )
 def test_impossible_reports_are_refused_by_field(change: dict[str, float], field: str) -> None:
-    """A report that cannot be of a real GPU names what is wrong."""
+    """The refusal of a report that no real GPU can have names the wrong field."""
     event = json.loads(message())
     event["data"]["state"]["gpus"][0] |= change
     with pytest.raises(InputError, match=field):
@@ -87,7 +87,7 @@ def test_a_gpu_that_stands_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("place", [("later",), ("data", "later"), ("data", "state", "later")])
 def test_brackets_without_end_are_refused(place: tuple[str, ...]) -> None:
-    """An event nested deeper than any stack is damaged like any other, and ends nobody."""
+    """An event nested deeper than any stack is damaged like any other, and ends no process."""
     event = json.loads(message())
     inner = event
     for step in place[:-1]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plimsoll.ids import ContainerName, PodUid
+from plimsoll.ids import ProcessKey as ProcessKey  # noqa: PLC0414 - re-exported: the broker names it from here
 
 HALF: Final = 1 << 32
 """An owner word is two halves of 32 bits; see `plimsoll.broker.pages.Slot`."""
@@ -15,18 +16,6 @@ class ContainerKey:
 
     pod: PodUid
     container: ContainerName
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessKey:
-    """A process as the host sees it; the start time tells it from a later one with the same pid.
-
-    Attributes:
-        start_ticks: clock ticks from the machine's boot (`/proc/<pid>/stat`, field 22).
-    """
-
-    pid: int
-    start_ticks: int
 
 
 @dataclass(frozen=True, slots=True)

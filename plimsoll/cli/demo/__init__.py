@@ -1,1 +1,1 @@
-"""The demo: three emulated nodes, real servers, and a table of what happens on them."""
+"""The demo: three emulated nodes, real servers, and a live table of nodes and pods."""

@@ -1,8 +1,8 @@
 """A whole Plimsoll on this machine: embedded NATS and Valkey, and per node a broker and a monitor, as processes.
 
 For the demo, the benchmarks and the end-to-end tests. Nodes are emulated: each is one small file for the emulator,
-which stands in at the driver's boundary, so broker, monitor, placer and library run unchanged. What always
-holds: everything listens on loopback or on UNIX sockets in the cluster's folder, and dies with this process.
+which replaces the driver's libraries, so broker, monitor, placer and library run unchanged. What always holds: all
+processes listen on loopback or on UNIX sockets in the cluster's folder, and die with this process.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class NotBuiltError(PlimsollError):
 
 @dataclass(frozen=True, slots=True)
 class EmulatedGpu:
-    """One GPU of an emulated node; `memory` is a quantity (`24Gi`), `options` are the node file's other keys."""
+    """A GPU of an emulated node; `memory` is a quantity (`24Gi`), `options` are the node file's other keys."""
 
     model: str
     memory: str
@@ -44,7 +44,7 @@ class EmulatedGpu:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedNode:
-    """A node to emulate, and how its monitor and broker differ from the default (settings in lower case)."""
+    """A node to emulate, with the settings of its monitor and broker that differ from the default (in lower case)."""
 
     name: NodeName
     gpus: tuple[EmulatedGpu, ...]
@@ -53,11 +53,11 @@ class EmulatedNode:
 
 
 class LocalCluster:
-    """Servers and nodes in one folder. Enter it to start all; leave it to end all.
+    """Servers and nodes in one folder. Entering the context starts all; leaving it ends all.
 
     Attributes:
         nats, valkey: the embedded servers, which may be killed and restarted.
-        brokers, monitors: one process per node, by node name; likewise.
+        brokers, monitors: one process per node, by node name; they may be killed and restarted as well.
     """
 
     def __init__(self, directory: Path, nodes: tuple[EmulatedNode, ...]) -> None:
@@ -74,7 +74,7 @@ class LocalCluster:
 
         Raises:
             NotBuiltError: the libraries are missing.
-            EmbeddedServerError: something did not start; the message holds its last words.
+            EmbeddedServerError: a process did not start; the message has the end of its log.
         """
         await asyncio.to_thread(require_built)
         try:
@@ -87,11 +87,11 @@ class LocalCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End everything, the last started first."""
+        """End all processes, the last started first."""
         await self._exit.aclose()
 
     async def placer(self, **settings: str) -> EmbeddedServer:
-        """Start a placer over this cluster's NATS and Valkey; its settings in lower case, without prefix."""
+        """Start a placer on this cluster's NATS and Valkey; `settings` are in lower case, without prefix."""
         environment = {
             "NATS_URL": self.nats.url,
             "REDIS_URL": self.valkey.url.replace("valkey://", "redis://"),
@@ -100,15 +100,15 @@ class LocalCluster:
         return await self._part("placer", "placer", "placer", environment)
 
     def node_environment(self, node: NodeName) -> dict[str, str]:
-        """What makes a process run on an emulated node."""
+        """The environment variables that put a process on an emulated node."""
         return {"PLIMSOLL_EMULATOR": str(self._folder(node) / "node.conf"), "LD_LIBRARY_PATH": str(EMULATOR)}
 
     def broker_root(self, node: NodeName) -> Path:
-        """Where the node's broker keeps everything."""
+        """The root directory of the node's broker."""
         return self._folder(node) / "broker"
 
     async def write_local_nodes(self) -> Path:
-        """The file that tells a placer's local front end where these nodes are."""
+        """Write the file that describes these nodes to a placer's local front end."""
         path_variable = f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         described = [
             {
@@ -143,7 +143,7 @@ class LocalCluster:
     async def _start(self) -> None:
         self.nats = await self._exit.enter_async_context(nats_server(self.directory / "nats"))
         self.valkey = await self._exit.enter_async_context(valkey_server(self.directory / "valkey"))
-        # One after another: a dozen interpreters at once on two cores are not ready any sooner.
+        # One after another: a dozen interpreters started at once on two cores would not be ready any sooner.
         for node in self.nodes:
             await self.start_node(node)
 
@@ -171,14 +171,14 @@ class LocalCluster:
 
 
 READY: Final = {"broker": "broker_ready", "monitor": "monitoring", "placer": "placer ready"}
-"""What each part logs once it serves."""
+"""A part of the log event of each part once it serves."""
 
 
 def require_built() -> None:
     """Check that `make native` was run.
 
     Raises:
-        NotBuiltError: naming what is missing.
+        NotBuiltError: a file is missing; the error names it.
     """
     for path in (EMULATOR / "libcuda.so.1", EMULATOR / "libnvidia-ml.so.1", HOOK_LIBRARY, PROGRAMS / "busy"):
         if not path.exists():
@@ -196,6 +196,6 @@ def _write_node_file(folder: Path, node: EmulatedNode) -> None:
 
 
 def gpu_uuid(node: NodeName, index: int) -> str:
-    """The UUID of an emulated node's GPU: a function of its place, so that tests and tables are repeatable."""
+    """The UUID of an emulated node's GPU: a function of node and index, so that tests and tables are repeatable."""
     digest = hashlib.sha256(f"{node}/{index}".encode()).hexdigest()
     return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"

@@ -1,7 +1,7 @@
-"""`plimsoll demo`: a dozen pods on three emulated nodes, shown live, judged at the end.
+"""`plimsoll demo`: a dozen pods on three emulated nodes, shown live, checked at the end.
 
-The parts are the real ones; only the GPUs are emulated. The verdict is read from the placer, the event stream
-and the pods' own exit codes, and the exit code is 0 only if all of it came true.
+The parts are the real ones; only the GPUs are emulated. The checks read the placer, the event stream and the pods'
+own exit codes, and the exit code is 0 only if all of them hold.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from plimsoll.subjects import STREAM
 
 MANIFESTS: Final = Path(__file__).parent / "pods.yaml"
 GREEDY: Final = "greedy"
-"""The pod of the manifests that asks past its line on purpose."""
+"""The pod of the manifests that allocates past its line on purpose."""
 
-# The minute of Kang et al. in five seconds, and faster looks, so that a demo of seconds has something to show.
+# Five seconds in place of Kang et al.'s minute, and frequent samples, so that a short demo shows changes.
 QUICK: Final = {"idle_period_s": "5", "settle_s": "0.5", "reconcile_s": "2", "state_idle_pct": "5"}
 NODES: Final = tuple(
     EmulatedNode(NodeName(name), (EmulatedGpu(model, memory), EmulatedGpu(model, memory)), QUICK)
@@ -40,13 +40,13 @@ NODES: Final = tuple(
 
 DEADLINE_S: Final = 50.0
 WAVE_S: Final = 0.7
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must have come true, and what was seen."""
+    """A promise that must have held, and the observation that shows it."""
 
     promise: str
     held: bool
@@ -80,7 +80,13 @@ async def run_demo(console: Console) -> int:
 
 @dataclass(slots=True)
 class Watched:
-    """What was seen while the pods ran: the last state, and the fullest that any GPU was, 0–1."""
+    """The demo's observations.
+
+    Attributes:
+        last: the placer's last state.
+        fullest_ratio: the largest used part of any GPU's memory, 0–1.
+        submitted: pods submitted so far.
+    """
 
     last: State
     fullest_ratio: float = 0.0
@@ -90,7 +96,7 @@ class Watched:
 async def _until_reported(placer: PlacerClient) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while len((await placer.state()).nodes) < len(NODES):  # noqa: ASYNC110 - the API pushes nothing
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 async def _watch(console: Console, placer: PlacerClient) -> Watched:
@@ -101,14 +107,14 @@ async def _watch(console: Console, placer: PlacerClient) -> Watched:
             try:
                 async with asyncio.timeout(DEADLINE_S):
                     while not (submitting.done() and _all_ended(watched)):
-                        await _look(console, live, placer, watched)
+                        await _poll(console, live, placer, watched)
             except TimeoutError:
                 console.print(f"[red]not all pods ended within {DEADLINE_S:.0f} s[/]")
         submitting.cancel()
     return watched
 
 
-async def _look(console: Console, live: Live, placer: PlacerClient, watched: Watched) -> None:
+async def _poll(console: Console, live: Live, placer: PlacerClient, watched: Watched) -> None:
     before = {pod.uid: pod for pod in watched.last.pods}
     watched.last = await placer.state()
     ratios = [gpu.used_bytes / gpu.usable_bytes for node in watched.last.nodes for gpu in node.gpus]
@@ -118,11 +124,11 @@ async def _look(console: Console, live: Live, placer: PlacerClient, watched: Wat
         live.update(render(watched.last, "  ".join(f"{phase}: {count}" for phase, count in counts.items())))
     else:
         _print_changes(console, before, watched.last.pods)
-    await asyncio.sleep(LOOK_S)
+    await asyncio.sleep(POLL_S)
 
 
 def _print_changes(console: Console, before: dict[PodUid, PodRow], pods: tuple[PodRow, ...]) -> None:
-    """Without a terminal: a line per change instead of a table that redraws itself."""
+    """Print a line per change: the output without a terminal, in place of the live table."""
     for pod in pods:
         if pod.uid not in before or before[pod.uid].phase != pod.phase:
             where = f" on {pod.node}" if pod.node else ""
@@ -143,7 +149,7 @@ def _all_ended(watched: Watched) -> bool:
 
 
 async def _count_events(url: str, tasks: int) -> Counter[str]:
-    """How many events of each kind the stream holds, once the last exits are in."""
+    """The number of events of each kind in the stream, once the last exits are there."""
     client = await nats.connect(url, connect_timeout=5)
     counts: Counter[str] = Counter()
     try:
@@ -155,7 +161,7 @@ async def _count_events(url: str, tasks: int) -> Counter[str]:
                 counts[subject.removeprefix("plimsoll.v1.").rpartition(".")[0]] += count
             if counts["task.exited"] >= tasks:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     finally:
         await client.close()
     return counts

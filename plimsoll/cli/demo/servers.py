@@ -2,13 +2,14 @@
 
 What always holds:
 
-- A server listens on 127.0.0.1 only, and what it writes lies in the folder it was given.
-- It is ready when its context is entered: it said so itself; nobody slept.
-- It dies with us, even when we are killed. A small Python asks the kernel for that (`PR_SET_PDEATHSIG`) and
-  then becomes the server by `exec`, so the process id is the server's own. `preexec_fn` would do the same
-  between fork and exec of a process that has threads, which may deadlock, and from Python 3.12 on is warned
-  about. The kernel takes "us" to be the thread that started the child: enter the contexts on a lasting one.
-- Ctrl-C in the terminal reaches us and not the servers, so that we can still talk to them while closing down.
+- A server listens on 127.0.0.1 only, and writes only into its folder.
+- A server is ready once its context is entered: its own log says so; nothing sleeps for a fixed time.
+- A server dies with this process, even when this process is killed. A small Python program asks the kernel for that
+  (`PR_SET_PDEATHSIG`) and then becomes the server by `exec`, so the process id is the server's own. `preexec_fn`
+  would do the same between fork and exec, which may deadlock in a process with threads; Python warns about that from
+  3.12 on. The kernel sends the signal when the thread that started the child ends: enter the contexts on a lasting
+  thread.
+- Ctrl-C in the terminal reaches this process and not the servers, so that they still answer while it closes down.
 """
 
 import asyncio
@@ -29,18 +30,18 @@ from typing import BinaryIO
 
 from plimsoll.part.errors import PlimsollError
 
-# Generous: a server with a large store on a loaded machine replays it before it says that it is ready.
+# Generous: on a loaded machine, a server with a large store replays the store before it is ready.
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
-# How often a starting server's log is looked at, and how many of its last lines explain a failed start.
-LOG_LOOK_S = 0.02
+# The interval at which a starting server's log is read, and the number of its last lines in an error.
+LOG_POLL_S = 0.02
 LAST_WORDS = 30
-# Below Linux's ephemeral ports (32768 up) and Kubernetes' node ports (30000 up): a client that keeps dialling
-# a dead server's port in the ephemeral range can be given that very port and connect to itself.
+# Below Linux's ephemeral ports (32768 up) and Kubernetes' node ports (30000 up). A client that keeps dialling a dead
+# server's port in the ephemeral range may get that very port as its own, and connect to itself.
 PORTS = range(20_000, 30_000)
 PORT_TRIES = 20
 
-# 1 is PR_SET_PDEATHSIG; the parent is checked afterwards, as it may have died before the call.
+# 1 is PR_SET_PDEATHSIG. The parent is checked afterwards, because it may have died before the call.
 _EXEC_AND_DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) != 0 or os.getppid() != int(sys.argv[1]):
@@ -50,24 +51,24 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class EmbeddedServerError(PlimsollError):
-    """A server is not installed or did not start. The message holds the remedy or the server's last words."""
+    """A server is not installed or did not start. The message has the remedy or the end of the server's log."""
 
 
 class _PortTakenError(EmbeddedServerError):
-    """Somebody else took the port between our look and the server's bind: another port will do."""
+    """Another process took the port between our probe and the server's bind: try another port."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """What differs from one server to another.
+    """The differences between servers.
 
     Attributes:
-        name: What messages call it.
-        scheme: What its URL begins with, without `://`.
-        ready: Part of the log line that says clients may connect.
-        program: Finds its executable; runs on a thread, raises `EmbeddedServerError` with the remedy.
-        arguments: From TCP port and absolute folder to its command line.
-        environment: What it has beside our own environment.
+        name: The server's name in messages.
+        scheme: The URL's scheme, without `://`.
+        ready: Part of the log line that says that clients may connect.
+        program: Finds the executable; runs on a thread, raises `EmbeddedServerError` with the remedy.
+        arguments: Gives the command line for a TCP port and an absolute folder.
+        environment: Variables in addition to our own environment.
     """
 
     name: str
@@ -79,12 +80,12 @@ class ServerKind:
 
 
 class EmbeddedServer:
-    """One server: a port and a folder that stay the same, and a process that may be killed and brought back.
+    """A server: a port and a folder that stay the same, and a process that may be killed and restarted.
 
     Attributes:
-        url: Where clients connect, for instance `nats://127.0.0.1:23456`.
+        url: The URL for clients, for instance `nats://127.0.0.1:23456`.
         port: The TCP port in `url`.
-        directory: The folder with everything it writes, `server.log` too.
+        directory: The folder with all of the server's files, `server.log` included.
         pid: The process id of the server, also after its end; a restart changes it.
     """
 
@@ -95,7 +96,7 @@ class EmbeddedServer:
         self.pid = 0
         self._kind = kind
         self._log_path = directory / "server.log"
-        # A file, not a pipe: a pipe that nobody empties while our loop is busy would stop the server.
+        # A file, not a pipe: a pipe that fills while our loop is busy would stop the server.
         self._log_start = 0
         self._process: asyncio.subprocess.Process | None = None
 
@@ -105,11 +106,11 @@ class EmbeddedServer:
         return self._process is not None and self._process.returncode is None
 
     async def kill(self) -> None:
-        """End it by SIGKILL, as a crash would, and return once it is gone; a second time does nothing."""
+        """End the process by SIGKILL, as a crash would, and return once it is gone; a second call does nothing."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End it in good order, by force if that takes too long; a second time does nothing."""
+        """End the process in good order, by force if that takes too long; a second call does nothing."""
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._end(signal.SIGTERM)
@@ -117,10 +118,10 @@ class EmbeddedServer:
             await self._end(signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Start it again on the same port and folder, after `stop` if it is running; return once it is ready.
+        """Start the server again on the same port and folder, after `stop` if it runs; return once it is ready.
 
         Raises:
-            EmbeddedServerError: It did not start, for instance because the port was taken meanwhile.
+            EmbeddedServerError: The server did not start, for instance because the port was taken meanwhile.
         """
         await self.stop()
         await self.start()
@@ -131,7 +132,7 @@ class EmbeddedServer:
         Cancelling ends the process.
 
         Raises:
-            EmbeddedServerError: It is not installed, ended at once, or was not ready in time.
+            EmbeddedServerError: The server is not installed, ended at once, or was not ready in time.
         """
         assert not self.is_running
         program = await asyncio.to_thread(self._kind.program)
@@ -159,7 +160,7 @@ class EmbeddedServer:
                 while self._kind.ready not in await asyncio.to_thread(self._read_log):
                     if process.returncode is not None:
                         raise await self._failure("ended instead of getting ready")
-                    await asyncio.sleep(LOG_LOOK_S)
+                    await asyncio.sleep(LOG_POLL_S)
         except TimeoutError:
             raise await self._failure(f"was not ready in {READY_TIMEOUT_S:.0f} s") from None
 
@@ -170,7 +171,7 @@ class EmbeddedServer:
         return log
 
     def _read_log(self) -> str:
-        """What this process has logged; earlier ones of the same folder wrote before `_log_start`."""
+        """The log of this process; earlier processes of the same folder wrote before `_log_start`."""
         with self._log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -193,13 +194,13 @@ async def running(kind: ServerKind, directory: Path) -> AsyncIterator[EmbeddedSe
     """Run a server of any kind on a free port until the context ends.
 
     Args:
-        kind: What to start and how to tell that it is ready.
-        directory: The folder for all that it writes; created if absent.
+        kind: The server to start, and the log line that shows that it is ready.
+        directory: The folder for all of its files; created if absent.
 
     Raises:
-        EmbeddedServerError: It is not installed or did not start.
+        EmbeddedServerError: The server is not installed or did not start.
     """
-    # The server's current folder is not ours.
+    # Absolute, because the server's current folder differs from ours.
     server = await _started(kind, await asyncio.to_thread(directory.absolute))
     try:
         yield server
@@ -211,13 +212,13 @@ async def running(kind: ServerKind, directory: Path) -> AsyncIterator[EmbeddedSe
 async def nats_server(directory: Path) -> AsyncIterator[EmbeddedServer]:
     """Run a NATS server with JetStream until the context ends.
 
-    What it acknowledged is in `directory` and outlives `kill`.
+    Acknowledged messages are in `directory` and survive `kill`.
 
     Args:
-        directory: Its store; created if absent. Absolute, or relative to the current folder.
+        directory: The server's store; created if absent. Absolute, or relative to the current folder.
 
     Raises:
-        EmbeddedServerError: It is not installed or did not start.
+        EmbeddedServerError: The server is not installed or did not start.
     """
     kind = ServerKind("nats-server", "nats", "Server is ready", _nats_program, _nats_arguments)
     async with running(kind, directory) as server:
@@ -229,11 +230,11 @@ async def valkey_server(directory: Path, *, durable: bool = False) -> AsyncItera
     """Run a Valkey server until the context ends; `redis://` clients talk to it.
 
     Args:
-        directory: Where it writes; created if absent. Absolute, or relative to the current folder.
-        durable: False: a cache, empty after `kill` or `restart`. True: every acknowledged write comes back.
+        directory: The server's folder; created if absent. Absolute, or relative to the current folder.
+        durable: False for a cache, empty after `kill` or `restart`. True keeps every acknowledged write.
 
     Raises:
-        EmbeddedServerError: It is not installed or did not start.
+        EmbeddedServerError: The server is not installed or did not start.
     """
     arguments = _durable_valkey_arguments if durable else _valkey_arguments
     kind = ServerKind("valkey-server", "redis", "Ready to accept connections", _valkey_program, arguments)
@@ -242,10 +243,10 @@ async def valkey_server(directory: Path, *, durable: bool = False) -> AsyncItera
 
 
 def free_port() -> int:
-    """A TCP port from `PORTS` that nobody listens on at 127.0.0.1 just now.
+    """A TCP port from `PORTS` on which no process listens at 127.0.0.1 now.
 
     Raises:
-        EmbeddedServerError: None was found in `PORT_TRIES` draws.
+        EmbeddedServerError: `PORT_TRIES` random ports were all taken.
     """
     for _ in range(PORT_TRIES):
         port = secrets.choice(PORTS)
@@ -259,7 +260,7 @@ def free_port() -> int:
 
 
 async def _started(kind: ServerKind, directory: Path) -> EmbeddedServer:
-    """Start on a free port, another one whenever somebody was quicker."""
+    """Start on a free port, and on another whenever a different process took the port first."""
     for _ in range(PORT_TRIES):
         server = EmbeddedServer(kind, directory, free_port())
         with contextlib.suppress(_PortTakenError):
@@ -300,7 +301,7 @@ def _durable_valkey_arguments(port: int, directory: Path) -> Sequence[str]:
 
 
 def _installed(package: str, packaged: Path, *names: str) -> Path:
-    """The server of PyPI's `package` at `packaged`, or one of `names` on the PATH."""
+    """The path of a server: `packaged`, from PyPI's `package`, or the first of `names` on the PATH."""
     if os.access(packaged, os.X_OK):
         return packaged
     for name in names:

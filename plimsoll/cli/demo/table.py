@@ -1,4 +1,4 @@
-"""The live table: nodes, GPUs, scores, tasks and pods, as one picture of the placer's state."""
+"""The live table of the placer's state: nodes, GPUs, scores, tasks and pods."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,7 +16,7 @@ _TASK_MARKS = {Phase.STARTED: "·", Phase.LOADING: "▲", Phase.LOADED: "●", P
 
 
 def render(state: State, footer: str = "") -> RenderableType:
-    """The picture of a state; `footer` is one line of news beneath it."""
+    """The table of a state; `footer` is a text line beneath it."""
     return Group(_nodes(state), _pods(state), Text(footer, style="dim"))
 
 

@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core import tasks as table
-from monitor.core.lifecycle import Fact, Owner, Process, Rules, TaskKey
-from monitor.core.tasks import Look, Seen, Tasks
+from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
+from monitor.core.tasks import ListedProcess, Listing, Tasks
 from plimsoll.events import Phase
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 MIB = 1024 * 1024
 RULES = Rules(settle_s=1.0, tolerance_bytes=8 * MIB, reload_bytes=64 * MIB)
 GPU, OTHER = GpuUuid("GPU-a"), GpuUuid("GPU-b")
-ONE, TWO = Process(10, 100), Process(11, 110)
+ONE, TWO = ProcessKey(10, 100), ProcessKey(11, 110)
 KEY = TaskKey(ONE, GPU)
 OWNER = Owner(PodUid("pod"), ContainerName("main"))
 
 
-def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
-    """What one task on one GPU tells of (seconds, MiB) samples; None: NVML does not list it."""
+def facts_of(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
+    """The facts of one task on one GPU after (seconds, MiB) samples; None: NVML does not list the task."""
     tasks, facts = Tasks(), list[Fact]()
     for at_s, used_mib in samples:
-        seen = () if used_mib is None else (Seen(KEY, used_mib * MIB),)
-        tasks, new = table.look(tasks, Look(frozenset({GPU}), seen), at_s, RULES)
+        seen = () if used_mib is None else (ListedProcess(KEY, used_mib * MIB),)
+        tasks, new = table.take_listing(tasks, Listing(frozenset({GPU}), seen), at_s, RULES)
         facts += new
     return [(fact.phase, fact.ordinal) for fact in facts]
 
@@ -33,46 +33,52 @@ def told(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
 def test_a_task_that_rises_and_stands_still_is_started_then_loaded_then_exited() -> None:
     """Kang's three events come in their order, `loaded` only after memory stood still for the settle time."""
     rising = ((0, 300), (0.1, 600), (0.2, 900), (0.3, 905), (1.1, 905))
-    assert told(*rising) == [(Phase.STARTED, 1)]
-    assert told(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
-    assert told(*rising, (1.2, 905), (9, None)) == [(Phase.STARTED, 1), (Phase.LOADED, 1), (Phase.EXITED, 1)]
+    assert facts_of(*rising) == [(Phase.STARTED, 1)]
+    assert facts_of(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+    assert facts_of(*rising, (1.2, 905), (9, None)) == [
+        (Phase.STARTED, 1),
+        (Phase.LOADED, 1),
+        (Phase.EXITED, 1),
+    ]
 
 
 def test_a_context_without_growth_is_loaded_after_settling() -> None:
     """Input may be nothing: a task that never grows still counts as loaded."""
-    assert told((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
+    assert facts_of((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
 
 
 def test_a_slow_rise_is_not_standing_still() -> None:
     """Steps below the tolerance add up: memory that keeps creeping is not loaded."""
     creeping = [(0.5 * step, 300 + 6 * step) for step in range(40)]
-    assert told(*creeping) == [(Phase.STARTED, 1)]
+    assert facts_of(*creeping) == [(Phase.STARTED, 1)]
 
 
-def test_a_reload_tells_loaded_again_with_the_next_ordinal() -> None:
-    """A loaded task that rises by more than the reload mark tells `loaded` once more when it rests."""
+def test_a_reload_is_loaded_again_with_the_next_ordinal() -> None:
+    """A loaded task that rises by more than the reload mark is `loaded` once more when it rests."""
     loaded = ((0, 300), (1, 300))
-    assert told(*loaded, (2, 360), (9, 360))[2:] == []
-    assert told(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
+    assert facts_of(*loaded, (2, 360), (9, 360))[2:] == []
+    assert facts_of(*loaded, (2, 400), (3, 400))[2:] == [(Phase.LOADED, 2)]
 
 
 def test_a_fall_lowers_the_mark_of_the_next_reload() -> None:
     """Memory that was given back and is loaded again is a reload, although it never passes the old peak."""
-    assert told((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
+    assert facts_of((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
 
 
 def test_an_unknown_amount_is_no_movement() -> None:
     """Where NVML lists a process without its bytes, the task keeps its last known amount."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
-    tasks, facts = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, None),)), 1, RULES)
+    tasks, _ = table.take_listing(
+        Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
+    )
+    tasks, facts = table.take_listing(tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, None),)), 1, RULES)
     assert [fact.phase for fact in facts] == [Phase.LOADED]
     assert tasks.lives[KEY].used_bytes == 300 * MIB
 
 
 def test_a_gpu_that_could_not_be_read_ends_nothing() -> None:
     """An NVML error is no proof of death: tasks on an unread GPU live on."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
-    tasks, facts = table.look(tasks, Look(frozenset({OTHER}), ()), 1, RULES)
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
+    tasks, facts = table.take_listing(tasks, Listing(frozenset({OTHER}), ()), 1, RULES)
     assert facts == ()
     assert KEY in tasks.lives
 
@@ -81,15 +87,15 @@ def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
     """The announcement starts the task; that NVML does not list it yet ends nothing; the listing starts nothing."""
     tasks, facts = table.announce(Tasks(), KEY, OWNER, 0)
     assert [(fact.phase, fact.life.owner) for fact in facts] == [(Phase.STARTED, OWNER)]
-    for seen in ((), (Seen(KEY, 300 * MIB),)):
-        tasks, facts = table.look(tasks, Look(frozenset({GPU}), seen), 0.1, RULES)
+    for seen in ((), (ListedProcess(KEY, 300 * MIB),)):
+        tasks, facts = table.take_listing(tasks, Listing(frozenset({GPU}), seen), 0.1, RULES)
         assert facts == ()
     assert table.announce(tasks, KEY, OWNER, 0.2)[1] == ()
 
 
 def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
     """A second context of a living process is another fact: its id must differ from the first one's."""
-    assert told((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
+    assert facts_of((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
         (Phase.STARTED, 1),
         (Phase.EXITED, 1),
         (Phase.STARTED, 2),
@@ -99,65 +105,76 @@ def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
 
 
 def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> None:
-    """A cgroup tells the pod; the hook tells pod and container; what is told later is taken in."""
-    by_cgroup = Seen(KEY, 1, Owner(PodUid("pod")))
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (by_cgroup,)), 0, RULES)
+    """A cgroup gives the pod, the hook pod and container; a later announcement is taken in."""
+    by_cgroup = ListedProcess(KEY, 1, Owner(PodUid("pod")))
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (by_cgroup,)), 0, RULES)
     assert tasks.lives[KEY].owner == Owner(PodUid("pod"))
     assert table.own(tasks, ONE, OWNER).lives[KEY].owner == OWNER
 
 
-def test_a_restored_table_tells_nothing_again_and_counts_on() -> None:
-    """After a restart a known task is neither started again nor loaded again; its exit is told."""
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 0, RULES)
-    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 1, RULES)
+def test_a_restored_table_repeats_no_fact_and_counts_on() -> None:
+    """After a restart a known task is neither started again nor loaded again; its exit has an event."""
+    tasks, _ = table.take_listing(
+        Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
+    )
+    tasks, _ = table.take_listing(
+        tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 1, RULES
+    )
     again = table.restored(tasks.lives.values(), (), now_s=0)
-    again, facts = table.look(again, Look(frozenset({GPU}), (Seen(KEY, 300 * MIB),)), 5, RULES)
+    again, facts = table.take_listing(
+        again, Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 5, RULES
+    )
     assert facts == ()
     assert [fact.phase for fact in table.end(again, ONE, 6)[1]] == [Phase.EXITED]
 
 
 def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
-    """Looking often is bound to a task that has not settled, and slackens for one that never does."""
+    """Frequent samples need a task that has not settled, and become rare for a task that never does."""
     assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
-    tasks, _ = table.look(Tasks(), Look(frozenset({GPU}), (Seen(KEY, 1),)), 0, RULES)
+    tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
     assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1
     assert table.pace_s(tasks, 100, 0.1, 5) == 1
     assert table.pace_s(tasks, 3600, 0.1, 5) == 5
-    tasks, _ = table.look(tasks, Look(frozenset({GPU}), (Seen(KEY, 1),)), 2, RULES)
+    tasks, _ = table.take_listing(tasks, Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 2, RULES)
     assert table.pace_s(tasks, 2, 0.1, 5) == 5
 
 
 KEYS = [TaskKey(process, gpu) for process in (ONE, TWO) for gpu in (GPU, OTHER)]
 SEEN = st.lists(st.sampled_from(KEYS), unique=True).flatmap(
     lambda keys: st.tuples(
-        *(st.builds(Seen, st.just(key), st.one_of(st.none(), st.integers(0, 400 * MIB))) for key in keys)
+        *(
+            st.builds(ListedProcess, st.just(key), st.one_of(st.none(), st.integers(0, 400 * MIB)))
+            for key in keys
+        )
     )
 )
-LOOKS = st.builds(Look, st.frozensets(st.sampled_from([GPU, OTHER])), SEEN).map(
-    lambda look: replace(look, seen=tuple(each for each in look.seen if each.key.gpu in look.read))
+LISTINGS = st.builds(Listing, st.frozensets(st.sampled_from([GPU, OTHER])), SEEN).map(
+    lambda listing: replace(
+        listing, processes=tuple(each for each in listing.processes if each.key.gpu in listing.gpus)
+    )
 )
-EVENTS = st.one_of(LOOKS, LOOKS, st.sampled_from(KEYS), st.sampled_from([ONE, TWO]))
+EVENTS = st.one_of(LISTINGS, LISTINGS, st.sampled_from(KEYS), st.sampled_from([ONE, TWO]))
 STEPS = st.lists(st.tuples(st.floats(0, 3), EVENTS), max_size=40)
 
 
-def apply(tasks: Tasks, event: Look | TaskKey | Process, now_s: float) -> table.Step:
-    """A look, an announcement, or a death."""
-    if isinstance(event, Look):
-        return table.look(tasks, event, now_s, RULES)
+def apply(tasks: Tasks, event: Listing | TaskKey | ProcessKey, now_s: float) -> table.Step:
+    """Apply process lists, an announcement, or a death."""
+    if isinstance(event, Listing):
+        return table.take_listing(tasks, event, now_s, RULES)
     if isinstance(event, TaskKey):
         return table.announce(tasks, event, OWNER, now_s)
     return table.end(tasks, event, now_s)
 
 
 @given(STEPS)
-def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[float, object]]) -> None:
+def test_every_life_is_started_then_loaded_then_exited(steps: list[tuple[float, object]]) -> None:
     """Of each life: one `started`, any number of `loaded` counted up, at most one `exited`, in this order."""
     tasks, now_s = Tasks(), 0.0
     living: dict[TaskKey, int] = {}  # to the last ordinal of `loaded`, or -1 before any
     loads: Counter[TaskKey] = Counter()
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, facts = apply(tasks, event, now_s)
         for fact in facts:
             key = fact.life.key
@@ -172,20 +189,20 @@ def test_every_life_tells_started_then_loadeds_then_exited(steps: list[tuple[flo
                 case Phase.EXITED:
                     del living[key]
                 case Phase.LOADING:
-                    raise AssertionError("loading is told by no event")
-        if isinstance(event, Process):
+                    raise AssertionError("no fact is of the phase loading")
+        if isinstance(event, ProcessKey):
             for key in [key for key in loads if key.process == event]:
                 del loads[key]  # a dead process does not come back: its start time makes it another one
         assert living.keys() == tasks.lives.keys()
 
 
 @given(STEPS)
-def test_the_same_event_again_tells_nothing(steps: list[tuple[float, object]]) -> None:
-    """Replaying a look, an announcement of a living process or a death at the same moment changes nothing."""
+def test_the_same_event_again_yields_no_fact(steps: list[tuple[float, object]]) -> None:
+    """Replaying process lists, an announcement of a living process or a death at the same moment changes nothing."""
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
         again, facts = apply(tasks, event, now_s)
         assert facts == ()
@@ -198,9 +215,9 @@ def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
-        assert isinstance(event, Look | TaskKey | Process)
+        assert isinstance(event, Listing | TaskKey | ProcessKey)
         tasks, _ = apply(tasks, event, now_s)
-        for each in event.seen if isinstance(event, Look) else ():
+        for each in event.processes if isinstance(event, Listing) else ():
             life = tasks.lives[each.key]
             assert each.used_bytes in (None, life.used_bytes)
             assert life.peak_bytes >= life.used_bytes

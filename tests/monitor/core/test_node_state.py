@@ -1,13 +1,12 @@
-"""The node's state, its thresholds, and what it advertises."""
+"""The node's state and its thresholds."""
 
 from dataclasses import replace
 
 import pytest
 
-from monitor.core.capacity import capacity, missing
-from monitor.core.lifecycle import NOBODY, Owner, Process, TaskKey, begin
-from monitor.core.node_state import Thresholds, gpus, worth_telling
-from plimsoll.ids import GpuUuid, PodUid
+from monitor.core.lifecycle import NOBODY, Owner, TaskKey, begin
+from monitor.core.node_state import Thresholds, gpus, is_state_due
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.nvml.readings import GpuReading
 
 GIB = 1024**3
@@ -35,7 +34,7 @@ def test_used_never_passes_usable(changes: dict[str, int], usable_bytes: int, us
     assert (gpu.usable_bytes, gpu.used_bytes) == (usable_bytes, used_bytes)
 
 
-def test_every_gpu_tells_how_far_promises_may_go() -> None:
+def test_every_gpu_has_the_overcommit_ratio() -> None:
     """The node's ratio, which is 1 unless somebody set it."""
     assert [gpu.overcommit_ratio for gpu in gpus([reading(), reading(index=1)], {}, (), 1.5)] == [1.5, 1.5]
     assert gpus([reading()], {}, ())[0].overcommit_ratio == 1.0
@@ -57,44 +56,27 @@ def test_a_gpu_without_usable_memory_is_left_out() -> None:
         (0, 50.0, 60.0, True),
     ],
 )
-def test_a_state_is_told_when_it_moved_far_or_silence_was_long(
+def test_a_state_is_due_when_it_moved_far_or_silence_was_long(
     used_bytes: int, idle_pct: float, silent_s: float, *, due: bool
 ) -> None:
     """Idle average, memory, and the heartbeat each suffice; less than the threshold does not."""
-    told = gpus([reading()], {GpuUuid("GPU-0"): 50.0}, ())
+    last = gpus([reading()], {GpuUuid("GPU-0"): 50.0}, ())
     now = gpus([reading(used_bytes=used_bytes)], {GpuUuid("GPU-0"): idle_pct}, ())
-    assert worth_telling(told, now, silent_s, THRESHOLDS) is due
+    assert is_state_due(last, now, silent_s, THRESHOLDS) is due
 
 
-def test_a_first_state_and_a_lost_gpu_are_told() -> None:
-    """Nothing told yet, or another set of GPUs, is always worth an event."""
+def test_a_first_state_and_a_lost_gpu_are_due() -> None:
+    """A first state, or another set of GPUs, is always worth an event."""
     one, two = gpus([reading()], {}, ()), gpus([reading(), reading(index=1)], {}, ())
-    assert worth_telling(None, one, 0, THRESHOLDS)
-    assert worth_telling(two, one, 0, THRESHOLDS)
+    assert is_state_due(None, one, 0, THRESHOLDS)
+    assert is_state_due(two, one, 0, THRESHOLDS)
 
 
-def test_an_owner_found_later_is_told() -> None:
-    """A task told as nobody's is told again once its pod is known: until then its memory is unattributed."""
-    key = TaskKey(Process(1, 1), GpuUuid("GPU-0"))
+def test_an_owner_found_later_is_due() -> None:
+    """A task without an owner is published again once its pod is known: until then its memory is unattributed."""
+    key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
     life = begin(key, NOBODY, 5, 0.0, before=None).life
-    told = gpus([reading()], {}, (life,))
+    last = gpus([reading()], {}, (life,))
     found = gpus([reading()], {}, (replace(life, owner=Owner(PodUid("pod"))),))
-    assert not worth_telling(told, told, 0, THRESHOLDS)
-    assert worth_telling(told, found, 0, THRESHOLDS)
-
-
-def test_the_node_offers_usable_bytes_shares_and_sharers() -> None:
-    """Two cards of 23 usable GiB, promised one and a half times, for 30 sharers each."""
-    two = gpus([reading(), reading(index=1)], {}, ())
-    assert capacity(two, 1.5, 30) == {
-        "plimsoll.dev/gpu-memory": str(69 * GIB),
-        "plimsoll.dev/gpu-share": "200",
-        "plimsoll.dev/gpu": "60",
-    }
-    assert set(capacity((), 1.0, 30).values()) == {"0"}
-
-
-def test_a_quantity_rewritten_by_the_server_is_not_missing() -> None:
-    """The API server writes 20000000000 as `20G`; patching that for ever would be a loop."""
-    assert missing({"a": "20000000000", "b": "1"}, {"a": "20G", "b": "nonsense"}) == {"b": "1"}
-    assert missing({"a": "1"}, {}) == {"a": "1"}
+    assert not is_state_due(last, last, 0, THRESHOLDS)
+    assert is_state_due(last, found, 0, THRESHOLDS)

@@ -1,6 +1,6 @@
 """`plimsoll resize` against a real NATS: done only once every GPU's new line was announced.
 
-The placer is played by a plain responder: what matters here is what a person is told when a part is missing or late;
+The placer is played by a plain responder: the tests check the command's messages when a part is missing or late;
 the real ones are joined in tests/e2e.
 """
 
@@ -97,7 +97,7 @@ async def placer(
 
 
 async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedServer) -> None:
-    """Neither older announcements, nor other pods', nor other sizes count; the reason is told."""
+    """Neither older announcements, nor other pods', nor other sizes count; the reason is shown."""
     noise = (limit(A, 3), limit(B, 3))
     held = "holds 3.1Gi now: growth is refused until it is below"
     later = (limit(A, 3), limit(B, 3, PodUid("other")), limit(B, 9), limit(B, 3, reason=held))
@@ -111,13 +111,13 @@ async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedSe
 
 
 async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: EmbeddedServer) -> None:
-    """Asking again after a lost confirmation finds it in the stream, if it is still the last word."""
+    """Asking again after a lost confirmation finds the confirmation in the stream, if none came later."""
     async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):
         await resize(REQUEST, nats.url, PATIENT_S)
 
 
 async def test_a_line_announced_once_and_changed_since_is_not_confirmed(nats: EmbeddedServer) -> None:
-    """Only the last word counts: the broker may not have applied what was asked again."""
+    """Only the latest confirmation counts: the broker may not have applied the repeated request."""
     earlier = (limit(A, 3), limit(B, 3), limit(A, 5), limit(B, 5))
     async with placer(nats, resizing(before_gib=3), earlier=earlier):
         with pytest.raises(NotConfirmedError, match="another resize came after this one: GPU-A has line 5Gi"):
@@ -125,7 +125,7 @@ async def test_a_line_announced_once_and_changed_since_is_not_confirmed(nats: Em
 
 
 async def test_a_share_is_confirmed_by_shares_whatever_else_changes(nats: EmbeddedServer) -> None:
-    """Of what an announcement tells, that which was asked; another change of the line meanwhile is no concern."""
+    """Only the requested values must match; the line may have changed meanwhile."""
     request = Resize(pod="p", gpu_share="40", gpu_share_limit="80")
     then = (limit(A, 1, share=40, most=60), limit(A, 9, share=40, most=80))
     async with placer(nats, resharing(), then, request=request):
@@ -134,15 +134,15 @@ async def test_a_share_is_confirmed_by_shares_whatever_else_changes(nats: Embedd
 
 
 async def test_another_share_than_was_asked_confirms_nothing(nats: EmbeddedServer) -> None:
-    """The message says what holds instead."""
+    """The message shows the present values."""
     request = Resize(pod="p", gpu_share="40", gpu_share_limit="80")
     async with placer(nats, resharing(), (limit(A, 1, share=30, most=80),), request=request):
         with pytest.raises(NotConfirmedError, match="GPU-A has share 30 %, limit 80 %; look at the pod"):
             await resize(request, nats.url, 1.0)
 
 
-async def test_line_and_share_asked_together_are_told_together(nats: EmbeddedServer) -> None:
-    """Only the announcement that has both confirms it."""
+async def test_line_and_share_asked_together_are_confirmed_together(nats: EmbeddedServer) -> None:
+    """Only an announcement with both values confirms the request."""
     request = Resize(pod="p", gpu_memory="1Gi", gpu_share="40")
     then = (limit(A, 2, share=40), limit(A, 1, share=20), limit(A, 1, share=40))
     async with placer(nats, resharing(), then, request=request):
@@ -162,7 +162,7 @@ async def test_line_and_share_asked_together_are_told_together(nats: EmbeddedSer
 async def test_without_confirmation_it_is_not_done(
     nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], said: str
 ) -> None:
-    """The message says how far it came, also where only earlier announcements fit."""
+    """The message says how far the change came, also where only earlier announcements fit."""
     async with placer(nats, answer, then, earlier=(limit(A, 3), limit(B, 3))):
         with pytest.raises(NotConfirmedError, match=said):
             await resize(REQUEST, nats.url, 1.0)
@@ -199,7 +199,7 @@ async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
         (Failed(message="not now"), (), 1, "plimsoll: not now"),
     ],
 )
-async def test_the_exit_code_tells_what_became_of_it(
+async def test_the_exit_code_is_the_outcome(
     nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], code: int, said: str
 ) -> None:
     """0 for confirmed, 2 for refused, 1 for everything that is not known to hold."""
@@ -224,7 +224,7 @@ async def test_a_refusal_is_an_error_of_its_own(nats: EmbeddedServer) -> None:
 
 @pytest.mark.parametrize("namespace", ["default", "plimsoll-run"])
 async def test_a_resize_that_asks_nothing_is_refused(namespace: str) -> None:
-    """Before anything is connected to; the message names what can be changed."""
+    """The refusal comes before any connection, and names the possible changes."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "p", "-n", namespace),
         stdout=asyncio.subprocess.PIPE,
@@ -232,5 +232,5 @@ async def test_a_resize_that_asks_nothing_is_refused(namespace: str) -> None:
     )
     async with asyncio.timeout(PATIENT_S):
         output, _ = await process.communicate()
-    told = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
-    assert (process.returncode, told in output.decode()) == (2, True), output.decode()
+    message = "nothing is to be changed; give at least one of --gpu-memory, --gpu-share, --gpu-share-limit"
+    assert (process.returncode, message in output.decode()) == (2, True), output.decode()

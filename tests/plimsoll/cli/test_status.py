@@ -1,4 +1,4 @@
-"""What `plimsoll status` makes of two looks at a broker."""
+"""The output of `plimsoll status` for two descriptions by a broker."""
 
 from dataclasses import dataclass
 
@@ -42,8 +42,8 @@ def use(name: str, had: Had | None, *gpus: GpuUuid, pids: tuple[int, ...] = (7,)
     )
 
 
-def looked(*uses: ContainerUse, before: tuple[ContainerUse, ...] | None = None) -> list[str]:
-    """The lines after two looks, half a second apart; who was there before had waited 10 s by then."""
+def lines_of(*uses: ContainerUse, before: tuple[ContainerUse, ...] | None = None) -> list[str]:
+    """The lines for two descriptions, half a second apart; containers in the first had waited 10 s by then."""
     earlier = before if before is not None else tuple(map(_earlier, uses))
     return list(shown(Description(containers=earlier), Description(containers=uses), 0.5))
 
@@ -55,7 +55,7 @@ def _earlier(one: ContainerUse) -> ContainerUse:
 def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
     """One of several GPUs stands under each of them."""
     job = use("job", Had(30, 80, used_pct=79.6, waited_s=10.1), A, B)
-    assert looked(job, use("server", Had(20, used_pct=20, waited_s=10), B)) == [
+    assert lines_of(job, use("server", Had(20, used_pct=20, waited_s=10), B)) == [
         "GPU-A: promised are 30 % of its time, 2Gi of its memory",
         "  pod       container  pids  memory      request  limit  used  waited",
         "  team/job  main       7     1Gi of 2Gi  30 %     80 %   80 %  20 %    waits: is at its limit",
@@ -67,7 +67,7 @@ def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
 
 
 def test_why_a_container_has_no_more_is_said() -> None:
-    """What holds it up, if anything does, from most to least particular."""
+    """The reason that holds a container up, from most to least particular."""
     waits = 10.2
     for one, why in (
         (use("a", None), "owns this GPU"),
@@ -80,23 +80,23 @@ def test_why_a_container_has_no_more_is_said() -> None:
         (use("a", Had(0, used_pct=20, waited_s=waits)), "waits: others are behind; requested nothing"),
         (use("a", Had(90, used_pct=99, waited_s=waits)), "waits: others are behind; has its request"),
     ):
-        assert looked(one)[-1].endswith(f"  {why}")
+        assert lines_of(one)[-1].endswith(f"  {why}")
 
 
 def test_who_is_new_or_has_a_new_broker_has_no_known_wait() -> None:
-    """A count that began anew in between tells nothing of the time between."""
+    """A count that began anew in between says nothing about the time between."""
     now = use("a", Had(30, used_pct=20, waited_s=0.3))
     for before in ((), (use("a", Had(30, waited_s=90)),)):
-        assert looked(now, before=before)[-1].endswith("  30 %     100 %  20 %  –")
+        assert lines_of(now, before=before)[-1].endswith("  30 %     100 %  20 %  –")
 
 
 def test_whole_gpus_and_many_processes_are_shown_short() -> None:
     """A whole GPU has no percentages, and of many processes the first are named."""
-    told = looked(use("a", None, pids=(1, 2, 3, 4)))
-    assert told[0] == "GPU-A: promised whole"
-    assert told[2] == "  team/a  main       1,2,3,…  4Gi of 2Gi  whole    –      –     –       owns this GPU"
+    lines = lines_of(use("a", None, pids=(1, 2, 3, 4)))
+    assert lines[0] == "GPU-A: promised whole"
+    assert lines[2] == "  team/a  main       1,2,3,…  4Gi of 2Gi  whole    –      –     –       owns this GPU"
 
 
 def test_an_idle_machine_is_said_to_be_one() -> None:
     """Nothing registered is an answer too."""
-    assert looked() == ["nobody has a GPU of this machine"]
+    assert lines_of() == ["nobody has a GPU of this machine"]

@@ -1,4 +1,4 @@
-"""What resizes left on a pod: read back as written, and never guessed where it is damaged."""
+"""A pod's resize annotations: read back as written, and never guessed where they are damaged."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def declared(memory_gib: int | None = 4, *, whole: bool = False) -> ContainerDem
 
 
 def test_resizes_are_read_back_as_they_were_written() -> None:
-    """The same resizes are the same text, whatever their order; what was never resized leaves no annotation."""
+    """The same resizes give the same text in any order; a pod that was never resized has no annotation."""
     share = Share(share_pct=0, limit_pct=80)
     resized = Resized({MAIN: {B: 2 * GIB, A: 6 * GIB}}, {SIDE: share, MAIN: share})
     again = Resized({MAIN: {A: 6 * GIB, B: 2 * GIB}}, {MAIN: share, SIDE: share})
@@ -49,7 +49,7 @@ def test_resizes_are_read_back_as_they_were_written() -> None:
 
 
 def test_a_resize_stands_over_the_declaration() -> None:
-    """Lines by GPU, share and limit on all of them; what was not resized stays declared."""
+    """Lines by GPU, share and limit on all of them; every other value stays as declared."""
     resized = Resized({MAIN: {A: 6 * GIB}}, {MAIN: Share(share_pct=40, limit_pct=80)})
     on_a, on_b = resized.of(declared(), A), resized.of(declared(), B)
     assert (on_a.memory_bytes, on_a.share_pct, on_a.limit_pct) == (6 * GIB, 40, 80)
@@ -95,7 +95,7 @@ def test_damaged_shares_are_refused(text: str, said: str) -> None:
 
 
 def test_one_damaged_annotation_does_not_spoil_the_other() -> None:
-    """For who must go on all the same, it counts as none."""
+    """A caller that must go on all the same reads a damaged annotation as absent."""
     shares = '{"main": {"share_pct": 40, "limit_pct": 80}}'
     assert readable_resizes(pod(lines="{", shares=shares)) == Resized(
         {}, {MAIN: Share(share_pct=40, limit_pct=80)}

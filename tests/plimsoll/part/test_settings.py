@@ -26,7 +26,7 @@ def test_values_come_from_the_environment_and_defaults() -> None:
 
 @pytest.mark.parametrize("value", ["0", "soon", "1.5"])
 def test_an_unreadable_value_names_its_variable(value: str) -> None:
-    """The message says which variable to mend and shows what stood there."""
+    """The message names the variable and shows its value."""
     with pytest.raises(InputError, match="PLIMSOLL_SAMPLE_MS") as refused:
         load(Example, {"PLIMSOLL_NODE": "n", "PLIMSOLL_SAMPLE_MS": value})
     assert repr(value) in str(refused.value)
@@ -58,7 +58,7 @@ def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
 
 
 def test_passwords_are_not_shown() -> None:
-    """Neither the log nor a refusal tells a password that stands in a URL."""
+    """Neither the log nor a refusal shows a password of a URL."""
     assert shown_url("nats://u:secret@h:1,tls://token@k:2") == "nats://…@h:1,tls://…@k:2"
     assert shown_url("nats://h:1") == "nats://h:1"
     with pytest.raises(InputError) as refused:

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from monitor.core.lifecycle import Owner, Process, TaskKey, begin
-from monitor.core.telling import Entry, Moment, limit_entry, unwatched_entry
+from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
+from monitor.core.lifecycle import Owner, TaskKey, begin
 from plimsoll.broker.wire import Announcement
 from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 
 MOMENT = Moment(NodeName("node-1.test"), "boot", 3, 7, "2026-01-01T00:00:00Z", ())
 POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")
@@ -42,19 +42,19 @@ def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
 
 
 def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:
-    """The same announcement told twice has one id; a later one of the same wait has its own."""
+    """The same announcement published twice has one id; a later one of the same wait has its own."""
     first, again = limit_entry(MOMENT, said("paused")), limit_entry(MOMENT, said("paused"))
     assert first.id == again.id
     assert limit_entry(MOMENT, said("paused", seq=2)).id != first.id
 
 
-def test_a_task_without_its_broker_is_told_by_name() -> None:
+def test_the_event_of_a_task_without_its_broker_names_the_task() -> None:
     """Pod, container, process and memory; each outage is a fact of its own."""
-    life = begin(TaskKey(Process(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
+    life = begin(TaskKey(ProcessKey(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
     entry = unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z")
-    told = data(entry)
+    limit = data(entry)
     assert entry.subject == "plimsoll.v1.limit.unenforced.node-1_test"
-    assert (told.pod, told.container, told.gpu, told.pid, told.used_bytes) == (POD, MAIN, GPU, 5, 100)
-    assert "broker is away" in told.reason
+    assert (limit.pod, limit.container, limit.gpu, limit.pid, limit.used_bytes) == (POD, MAIN, GPU, 5, 100)
+    assert "broker is away" in limit.reason
     assert unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z").id == entry.id
     assert unwatched_entry(MOMENT, life, "2026-01-01T01:00:00Z").id != entry.id

@@ -35,7 +35,7 @@ def test_a_zombie_has_ended(state: str) -> None:
 
 
 def test_a_handle_is_of_exactly_one_process() -> None:
-    """We can be opened; somebody earlier of our pid, and a pid that nobody has, cannot."""
+    """This process can be opened; an earlier process of our pid, and an unused pid, cannot."""
     ours = read_stat(os.getpid())
     assert ours is not None
     handle = open_process(os.getpid(), ours.start_ticks)
@@ -45,7 +45,7 @@ def test_a_handle_is_of_exactly_one_process() -> None:
     assert open_process(2**22 + 1, ours.start_ticks) is None
 
 
-def test_nobody_is_taken_for_gone_for_want_of_descriptors() -> None:
+def test_no_process_counts_as_gone_because_descriptors_ran_out() -> None:
     """Where no file can be opened any more, that is said, and no process is declared dead."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -58,8 +58,8 @@ def test_nobody_is_taken_for_gone_for_want_of_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_deaths_are_told_once() -> None:
-    """A process that is watched twice and one that is gone already are each told once; closing tells nobody."""
+async def test_deaths_are_reported_once() -> None:
+    """A process watched twice, and a process already gone, are each reported once; closing reports none."""
     dead: list[str] = []
     watch = DeathWatch(dead.append)
     watch.watch("gone", None)

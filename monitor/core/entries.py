@@ -1,7 +1,7 @@
-"""Facts as events on the bus: subject, id and body of each.
+"""Facts as events for the outbox: subject, id and body of each.
 
-What always holds: a fact has the same id whenever and by whichever run of the monitor it is told, and a report
-has an order (`epoch`, `seq`) of its own. All reports of one turn carry the same state: that of its end.
+What always holds: a fact has the same id, whenever and by whichever run of the monitor it is published. Each report
+has an order (`epoch`, `seq`) of its own. All reports of one round carry the same state, that of the round's end.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from plimsoll.ids import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
 _UNWATCHED: Final = (
-    "the broker is away: the last memory limits hold, and nobody holds them against NVML;"
+    "the broker is away: the last memory limits hold, and are not compared with NVML;"
     " shares of compute time are not kept"
 )
 
@@ -26,9 +26,10 @@ class Entry:
     """An event to be published.
 
     Attributes:
-        id: its `Nats-Msg-Id`.
-        carries_state: it tells the node's whole state, and so replaces waiting state events.
-        is_state: it tells nothing else, and so may be replaced.
+        id: the message's `Nats-Msg-Id`.
+        carries_state: the event carries the node's whole state, and so replaces state events that wait.
+        is_state: the event carries nothing else, and so may be replaced.
+        limit: the `<what>` of a `limit.<what>` event; empty for any other.
     """
 
     id: str
@@ -36,15 +37,18 @@ class Entry:
     body: bytes
     carries_state: bool = False
     is_state: bool = False
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What all events of one turn share.
+    """The values that all events of one round share.
 
     Attributes:
-        seq: that of the last report before this turn; 0 before any.
+        boot_id: the machine's boot on which the facts happened.
+        seq: the number of the last report before this round; 0 before any.
         time: RFC 3339 in UTC.
+        gpus: the node's GPUs at the end of the round.
     """
 
     node: NodeName
@@ -56,56 +60,68 @@ class Moment:
 
     @property
     def source(self) -> str:
-        """Who speaks."""
+        """The events' CloudEvents source."""
         return f"/nodes/{self.node}"
 
     def state(self, seq: int) -> NodeState:
-        """The node's state under a number of its own."""
+        """The node's state, numbered `seq`."""
         return NodeState(node=self.node, epoch=self.epoch, seq=seq, time=self.time, gpus=self.gpus)
 
 
 def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple[Entry, ...]:
-    """One event per fact, numbered from `first_seq`."""
+    """An event per fact, numbered from `first_seq`."""
     return tuple(_task_entry(moment, fact, first_seq + index) for index, fact in enumerate(facts))
 
 
 def state_entry(moment: Moment, seq: int) -> Entry:
-    """The state alone."""
+    """A `node.state` event: the state alone."""
     event_id = events.fact_id(moment.boot_id, moment.node, "state", moment.epoch, seq)
     body = events.encode("node.state", event_id, moment.source, moment.time, Report(state=moment.state(seq)))
     return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
 
 
-def limit_entry(moment: Moment, said: Announcement) -> Entry:
-    """Something about a container's line, as the broker announced it; a reminder has a number of its own."""
-    call, reason = (said.text, "") if said.what == "denied" else ("", said.text)
+def limit_entry(moment: Moment, announcement: Announcement) -> Entry:
+    """A `limit.<what>` event, as the broker announced it.
+
+    A reminder of the same wait is another announcement with another `seq`, so its id differs.
+    """
+    call, reason = (announcement.text, "") if announcement.what == "denied" else ("", announcement.text)
     data = Limit(
         node=moment.node,
-        gpu=said.gpu,
-        pod=said.pod,
-        container=said.container,
-        pid=said.pid,
-        requested_bytes=said.requested_bytes,
-        used_bytes=said.used_bytes,
-        line_bytes=said.line_bytes,
+        gpu=announcement.gpu,
+        pod=announcement.pod,
+        container=announcement.container,
+        pid=announcement.pid,
+        requested_bytes=announcement.requested_bytes,
+        used_bytes=announcement.used_bytes,
+        line_bytes=announcement.line_bytes,
         call=call,
         reason=reason,
-        waited_s=said.waited_s,
-        share_pct=said.share_pct,
-        limit_pct=said.limit_pct,
-        used_pct=said.used_pct,
+        waited_s=announcement.waited_s,
+        share_pct=announcement.share_pct,
+        limit_pct=announcement.limit_pct,
+        used_pct=announcement.used_pct,
     )
-    parts = (said.pid, said.start_ticks, said.gpu, said.what, said.seq, said.time)
-    return _limit_entry(moment, said.what, data, said.time, parts)
+    parts = (
+        announcement.pid,
+        announcement.start_ticks,
+        announcement.gpu,
+        announcement.what,
+        announcement.seq,
+        announcement.time,
+    )
+    return _limit_entry(moment, announcement.what, data, announcement.time, parts)
 
 
 def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
-    """A hooked task goes on while its broker is away: its line holds as it was, and nobody audits it.
+    """A `limit.unenforced` event: a hooked task runs while its broker is away.
+
+    The task's last line holds, and nothing compares its memory with NVML.
 
     Args:
-        moment: of the turn.
+        moment: of the round.
         life: the task.
-        away_since: when this run of the monitor missed the broker; it tells this outage from another.
+        away_since: when this run of the monitor lost the broker; distinguishes this outage from another.
     """
     task = life.task
     assert task.pod is not None
@@ -126,7 +142,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
 def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: tuple[object, ...]) -> Entry:
     event_id = events.fact_id(moment.boot_id, *parts)
     body = events.encode(f"limit.{what}", event_id, moment.source, time, data)
-    return Entry(event_id, limit_subject(what, moment.node), body)
+    return Entry(event_id, limit_subject(what, moment.node), body, limit=what)
 
 
 def _task_entry(moment: Moment, fact: Fact, seq: int) -> Entry:

@@ -10,7 +10,7 @@ def test_times_have_six_digits() -> None:
     assert rfc3339(datetime(2026, 1, 2, 3, 4, 5, 0, UTC)) == "2026-01-02T03:04:05.000000Z"
 
 
-def test_times_are_told_in_utc() -> None:
+def test_times_are_written_in_utc() -> None:
     """Whatever zone a clock is in, the text compares with every other."""
     there = datetime(2026, 1, 2, 3, 4, 5, 6, timezone(timedelta(hours=2)))
     assert rfc3339(there) == "2026-01-02T01:04:05.000006Z"

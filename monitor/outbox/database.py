@@ -1,40 +1,33 @@
-"""What must outlive the monitor: events not yet in the stream, the tasks they told of, announcements taken in.
+"""The outbox's SQLite file. Everything here blocks and runs on the store's one thread.
 
-One SQLite file. What always holds:
+What always holds:
 
-* One `keep` is one transaction: an event is stored if and only if the table it follows from is, and the announcement
-  it answers is marked as taken in. A `kill -9` at any instruction leaves the state before or after, never
-  between; so a restart neither forgets an event nor tells it anew.
+* One `keep` is one transaction: an event is stored if and only if the table and the journal position that it follows
+  from are. A `kill -9` at any instruction leaves the state before or after, never between. So a restart neither
+  forgets an event nor publishes it twice.
 * Commits are synced to disk: they also outlive a power cut.
-* At most one state event waits to be sent. A state is whole, so a newer event that carries one makes an older unsent
-  *state* event worthless and replaces it; task events are never replaced.
+* At most one state event waits to be sent. A state is whole, so a newer event that carries a state replaces an older,
+  unsent *state* event; task events are never replaced.
 * One monitor owns the file.
-
-Everything runs on one thread of its own; no method blocks the loop.
 """
 
-import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import structlog
 
+from monitor.core.entries import Entry
 from monitor.core.lifecycle import Life, TaskKey
+from monitor.core.observation import JOURNAL_START, JournalPosition
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry
-from monitor.core.turn import START, Mark
-from plimsoll.part.errors import InputError, PlimsollError
-
-T = TypeVar("T")
+from plimsoll.part.errors import InputError
 
 FILE_NAME: Final = "monitor.db"
-CLOSE_S: Final = 30.0
 
 _SCHEMA: Final = """
 PRAGMA locking_mode = EXCLUSIVE;
@@ -49,16 +42,18 @@ CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 BEGIN IMMEDIATE; COMMIT;
 """
 
-log = structlog.get_logger("monitor.store")
-
-
-class StoreError(PlimsollError):
-    """The disk refused; nothing was changed. Try again later."""
+log = structlog.get_logger("monitor.outbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entry in the outbox; `number` grows with each, and `stored_s` is seconds since the epoch."""
+    """An entry in the outbox.
+
+    Attributes:
+        number: grows with each entry.
+        id: the message's `Nats-Msg-Id`.
+        stored_s: when it was stored, in seconds since the epoch.
+    """
 
     number: int
     id: str
@@ -69,96 +64,36 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a restart begins with; `boot_id` is empty on the first start."""
+    """The state of the last `keep`.
+
+    Attributes:
+        boot_id: of the machine's boot then; empty on the first start.
+        position: the last announcement taken in.
+        lives: tasks that had not exited.
+        left: last lives of processes that had left a GPU but still ran.
+    """
 
     boot_id: str = ""
-    mark: Mark = START
+    position: JournalPosition = JOURNAL_START
     lives: tuple[Life, ...] = ()
     left: tuple[Life, ...] = ()
 
 
 @dataclass(slots=True)
-class _Book:
-    """What the thread alone writes; `waiting_count` is read by the loop's thread too."""
+class Book:
+    """The open file and its contents in memory. The store's thread alone writes; the loop reads `waiting_count`."""
 
     database: sqlite3.Connection
     lives: dict[TaskKey, tuple[Life, bool]] = field(default_factory=dict)
     waiting_count: int = 0
 
 
-class Store:
-    """The file, opened by `open_store`. `close` it when done."""
-
-    def __init__(self, book: _Book, thread: ThreadPoolExecutor) -> None:
-        self._book = book
-        self._thread = thread
-        self.waiting_count = book.waiting_count
-        """How many events wait, as of the last change."""
-
-    async def kept(self) -> Kept:
-        """What was kept by the last `keep`, in this run or an earlier one."""
-        return await self._run(lambda: _kept(self._book))
-
-    async def keep(self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, mark: Mark) -> None:
-        """Store events together with the table and the mark that they follow from.
-
-        Cancelling does not undo it.
-
-        Raises:
-            StoreError: nothing was stored.
-        """
-        await self._run(lambda: _keep(self._book, tuple(entries), tasks, boot_id, mark))
-        self.waiting_count = self._book.waiting_count
-
-    async def oldest(self, limit: int) -> tuple[Waiting, ...]:
-        """The events that wait, in the order in which they happened, to be sent now.
-
-        A state event among them is not replaced any more: it may be in the stream soon, and is then known by its id.
-        """
-        return await self._run(lambda: _take_oldest(self._book.database, limit))
-
-    async def remove(self, numbers: Iterable[int]) -> None:
-        """These events are in the stream; an unknown number is fine (it was replaced meanwhile).
-
-        Raises:
-            StoreError: they still wait. Publishing them again is harmless.
-        """
-        await self._run(lambda: _remove(self._book, tuple(numbers)))
-        self.waiting_count = self._book.waiting_count
-
-    async def close(self) -> None:
-        """Close the file and end the thread."""
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await self._run(self._book.database.close)
-        finally:
-            self._thread.shutdown(wait=False)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"the outbox could not be read or written ({error}); look at its disk"
-            ) from error
-
-
-async def open_store(directory: Path) -> Store:
-    """Open the file in `directory`, creating both. A damaged file is put aside under another name, and told.
+def open_book(directory: Path) -> Book:
+    """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
 
     Raises:
         InputError: the directory cannot be used, or another monitor uses it.
     """
-    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-    try:
-        book = await asyncio.get_running_loop().run_in_executor(thread, _open, directory)
-        return Store(book, thread)
-    except BaseException:
-        thread.shutdown(wait=False)
-        raise
-
-
-def _open(directory: Path) -> _Book:
     path = directory / FILE_NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -186,12 +121,12 @@ def _unusable(directory: Path, problem: str, cause: Exception) -> InputError:
     )
 
 
-def _connect(path: Path) -> _Book:
-    # Autocommit: transactions begin and end where they are written.
+def _connect(path: Path) -> Book:
+    # Autocommit: a transaction begins and ends only where this file says so.
     database = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
         database.executescript(_SCHEMA)
-        book = _Book(database)
+        book = Book(database)
         book.lives = {life.key: (life, left) for life, left in _lives(database)}
         book.waiting_count = _count(database)
     except (sqlite3.Error, msgspec.MsgspecError) as error:
@@ -202,11 +137,12 @@ def _connect(path: Path) -> _Book:
     return book
 
 
-def _kept(book: _Book) -> Kept:
+def kept(book: Book) -> Kept:
+    """The state of the last `keep`."""
     values: Mapping[str, str] = dict(book.database.execute("SELECT name, value FROM kept").fetchall())
     return Kept(
         boot_id=values.get("boot_id", ""),
-        mark=Mark(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
+        position=JournalPosition(int(values.get("mark_seq", "0")), values.get("mark_time", "")),
         lives=tuple(life for life, left in book.lives.values() if not left),
         left=tuple(life for life, left in book.lives.values() if left),
     )
@@ -217,14 +153,17 @@ def _lives(database: sqlite3.Connection) -> list[tuple[Life, bool]]:
     return [(msgspec.json.decode(life, type=Life), bool(left)) for life, left in rows]
 
 
-def _keep(book: _Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, mark: Mark) -> None:
+def keep(
+    book: Book, entries: tuple[Entry, ...], tasks: Tasks, boot_id: str, position: JournalPosition
+) -> None:
+    """Store events together with the table and the journal position that they follow from."""
     lives = {key: (life, False) for key, life in tasks.lives.items()}
     lives |= {key: (life, True) for key, life in tasks.left.items() if key not in lives}
     with _transaction(book.database) as database:
         for entry in entries:
             _add(database, entry)
         _keep_lives(database, book.lives, lives)
-        values = {"boot_id": boot_id, "mark_seq": str(mark.seq), "mark_time": mark.time}
+        values = {"boot_id": boot_id, "mark_seq": str(position.seq), "mark_time": position.time}
         database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", values.items())
     book.lives, book.waiting_count = lives, _count(book.database)
 
@@ -253,7 +192,8 @@ def _keep_lives(
     database.executemany("DELETE FROM lives WHERE task = ?", gone)
 
 
-def _take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
+def take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...]:
+    """The oldest events; a state event among them is not replaced any more."""
     columns = "number, id, subject, body, stored_s, is_state"
     rows = database.execute(f"SELECT {columns} FROM entries ORDER BY number LIMIT ?", (limit,)).fetchall()  # noqa: S608 - a constant
     if states := [(row[0],) for row in rows if row[5]]:
@@ -262,7 +202,8 @@ def _take_oldest(database: sqlite3.Connection, limit: int) -> tuple[Waiting, ...
     return tuple(Waiting(*row[:5]) for row in rows)
 
 
-def _remove(book: _Book, numbers: tuple[int, ...]) -> None:
+def remove(book: Book, numbers: tuple[int, ...]) -> None:
+    """Remove events by their numbers; an unknown number is ignored."""
     with _transaction(book.database) as database:
         database.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
     book.waiting_count = _count(book.database)
@@ -273,7 +214,7 @@ def _count(database: sqlite3.Connection) -> int:
 
 
 class _transaction:  # noqa: N801 - used as a verb
-    """All or nothing; `sqlite3`'s own context manager begins none in autocommit."""
+    """A transaction, all or nothing. `sqlite3`'s own context manager begins none in autocommit."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from monitor.core.lifecycle import Life, Owner, Process, TaskKey, begin
+from monitor.core.entries import Entry
+from monitor.core.lifecycle import Life, Owner, TaskKey, begin
+from monitor.core.observation import JournalPosition
 from monitor.core.tasks import Tasks
-from monitor.core.telling import Entry
-from monitor.core.turn import Mark
-from monitor.store import FILE_NAME, open_store
-from plimsoll.ids import GpuUuid, PodUid
+from monitor.outbox.database import FILE_NAME
+from monitor.outbox.store import open_store
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
 
 def life(pid: int) -> Life:
     """A task that has just started."""
-    key = TaskKey(Process(pid, 1), GpuUuid("GPU-a"))
+    key = TaskKey(ProcessKey(pid, 1), GpuUuid("GPU-a"))
     return begin(key, Owner(PodUid("pod")), 5, 0.0, before=None).life
 
 
@@ -26,16 +27,21 @@ def entry(name: str, *, is_state: bool = False) -> Entry:
 
 
 async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
-    """Events, living tasks, former ones, boot and mark come back as they were."""
+    """Events, living tasks, former ones, boot and journal position come back as they were."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
     tasks = Tasks(lives={one.key: one}, left={two.key: two})
-    await store.keep((entry("a"), entry("b")), tasks, "boot", Mark(7, "now"))
+    await store.keep((entry("a"), entry("b")), tasks, "boot", JournalPosition(7, "now"))
     await store.close()
 
     store = await open_store(tmp_path)
     kept = await store.kept()
-    assert (kept.boot_id, kept.mark, kept.lives, kept.left) == ("boot", Mark(7, "now"), (one,), (two,))
+    assert (kept.boot_id, kept.position, kept.lives, kept.left) == (
+        "boot",
+        JournalPosition(7, "now"),
+        (one,),
+        (two,),
+    )
     assert [each.id for each in await store.oldest(10)] == ["a", "b"]
     assert store.waiting_count == 2
     await store.close()
@@ -45,8 +51,8 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
     """The table on disk is the table last kept, not the union of all."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
-    await store.keep((), Tasks(lives={one.key: one, two.key: two}), "boot", Mark())
-    await store.keep((), Tasks(lives={two.key: two}), "boot", Mark())
+    await store.keep((), Tasks(lives={one.key: one, two.key: two}), "boot", JournalPosition())
+    await store.keep((), Tasks(lives={two.key: two}), "boot", JournalPosition())
     await store.close()
     store = await open_store(tmp_path)
     assert (await store.kept()).lives == (two,)
@@ -57,17 +63,17 @@ async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path
     """An outage of NATS costs one state event on disk, and every task event."""
     store = await open_store(tmp_path)
     for name, is_state in (("t1", False), ("s1", True), ("s2", True), ("t2", False), ("s3", True)):
-        await store.keep((entry(name, is_state=is_state),), Tasks(), "boot", Mark())
+        await store.keep((entry(name, is_state=is_state),), Tasks(), "boot", JournalPosition())
     assert [each.id for each in await store.oldest(10)] == ["t1", "t2", "s3"]
     await store.close()
 
 
 async def test_a_state_that_is_being_sent_is_not_replaced(tmp_path: Path) -> None:
-    """What may be in the stream already stays known by its id until it was acknowledged."""
+    """A state event that may be in the stream already keeps its id until it is acknowledged."""
     store = await open_store(tmp_path)
-    await store.keep((entry("s1", is_state=True),), Tasks(), "boot", Mark())
+    await store.keep((entry("s1", is_state=True),), Tasks(), "boot", JournalPosition())
     (taken,) = await store.oldest(10)
-    await store.keep((entry("s2", is_state=True),), Tasks(), "boot", Mark())
+    await store.keep((entry("s2", is_state=True),), Tasks(), "boot", JournalPosition())
     assert [each.id for each in await store.oldest(10)] == ["s1", "s2"]
     await store.remove([taken.number])
     assert [each.id for each in await store.oldest(10)] == ["s2"]
@@ -87,7 +93,7 @@ async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     """A monitor that cannot read its outbox begins anew, and keeps the damaged one for inspection."""
     (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 1000)
     store = await open_store(tmp_path)
-    await store.keep((entry("a"),), Tasks(), "boot", Mark())
+    await store.keep((entry("a"),), Tasks(), "boot", JournalPosition())
     assert store.waiting_count == 1
     await store.close()
     kept_aside = [name for name in os.listdir(tmp_path) if name.startswith("monitor.db.damaged-")]  # noqa: PTH208 - a test may block

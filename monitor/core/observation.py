@@ -1,0 +1,126 @@
+"""A round of the monitor: announcements, NVML's process lists and deaths go in; a new table and findings come out.
+
+What always holds: an announcement counts once, in its order, however often the broker delivers it. The process lists
+are applied after the announcements, because they were read after them. Deaths are applied last, because nothing can
+happen to a process after its death.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from monitor.core import tasks as table
+from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
+from monitor.core.tasks import Listing, Step, Tasks
+from plimsoll.broker.wire import Announcement
+from plimsoll.events import LIMIT_EVENTS
+from plimsoll.ids import ProcessKey
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPosition:
+    """The last announcement that was taken in: its number and its time, as the broker gave them."""
+
+    seq: int = 0
+    time: str = ""
+
+
+JOURNAL_START: Final = JournalPosition()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The input of a round.
+
+    Attributes:
+        announcements: in the order in which they came.
+        listing: NVML's process lists; None if no GPU could be read at all.
+        deaths: processes that have ended.
+    """
+
+    announcements: tuple[Announcement, ...] = ()
+    listing: Listing | None = None
+    deaths: tuple[ProcessKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The result of a round.
+
+    Attributes:
+        tasks: the table after the round.
+        position: the last announcement taken in by now.
+        facts: task events to publish, in order.
+        limits: announcements about a container's limits, to publish.
+        notes: announcements that are worth a log line only.
+    """
+
+    tasks: Tasks
+    position: JournalPosition
+    facts: tuple[Fact, ...] = ()
+    limits: tuple[Announcement, ...] = ()
+    notes: tuple[Announcement, ...] = ()
+
+
+def observe(
+    tasks: Tasks, position: JournalPosition, observation: Observation, now_s: float, rules: Rules
+) -> Findings:
+    """Apply an observation to the table; the arguments are unchanged."""
+    facts: list[Fact] = []
+    limits, notes = [], []
+    for each in observation.announcements:
+        if not is_new(each, position):
+            continue
+        position = JournalPosition(each.seq, each.time)
+        (tasks, new), use = _announced(tasks, each, now_s), _use(each)
+        facts += new
+        limits += [each] if use == "limit" else []
+        notes += [each] if use == "note" else []
+    if observation.listing is not None:
+        tasks, new = table.take_listing(tasks, observation.listing, now_s, rules)
+        facts += new
+    tasks, new = _ended(tasks, observation.deaths, now_s)
+    return Findings(tasks, position, (*facts, *new), tuple(limits), tuple(notes))
+
+
+def is_new(announcement: Announcement, position: JournalPosition) -> bool:
+    """Whether an announcement was not taken in before.
+
+    Numbers rise over the broker's whole life. If its journal is lost, they begin again at 1. An announcement whose
+    number is old but whose time is later than the position's is therefore new as well.
+    """
+    return announcement.seq > position.seq or announcement.time > position.time
+
+
+def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
+    process, owner = what.process, Owner(what.pod, what.container)
+    match what.what:
+        case "hello":
+            return table.own(tasks, process, owner), ()
+        case "context" if what.gpu is not None:
+            return table.announce(tasks, TaskKey(process, what.gpu), owner, now_s)
+        case "exited":
+            return table.end(tasks, process, now_s)
+        case _:
+            return tasks, ()
+
+
+def _use(what: Announcement) -> str:
+    """`limit` for an event on the bus, `note` for a log line, empty for an announcement that the table took in."""
+    match what.what:
+        case name if name in LIMIT_EVENTS:
+            return "limit"
+        case "hello" | "exited":
+            return ""
+        case "context" if what.gpu is not None:
+            return ""
+        case _:
+            return "note"
+
+
+def _ended(tasks: Tasks, deaths: Iterable[ProcessKey], now_s: float) -> Step:
+    facts: list[Fact] = []
+    for process in sorted(deaths):
+        tasks, new = table.end(tasks, process, now_s)
+        facts += new
+    return tasks, tuple(facts)

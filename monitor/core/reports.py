@@ -1,0 +1,126 @@
+"""The events that a round publishes, and the order numbers of its reports.
+
+What always holds: the numbers move on only after a round's events are stored (`stored`). A round that could not be
+stored is built again with the same numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from monitor.core.entries import Entry, Moment, limit_entry, state_entry, task_entries, unwatched_entry
+from monitor.core.lifecycle import Fact, Life, TaskKey
+from monitor.core.node_state import Thresholds, is_state_due
+from monitor.core.observation import Findings
+from plimsoll.events import Gpu
+from plimsoll.ids import NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """This run of the monitor, on this boot of this machine."""
+
+    boot_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The events of one round, to be stored together.
+
+    Attributes:
+        entries: in the order in which they are published.
+        seq: the number of the last report, this batch's included.
+        gpus: the state that this batch's reports carry.
+        now_s: when it was built, in seconds of the monotonic clock.
+        unwatched: the tasks that this batch names as running without a broker.
+    """
+
+    entries: tuple[Entry, ...]
+    seq: int
+    gpus: tuple[Gpu, ...]
+    now_s: float
+    unwatched: tuple[TaskKey, ...] = ()
+
+    @property
+    def limit_events(self) -> tuple[str, ...]:
+        """The `<what>` of each `limit.<what>` event in this batch."""
+        return tuple(entry.limit for entry in self.entries if entry.limit)
+
+
+class Reports:
+    """Builds the events of each round, for one run of the monitor."""
+
+    def __init__(self, node: NodeName, identity: Identity, thresholds: Thresholds) -> None:
+        self._node = node
+        self._identity = identity
+        self._thresholds = thresholds
+        self._former: tuple[str, tuple[Fact, ...]] = (
+            "",
+            (),
+        )  # an earlier boot's id, and the exits of its tasks
+        self._seq = 0
+        self._last_gpus: tuple[Gpu, ...] | None = None
+        self._last_s = 0.0
+        self._away_since: str | None = None  # None while the broker is there
+        self._named_unwatched: frozenset[TaskKey] = frozenset()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the reports that are built now."""
+        return self._identity.epoch
+
+    @property
+    def last_s(self) -> float:
+        """When the last stored report was built, in seconds of the monotonic clock; 0 before any."""
+        return self._last_s
+
+    def add_former_boot(self, boot_id: str, exits: tuple[Fact, ...]) -> None:
+        """Publish with the next batch that an earlier boot's tasks exited: a reboot ended them."""
+        self._former = (boot_id, exits)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Number reports from 1 in a new epoch; the next batch carries the state."""
+        self._identity = replace(self._identity, epoch=epoch)
+        self._seq, self._last_gpus = 0, None
+
+    def broker_left(self, time: str) -> None:
+        """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
+        self._away_since, self._named_unwatched = time, frozenset()
+
+    def broker_returned(self) -> None:
+        """The broker is there again."""
+        self._away_since, self._named_unwatched = None, frozenset()
+
+    def batch(self, findings: Findings, gpus: tuple[Gpu, ...], now_s: float, time: str) -> Batch:
+        """The events of a round.
+
+        Args:
+            findings: the round's result.
+            gpus: the node's GPUs at the end of the round.
+            now_s: monotonic clock.
+            time: the same moment, RFC 3339 in UTC.
+        """
+        identity = self._identity
+        moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus)
+        boot_id, exits = self._former
+        first_seq = self._seq + 1
+        entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)
+        entries += task_entries(moment, findings.facts, first_seq + len(exits))
+        if not entries and is_state_due(self._last_gpus, gpus, now_s - self._last_s, self._thresholds):
+            entries = (state_entry(moment, first_seq),)
+        seq = self._seq + len(entries)
+        entries += tuple(limit_entry(moment, announcement) for announcement in findings.limits)
+        unwatched: tuple[TaskKey, ...] = ()
+        if self._away_since is not None:
+            unwatched = tuple(sorted(findings.tasks.hooked - self._named_unwatched))
+            lives = (findings.tasks.lives[key] for key in unwatched)
+            entries += tuple(unwatched_entry(moment, life, self._away_since) for life in lives)
+        return Batch(entries, seq, gpus, now_s, unwatched)
+
+    def stored(self, batch: Batch, lives: Mapping[TaskKey, Life]) -> None:
+        """Move the numbers on: `batch` is on disk, and `lives` are the tasks that live now."""
+        self._former = ("", ())
+        if batch.seq > self._seq:
+            self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
+        if self._away_since is not None:  # the broker may have returned while the batch was being stored
+            self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()

@@ -1,0 +1,97 @@
+"""The outbox's file as the event loop uses it: every access runs on one thread, and no method blocks the loop."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from monitor.core.entries import Entry
+from monitor.core.observation import JournalPosition
+from monitor.core.tasks import Tasks
+from monitor.outbox import database
+from monitor.outbox.database import Book, Kept, Waiting
+from plimsoll.part.errors import PlimsollError
+
+T = TypeVar("T")
+
+CLOSE_S: Final = 30.0
+
+
+class StoreError(PlimsollError):
+    """The disk refused, and nothing was changed. Try again later."""
+
+
+class Store:
+    """The open file, made by `open_store`. `close` it when done."""
+
+    def __init__(self, book: Book, thread: ThreadPoolExecutor) -> None:
+        self._book = book
+        self._thread = thread
+        self.waiting_count = book.waiting_count
+        """How many events wait, as of the last change."""
+
+    async def kept(self) -> Kept:
+        """The state of the last `keep`, of this run or an earlier one."""
+        return await self._run(lambda: database.kept(self._book))
+
+    async def keep(
+        self, entries: Iterable[Entry], tasks: Tasks, boot_id: str, position: JournalPosition
+    ) -> None:
+        """Store events together with the table and the journal position that they follow from.
+
+        Cancelling does not undo the transaction.
+
+        Raises:
+            StoreError: nothing was stored.
+        """
+        await self._run(lambda: database.keep(self._book, tuple(entries), tasks, boot_id, position))
+        self.waiting_count = self._book.waiting_count
+
+    async def oldest(self, limit: int) -> tuple[Waiting, ...]:
+        """The oldest waiting events, in the order in which they happened, to be sent now.
+
+        A state event among them is not replaced any more: it may soon be in the stream, which knows it by its id.
+        """
+        return await self._run(lambda: database.take_oldest(self._book.database, limit))
+
+    async def remove(self, numbers: Iterable[int]) -> None:
+        """Remove events that are in the stream; an unknown number is fine (its event was replaced meanwhile).
+
+        Raises:
+            StoreError: the events still wait. Publishing them again is harmless.
+        """
+        await self._run(lambda: database.remove(self._book, tuple(numbers)))
+        self.waiting_count = self._book.waiting_count
+
+    async def close(self) -> None:
+        """Close the file and end the thread."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._run(self._book.database.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"the outbox could not be read or written ({error}); look at its disk"
+            ) from error
+
+
+async def open_store(directory: Path) -> Store:
+    """Open the file in `directory`, creating both. A damaged file is renamed, and the log names it.
+
+    Raises:
+        InputError: the directory cannot be used, or another monitor uses it.
+    """
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+    try:
+        book = await asyncio.get_running_loop().run_in_executor(thread, database.open_book, directory)
+        return Store(book, thread)
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise

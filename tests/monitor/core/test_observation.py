@@ -1,0 +1,104 @@
+"""One round: announcements, process lists, deaths."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.core.lifecycle import Rules, TaskKey
+from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, is_new, observe
+from monitor.core.tasks import ListedProcess, Listing, Tasks
+from plimsoll.broker.wire import Announcement
+from plimsoll.events import Phase
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+
+RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
+GPU = GpuUuid("GPU-a")
+PROCESS = ProcessKey(10, 100)
+
+
+def announced(seq: int, what: str, pid: int = 10, *, day: int = 1) -> Announcement:
+    """An announcement about a process."""
+    return Announcement(
+        seq=seq,
+        what=what,
+        pod=PodUid("pod"),
+        container=ContainerName("main"),
+        pid=pid,
+        start_ticks=100,
+        time=f"2026-01-{day:02d}T00:00:00.{seq:06d}Z",
+        gpu=None if what in ("hello", "exited") else GPU,
+    )
+
+
+def taken(*announcements: Announcement, before: Findings | None = None) -> Findings:
+    """The findings of a round with only announcements."""
+    before = before or Findings(Tasks(), JOURNAL_START)
+    return observe(before.tasks, before.position, Observation(announcements), 0, RULES)
+
+
+def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> None:
+    """Start and end come in one round, in their order, although no process list ever showed the process."""
+    findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
+    assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
+    assert findings.tasks == Tasks()
+
+
+def test_a_replayed_journal_yields_no_facts() -> None:
+    """The broker sends unacknowledged announcements again, also of processes long forgotten."""
+    journal = (
+        announced(1, "context"),
+        announced(2, "denied"),
+        announced(3, "unknown"),
+        announced(4, "exited"),
+    )
+    first = taken(*journal)
+    assert [fact.phase for fact in first.facts] == [Phase.STARTED, Phase.EXITED]
+    assert (len(first.limits), len(first.notes)) == (1, 1)
+    again = taken(*journal, before=first)
+    assert (again.facts, again.limits, again.notes) == ((), (), ())
+    assert again.position == first.position == JournalPosition(4, journal[-1].time)
+
+
+def test_a_journal_that_begins_anew_is_taken_in() -> None:
+    """After the broker's directory was emptied, numbers begin at 1 again with later times: they count."""
+    position = JournalPosition(900, announced(900, "hello").time)
+    assert not is_new(announced(899, "hello"), position)
+    assert is_new(announced(1, "hello", day=2), position)
+
+
+def test_a_listed_process_that_died_in_the_same_round_ends_with_the_death() -> None:
+    """A process list read just before the death shows a living process: its task starts and then exits."""
+    seen = ListedProcess(TaskKey(PROCESS, GPU), 5)
+    findings = observe(
+        Tasks(),
+        JOURNAL_START,
+        Observation(listing=Listing(frozenset({GPU}), (seen,)), deaths=(PROCESS,)),
+        0,
+        RULES,
+    )
+    assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
+    assert findings.tasks == Tasks()
+
+
+SPOKEN = st.sampled_from(["hello", "context", "denied", "unknown", "exited"])
+JOURNALS = st.lists(st.tuples(SPOKEN, st.integers(10, 12)), max_size=20).map(
+    lambda spoken: [announced(seq, what, pid) for seq, (what, pid) in enumerate(spoken, start=1)]
+)
+
+
+@given(JOURNALS, st.data())
+def test_delivery_with_repetitions_is_delivery_once(journal: list[Announcement], data: st.DataObject) -> None:
+    """However the broker repeats announcements after lost acknowledgements, the facts are those of one delivery."""
+    once = taken(*journal)
+    findings, facts, limits = Findings(Tasks(), JOURNAL_START), list[object](), list[Announcement]()
+    position = 0
+    while position < len(journal):
+        start = data.draw(st.integers(0, position))
+        end = data.draw(st.integers(position + 1, len(journal)))
+        findings = taken(*journal[start:end], before=findings)
+        facts += findings.facts
+        limits += findings.limits
+        position = end
+    assert (tuple(facts), tuple(limits)) == (once.facts, once.limits)
+    assert replace(findings, facts=(), limits=(), notes=()) == replace(once, facts=(), limits=(), notes=())

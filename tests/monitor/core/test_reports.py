@@ -1,0 +1,84 @@
+"""The events of a round, and their numbers."""
+
+from monitor.core.entries import Entry
+from monitor.core.lifecycle import Owner, TaskKey, begin, finish
+from monitor.core.node_state import Thresholds
+from monitor.core.observation import JOURNAL_START, Findings
+from monitor.core.reports import Batch, Identity, Reports
+from monitor.core.tasks import Tasks
+from plimsoll.events import decode_event, decode_report
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
+
+NODE = NodeName("node-1")
+LIFE = begin(
+    TaskKey(ProcessKey(5, 6), GpuUuid("GPU-a")),
+    Owner(PodUid("pod"), ContainerName("main")),
+    100,
+    0.0,
+    before=None,
+).life
+RUNNING = Findings(Tasks(lives={LIFE.key: LIFE}), JOURNAL_START)
+IDLE = Findings(Tasks(), JOURNAL_START)
+
+
+def reports(boot_id: str = "boot") -> Reports:
+    """The reports of a run in epoch 3."""
+    return Reports(NODE, Identity(boot_id, 3), Thresholds(idle_pct=10, memory_bytes=100, heartbeat_s=60))
+
+
+def batch(of: Reports, findings: Findings, now_s: float = 100.0) -> Batch:
+    """The events of a round on a node without GPUs."""
+    return of.batch(findings, (), now_s, "2026-01-01T00:00:00Z")
+
+
+def orders(entries: tuple[Entry, ...]) -> list[tuple[int, int]]:
+    """(`epoch`, `seq`) of each report."""
+    return [decode_report(entry.body).state.order for entry in entries if entry.carries_state]
+
+
+def test_a_round_that_was_not_stored_is_numbered_again_the_same() -> None:
+    """Numbers move on by `stored` alone, so a failure of the disk leaves no gap and no second number."""
+    ours = reports()
+    first = batch(ours, IDLE)
+    assert batch(ours, IDLE) == first
+    assert orders(first.entries) == [(3, 1)]
+    ours.stored(first, {})
+    assert batch(ours, IDLE).entries == ()
+    assert orders(batch(ours, IDLE, now_s=160.0).entries) == [(3, 2)]
+
+
+def test_a_new_epoch_begins_with_a_state() -> None:
+    """Readers know nothing of the new epoch yet, so the state is published although it did not change."""
+    ours = reports()
+    ours.stored(batch(ours, IDLE), {})
+    ours.begin_epoch(8)
+    assert (ours.epoch, orders(batch(ours, IDLE).entries)) == (8, [(8, 1)])
+
+
+def test_exits_of_a_former_boot_have_the_ids_of_that_boot() -> None:
+    """The same exit, published before and after a reboot, has one id; and it is published once."""
+    exited = finish(LIFE, 1.0)
+    before, after = reports("old"), reports("new")
+    after.add_former_boot("old", (exited,))
+    [ended] = batch(before, Findings(Tasks(), JOURNAL_START, facts=(exited,))).entries
+    again = batch(after, IDLE)
+    assert [entry.id for entry in again.entries] == [ended.id]
+    after.stored(again, {})
+    assert batch(after, IDLE).entries == ()
+
+
+def test_each_outage_of_the_broker_names_each_hooked_task_once() -> None:
+    """A task is named once per outage, and again in the next one, under another id."""
+    ours = reports()
+    ours.stored(batch(ours, RUNNING), RUNNING.tasks.lives)
+    ids = []
+    for time in ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"):
+        ours.broker_left(time)
+        outage = batch(ours, RUNNING)
+        assert (outage.limit_events, outage.unwatched) == (("unenforced",), (LIFE.key,))
+        ids += [decode_event(entry.body).id for entry in outage.entries]
+        ours.stored(outage, RUNNING.tasks.lives)
+        assert batch(ours, RUNNING).limit_events == ()
+        ours.broker_returned()
+        assert batch(ours, RUNNING).limit_events == ()
+    assert len(set(ids)) == 2
