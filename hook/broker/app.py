@@ -17,9 +17,9 @@ import structlog
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.arbiter import Pressure
 from hook.broker.core.memory.policies import wait_policy
-from hook.broker.core.memory.pressure import Pressure
-from hook.broker.core.memory.waits import Overcommit
+from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
 from hook.broker.core.turns import Record

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.waits import WAIT_BUCKETS_S, Waited
+from hook.broker.core.memory.requests import WAIT_BUCKETS_S, Waited
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
 from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from hook.broker.core.memory.arbiter import Pressure
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.pressure import Pressure
 from plimsoll.quantity import MIB
 from simulator.convgpu import paper
 from simulator.convgpu.workload import DURATIONS, MEMORY_MIB, USABLE_BYTES, draw

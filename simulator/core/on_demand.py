@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.pressure import (
+from hook.broker.core.memory.arbiter import (
     Grant,
     Look,
     Paused,
@@ -21,7 +21,7 @@ from hook.broker.core.memory.pressure import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.waiting import Ticket
+from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 

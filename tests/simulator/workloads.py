@@ -6,8 +6,8 @@ from typing import cast
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from hook.broker.core.memory.arbiter import Pressure
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.pressure import Pressure
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Container, Giver, Replay

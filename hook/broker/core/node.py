@@ -14,8 +14,8 @@ from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
 from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.journal import Journal
-from hook.broker.core.memory.pressure import Step
-from hook.broker.core.memory.waits import Overcommit, Waits
+from hook.broker.core.memory.arbiter import Step
+from hook.broker.core.memory.requests import Overcommit, Waits
 from hook.broker.core.processes.lives import Lives
 from hook.broker.core.registration.admission import check_shares
 from hook.broker.core.registration.checks import check, check_change

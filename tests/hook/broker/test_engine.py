@@ -11,9 +11,9 @@ import pytest
 from hook.broker.core.codec import Numbers
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.arbiter import Pressure
 from hook.broker.core.memory.policies import wait_policy
-from hook.broker.core.memory.pressure import Pressure
-from hook.broker.core.memory.waits import Overcommit
+from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.turns import Event, HeldRead, Instruction
 from hook.broker.engine import Engine, NotCarriedOutError

@@ -10,7 +10,7 @@ from typing import Final
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Claim
-from hook.broker.core.memory.waiting import Ticket
+from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0

@@ -1,6 +1,6 @@
 """Everything about the sharing of compute time that is a number, with the reason for its value.
 
-The reasons are measurements on `tests/hook/broker/shares/model.py`, which plays hardware, library and programs.
+The reasons are measurements on `tests/hook/broker/core/shares/model.py`, which plays hardware, library and programs.
 """
 
 from dataclasses import dataclass

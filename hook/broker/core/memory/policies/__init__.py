@@ -4,9 +4,9 @@ from typing import Literal, assert_never
 
 from hook.broker.core.memory.policies.best_fit import BestFit
 from hook.broker.core.memory.policies.fifo import Fifo
+from hook.broker.core.memory.policies.policy import WaitPolicy
 from hook.broker.core.memory.policies.random_choice import RandomChoice
 from hook.broker.core.memory.policies.recent_use import RecentUse
-from hook.broker.core.memory.waiting import WaitPolicy
 
 WaitPolicyName = Literal["fifo", "best-fit", "recent-use", "random"]
 

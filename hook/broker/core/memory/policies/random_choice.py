@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from hook.broker.core.memory.waiting import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import Ticket, Waiting
 
 
 class RandomChoice:

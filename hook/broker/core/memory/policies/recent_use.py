@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.waiting import Waiting
+from hook.broker.core.memory.policies.policy import Waiting
 
 
 class RecentUse:

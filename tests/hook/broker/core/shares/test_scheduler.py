@@ -5,7 +5,7 @@ import pytest
 from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Ticked, Unmet, Utilised
 from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, SPARE_NS, S
 from plimsoll.broker.pages import GATE_STEP
-from tests.hook.broker.shares.node import GPUS, TICK_NS, Node, Played, key
+from tests.hook.broker.core.shares.node import GPUS, TICK_NS, Node, Played, key
 
 OPEN, METERED, SHUT = GateState.OPEN, GateState.METERED, GateState.SHUT
 

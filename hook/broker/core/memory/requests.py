@@ -14,7 +14,7 @@ from hook.broker.core.announcer import Announcer, Told
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.datagram import Kind
 from hook.broker.core.ids import ContainerKey, ProcessKey
-from hook.broker.core.memory.pressure import (
+from hook.broker.core.memory.arbiter import (
     Grant,
     Look,
     Paused,
@@ -24,7 +24,7 @@ from hook.broker.core.memory.pressure import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.waiting import Ticket
+from hook.broker.core.memory.policies.policy import Ticket
 from hook.broker.core.turns import Heard, HeldRead, Instruction, ReadHeld, Reply
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid

@@ -13,7 +13,7 @@ from hook.broker.core.shares.events import Appeared, GateState, Joined, Terms, T
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
-from tests.hook.broker.shares.reference import (
+from tests.hook.broker.core.shares.reference import (
     CREDIT,
     QUANTUM,
     URGENT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hook.broker.core.shares.events import GateState
-from tests.hook.broker.shares.hardware import SLICE, Item, Process, Stream
+from tests.hook.broker.core.shares.hardware import SLICE, Item, Process, Stream
 
 AHEAD: Final = 10.0
 PATIENCE: Final = 3.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import endless, greedy, hoarding, light, share, sync
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import endless, greedy, hoarding, light, share, sync
 
 KINDS = {
     "greedy 0.02": greedy(0.02),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.gpus import ERROR_NS
 from hook.broker.core.shares.settings import DEBT_NS, MS, SPARE_NS, S
-from tests.hook.broker.shares.node import TICK_NS, Node, Played
+from tests.hook.broker.core.shares.node import TICK_NS, Node, Played
 
 OPENS_NS = 60 * S
 """A container of which nothing executes stands for a minute at most, and for what its limit makes of its long

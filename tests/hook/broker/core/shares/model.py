@@ -28,8 +28,8 @@ from hook.broker.core.shares.events import (
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
-from tests.hook.broker.shares.hardware import Device, Item, Name, Process
-from tests.hook.broker.shares.library import Library, Stand
+from tests.hook.broker.core.shares.hardware import Device, Item, Name, Process
+from tests.hook.broker.core.shares.library import Library, Stand
 
 MS: Final = 1_000_000
 LOOK: Final = 1000.0

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hook.broker.core.memory.arbiter import Grant, Paused, Pressure, Refuse
 from hook.broker.core.memory.capacities import LASTING_S
 from hook.broker.core.memory.holdings import PROMISE_S
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.pressure import Grant, Paused, Pressure, Refuse
-from hook.broker.core.memory.waiting import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import Ticket, Waiting
 from plimsoll.ids import GpuUuid
-from tests.hook.broker.crowd import Crowd, key
+from tests.hook.broker.core.memory.crowd import Crowd, key
 
 NAMES: Final[tuple[WaitPolicyName, ...]] = get_args(WaitPolicyName)
 A, B = GpuUuid("GPU-aaaa"), GpuUuid("GPU-bbbb")

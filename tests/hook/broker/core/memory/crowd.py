@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.capacities import LASTING_S
-from hook.broker.core.memory.pressure import (
+from hook.broker.core.memory.arbiter import (
     Grant,
     Look,
     Paused,
@@ -20,7 +19,8 @@ from hook.broker.core.memory.pressure import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.waiting import Ticket, WaitPolicy
+from hook.broker.core.memory.capacities import LASTING_S
+from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 

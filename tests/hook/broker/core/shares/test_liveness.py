@@ -13,8 +13,8 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.hook.broker.shares.hardware import Item
-from tests.hook.broker.shares.model import (
+from tests.hook.broker.core.shares.hardware import Item
+from tests.hook.broker.core.shares.model import (
     Actor,
     Container,
     Launch,
@@ -26,7 +26,7 @@ from tests.hook.broker.shares.model import (
     Sync,
     Unlock,
 )
-from tests.hook.broker.shares.programs import Word, greedy
+from tests.hook.broker.core.shares.programs import Word, greedy
 
 ROUNDS: Final = 3
 SPAN_MS: Final = 120_000.0

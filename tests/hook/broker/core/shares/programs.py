@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.hook.broker.shares.hardware import Item, Kind
-from tests.hook.broker.shares.model import (
+from tests.hook.broker.core.shares.hardware import Item, Kind
+from tests.hook.broker.core.shares.model import (
     Actor,
     Container,
     Launch,

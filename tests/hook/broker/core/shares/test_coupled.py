@@ -3,8 +3,8 @@ allow."""
 
 import pytest
 
-from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import collective, greedy, light, locked, persistent, two_streams
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import collective, greedy, light, locked, persistent, two_streams
 
 PROGRAMS: dict[str, tuple[Program | list[Program], int]] = {
     "a lock, one thread": (locked(1), 1),

@@ -36,7 +36,7 @@ async def asker(environment: Mapping[str, str], errors: Path) -> AsyncIterator[A
     """One, ended in good order."""
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hook.broker.asker"),
+            *(sys.executable, "-m", "tests.hook.broker.shares.asker"),
             env={**os.environ, **environment},
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
         )  # fmt: skip

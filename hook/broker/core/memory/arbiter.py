@@ -29,8 +29,8 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.capacities import Capacities
 from hook.broker.core.memory.holdings import PROMISE_S, Holding, Holdings
-from hook.broker.core.memory.queue import GOING_MOST, Wait, WaitQueue
-from hook.broker.core.memory.waiting import Ticket, WaitPolicy
+from hook.broker.core.memory.policies.policy import Ticket, WaitPolicy
+from hook.broker.core.memory.wait_queue import GOING_MOST, Wait, WaitQueue
 from plimsoll.ids import GpuUuid
 
 HOPELESS_S: Final = 0.1

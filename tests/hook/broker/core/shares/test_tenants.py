@@ -3,8 +3,8 @@
 import pytest
 
 from hook.broker.core.shares.events import Unmet
-from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import greedy, locked, share, sync
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
 
 
 def _worst(*containers: Container, span: float = 10_000.0) -> float:

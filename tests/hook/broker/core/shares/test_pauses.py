@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import greedy, pausing, share, sync
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import greedy, pausing, share, sync
 
 
 def _late(chance: random.Random) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.holdings import Holdings
-from hook.broker.core.memory.waiting import Ticket, Waiting, WaitPolicy
+from hook.broker.core.memory.policies.policy import Ticket, Waiting, WaitPolicy
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.hook.broker.shares.model import Container, Program, Simulation
-from tests.hook.broker.shares.programs import greedy, light, sync
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import greedy, light, sync
 
 
 def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> None:
