@@ -1,24 +1,25 @@
-"""Who may hold how much where a node's lines promise more than its GPUs have, and who waits (ConVGPU, section III.D).
+"""Decides how much memory each container may hold and which process waits, on a node that overcommits (ConVGPU,
+section III.D): its lines promise more than its GPUs have.
 
-One state machine per node. `looked` alone decides anything; every other method takes note and asks for a look at the
-words (`Look`), because only words read after the last grant was written tell what a container may still reserve
-by itself.
+There is one state machine per node. Only `take_used` makes decisions. Every other method notes a change and asks for
+a reading of the words (`Look`): only words that are read after the last grant was written show what a container may
+still reserve without asking.
 
 What always holds:
 
-* No GPU whose lines fit into it ever makes anybody wait: everyone is granted its line there.
-* Grants on a GPU together never pass what it has for containers, unless what is *used* does so already: then
-  nobody there is granted more than it uses, until others end.
-* Grants are soft. What is granted and neither used nor promised is taken back when that lets a waiter go on. What is
-  left is spread again, so that in peaceful times nobody has to ask.
-* A grant keeps the state safe in the sense of `bank`, so nobody waits in a circle. Where memory vanished under a safe
-  state for good and a circle came of it, the youngest container in it is refused.
-* Every ticket gets exactly one answer, `Grant` or `Refuse`, unless it was withdrawn before.
+* On a GPU whose lines fit into its memory, no process waits: every container is granted its whole line.
+* All grants on a GPU together never exceed what the GPU has for containers, unless the *used* bytes exceed that
+  already. Then no container there is granted more than it uses, until others end.
+* Grants are soft. Bytes that are granted, and neither used nor promised, are taken back when that lets a waiting
+  process go on. The rest is spread again, so that no process has to ask while memory is plentiful.
+* A grant keeps the state safe in the sense of `bank`, so containers do not wait for each other in a circle. If memory
+  vanishes for good under a safe state and a circle follows, the youngest container in the circle is refused.
+* Every ticket gets exactly one answer, `Grant` or `Refuse`, unless the ticket was withdrawn before.
 
-What cannot be promised: that a wait ends. It ends when others end or give back, and one who serves requests for weeks
-does neither. So a wait is told at once (`Paused`) and again every `remind_s`, and ends by `Refuse` after
-`longest_wait_s` where that is set. By default it is not: a training job that waits through a night is what
-overcommit is for, and only the operator knows what is too long.
+A wait may last for ever: it ends when other containers end or give memory back, and a server that runs for weeks does
+neither. So a wait is announced at once (`Paused`) and again every `remind_s`, and ends by `Refuse` after
+`longest_wait_s` where that is set. By default there is no such bound: overcommit is meant for training jobs that wait
+through a night, and only the operator knows which wait is too long.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,20 +35,21 @@ from hook.broker.core.memory.wait_queue import GOING_MOST, Wait, WaitQueue
 from plimsoll.ids import GpuUuid
 
 HOPELESS_S: Final = 0.1
-"""How long a request must have been impossible beside what its container holds. A reservation in vain shows in its
-word for less than a millisecond, unless its thread is stopped just then."""
+"""Seconds for which a request must have been impossible beside its container's own memory before it is refused. A
+process reserves bytes in its word before it asks the driver. A reservation in vain stays there for less than a
+millisecond, unless the thread is stopped just then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read what each container on this GPU holds, after every step before this one; answer by `looked`."""
+    """Read what each container on this GPU holds, after every earlier step is written. Answer by `take_used`."""
 
     gpu: GpuUuid
 
 
 @dataclass(frozen=True, slots=True)
 class SetGranted:
-    """Write this number onto a container's page."""
+    """Write these granted bytes onto a container's page."""
 
     container: ContainerKey
     gpu: GpuUuid
@@ -56,7 +58,7 @@ class SetGranted:
 
 @dataclass(frozen=True, slots=True)
 class SetWanted:
-    """Write onto the pages of all containers on this GPU whether what is given back is to be told."""
+    """Write onto all pages of this GPU whether processes are to report memory that they give back."""
 
     gpu: GpuUuid
     is_wanted: bool
@@ -64,7 +66,7 @@ class SetWanted:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """This one waits, for so long already: said when its wait begins, and now and then while it lasts."""
+    """A process waits, since `waited_s` seconds. Given at the start of a wait and then every `remind_s`."""
 
     ticket: Ticket
     reason: str
@@ -73,7 +75,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer: try again, the page allows it now."""
+    """Answer to a ticket: try again, the page allows the request now."""
 
     ticket: Ticket
     waited_s: float
@@ -81,7 +83,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer: it would wait for ever, or has waited long enough.
+    """Answer to a ticket: the request would wait for ever, or has waited for too long.
 
     Attributes:
         reason: at most 63 ASCII characters, so that it fits a datagram.
@@ -95,8 +97,8 @@ class Refuse:
 Step = Look | SetGranted | SetWanted | Paused | Grant | Refuse
 
 
-class Pressure:
-    """The pure state machine. Seconds are of one clock that never goes back."""
+class MemoryArbiter:
+    """The pure state machine. All times are seconds of the same clock, which never goes back."""
 
     def __init__(
         self,
@@ -109,10 +111,11 @@ class Pressure:
         """Begin with no GPU and no container.
 
         Args:
-            policy: who is next.
-            remind_s: between two `Paused` of one wait.
-            longest_wait_s: None for as long as it takes.
-            block_bytes: what the last allocation under a line may stand past it, as it is rounded up.
+            policy: chooses the next waiting process.
+            remind_s: seconds between two `Paused` of the same wait.
+            longest_wait_s: seconds after which a wait is refused; None for no bound.
+            block_bytes: the driver's block. The last allocation under a line is rounded up to it, and may exceed the
+                line by as much.
         """
         self._block_bytes = block_bytes
         self._remind_s = remind_s
@@ -123,7 +126,7 @@ class Pressure:
         self._wanted: frozenset[GpuUuid] = frozenset()
 
     def capacity(self, gpu: GpuUuid, usable_bytes: int) -> tuple[Step, ...]:
-        """So much may all containers hold together on this GPU now; before the first call, nothing is granted."""
+        """Set the bytes that all containers on a GPU may hold together; nothing is granted before the first call."""
         self._capacities.measure(gpu, usable_bytes)
         return (Look(gpu),)
 
@@ -133,12 +136,12 @@ class Pressure:
         lines: Mapping[GpuUuid, int],
         granted: Mapping[GpuUuid, int] | None = None,
     ) -> tuple[Step, ...]:
-        """A container declared these lines; again for changed lines.
+        """Take in a container with its lines, or its changed lines.
 
         Args:
-            container: any order of coming is the order of age.
-            lines: bytes by GPU; its GPUs never change.
-            granted: what its page says already, where a broker before this one wrote it; else nothing.
+            container: the order of first calls is the order of age.
+            lines: bytes by GPU; a container's GPUs never change.
+            granted: bytes by GPU that an earlier broker granted on its page; None for a new page.
         """
         self._holdings.enrol(container, lines, granted or {})
         past_line = [
@@ -149,7 +152,7 @@ class Pressure:
         return (*past_line, *map(Look, lines))
 
     def leave(self, container: ContainerKey) -> tuple[Step, ...]:
-        """A container is gone with all it held; who still waits for it is refused."""
+        """Forget a container that was removed; its waiting requests are refused."""
         gpus = self._holdings.gpus(container)
         waits = [wait for wait in self._queue.waits if wait.container == container]
         self._holdings.leave(container)
@@ -161,73 +164,73 @@ class Pressure:
     def ask(
         self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> tuple[Step, ...]:
-        """A process waits to be allowed `requested_bytes` more.
+        """Take in the request of a process for `requested_bytes` more.
 
         Args:
-            ticket: never used before.
+            ticket: a number that was not used before.
             container: enrolled, with a line on `gpu`; any other is refused.
-            gpu: on which it wants them.
+            gpu: the GPU of the request.
             requested_bytes: at least 1.
-            now_s: when it asked.
+            now_s: the time of the request.
         """
         if self._holdings.find(container, gpu) is None:
             return (Refuse(ticket, "its container has no line on this GPU", 0.0),)
         self._queue.add(ticket, container, gpu, requested_bytes, now_s)
         return (Look(gpu),)
 
-    def withdraw(self, ticket: Ticket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the caller's event
-        """Whoever held this ticket died, gave up, or has used what it was granted; unknown tickets are fine."""
+    def withdraw(self, ticket: Ticket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
+        """The process of this ticket died, gave up, or has used its grant. Unknown tickets are ignored."""
         wait = self._queue.remove(ticket)
         if wait is not None:
             return (*self._set_wanted(), Look(wait.gpu))
         broken = [gpu for _, gpu, holding in self._holdings.items() if holding.promises.pop(ticket, None)]
         return tuple(map(Look, broken))
 
-    def looked(self, gpu: GpuUuid, used: Mapping[ContainerKey, int], now_s: float) -> tuple[Step, ...]:
-        """The words were read, after all earlier steps were carried out; decide.
+    def take_used(self, gpu: GpuUuid, used: Mapping[ContainerKey, int], now_s: float) -> tuple[Step, ...]:
+        """Take in a reading of the words, made after all earlier steps were carried out, and decide.
 
         Args:
-            gpu: on which.
-            used: by container, words and excess together; who is missing uses what it used before.
-            now_s: now.
+            gpu: the GPU of the reading.
+            used: bytes by container, words and excess together. A missing container uses what it used before.
+            now_s: the time of the reading.
         """
         self._capacities.pass_time(now_s)
         on = self._holdings.on(gpu)
         for container, holding in on.items():
             holding.read(used.get(container, holding.used_bytes), now_s)
         if sum(holding.floor_bytes for holding in on.values()) > self._capacities.latest.get(gpu, 0):
-            # What was promised is gone. Whoever did not take it in time asks again.
+            # The promised memory is gone. A process that did not take its bytes in time asks again.
             for holding in on.values():
                 holding.promises.clear()
         return (*self._refuse_hopeless(now_s), *self._decide(now_s))
 
     def granted(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What a container's page should say now; 0 for one that is not enrolled."""
+        """The granted bytes for a container's page; 0 for a container that is not enrolled."""
         holding = self._holdings.find(container, gpu)
         return holding.granted_bytes if holding else 0
 
     def used(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What a container held when its words were last read; 0 for one that is not enrolled."""
+        """The bytes that a container used at the last reading; 0 for a container that is not enrolled."""
         holding = self._holdings.find(container, gpu)
         return holding.used_bytes if holding else 0
 
     def ceiling(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """The most that a container may have reserved by now; 0 for one that is not enrolled."""
+        """The most bytes that a container may have reserved by now; 0 for a container that is not enrolled."""
         holding = self._holdings.find(container, gpu)
         return holding.ceiling_bytes if holding else 0
 
     def line(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What a container declared; 0 for one that is not enrolled."""
+        """The line of a container in bytes; 0 for a container that is not enrolled."""
         holding = self._holdings.find(container, gpu)
         return holding.line_bytes if holding else 0
 
     def is_wanted(self, gpu: GpuUuid) -> bool:
-        """What every page on this GPU should say now."""
+        """Whether processes on this GPU are to report memory that they give back."""
         return gpu in self._wanted
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """Everyone who waits, in the order in which they began to."""
+        """Every wait, in the order in which the waits began."""
         return self._queue.waits
 
     def _refuse_hopeless(self, now_s: float) -> Iterable[Step]:
@@ -240,13 +243,13 @@ class Pressure:
             yield Refuse(wait.ticket, "containers wait for each other here", now_s - wait.since_s)
 
     def _never(self, wait: Wait) -> str:
-        """Why this request cannot be met even if its container held nothing; empty if it can."""
+        """The reason why a request cannot be met even if its container held nothing; empty if it can."""
         return self._past_all(wait, wait.requested_bytes)
 
     def _not_now(self, wait: Wait, now_s: float) -> str:
-        """Why it cannot be met beside what its own container holds; empty if it can.
+        """The reason why a request cannot be met beside its own container's memory; empty if it can.
 
-        A word also shows, for an instant, what a process reserved in vain: so not by one look alone.
+        For an instant, a word also shows a reservation in vain. So a single reading is no reason to refuse.
         """
         holding = self._holdings.find(wait.container, wait.gpu)
         assert holding is not None
@@ -283,18 +286,18 @@ class Pressure:
             lowered = self._take_back(overdrawn | wanted)
             yield from lowered
             yield from map(Look, sorted({step.gpu for step in lowered}))
-            # Otherwise it is being read already: more than one GPU was taken back from.
+            # Otherwise a reading is under way already: memory was taken back on more than one GPU.
             if lowered or not is_there:
                 return
         yield from self._grant(going, now_s)
         yield from self._spread(bank)
-        yield from self._tell_paused(now_s)
+        yield from self._announce_paused(now_s)
         yield from self._set_wanted()
         if len(going) == GOING_MOST:
             yield Look(going[0][0].gpu)
 
     def _overdrawn(self) -> frozenset[GpuUuid]:
-        """Where containers may hold more than there is: what is given back there must not be taken again."""
+        """The GPUs where containers may hold more than there is. Memory given back there must not be taken again."""
         return frozenset(
             gpu
             for gpu, usable_bytes in self._capacities.latest.items()
@@ -320,9 +323,9 @@ class Pressure:
             yield Grant(wait.ticket, now_s - wait.since_s)
 
     def _spread(self, bank: Bank) -> Iterable[Step]:
-        """Grant what nobody waits for, as far as that is safe: first to those who use the GPU, the oldest first.
+        """Grant memory that no process waits for, as far as that is safe: first to users of the GPU, oldest first.
 
-        Where somebody waits who cannot go on, only to those who hold memory: it is they whom it waits for.
+        Where a process waits that cannot go on, only containers that hold memory get more: it waits for their end.
         """
         holdings = self._holdings.items()
         contended = self._holdings.connected(wait.gpu for wait in self._queue.waits)
@@ -337,10 +340,10 @@ class Pressure:
                 bank.reach(container, gpu, target)
                 yield _set_granted(container, gpu, holding, target)
 
-    def _tell_paused(self, now_s: float) -> Iterable[Step]:
+    def _announce_paused(self, now_s: float) -> Iterable[Step]:
         for wait in self._queue.waits:
-            if wait.told_s is None or now_s - wait.told_s >= self._remind_s:
-                wait.told_s = now_s
+            if wait.announced_s is None or now_s - wait.announced_s >= self._remind_s:
+                wait.announced_s = now_s
                 is_measured = wait.gpu in self._capacities.latest
                 reason = "others hold it" if is_measured else "this GPU has not been measured yet"
                 yield Paused(wait.ticket, reason, now_s - wait.since_s)
@@ -357,7 +360,7 @@ def _set_granted(container: ContainerKey, gpu: GpuUuid, holding: Holding, grante
 
 
 def _take_all(bank: Bank, going: list[tuple[Wait, int]]) -> bool:
-    """Give to all of them in order; False, with some of it given, where that is not possible."""
+    """Give to all of these in order. False, with a part given, if the bank does not allow all."""
     for wait, target_bytes in going:
         if not bank.may_reach(wait.container, wait.gpu, target_bytes):
             return False

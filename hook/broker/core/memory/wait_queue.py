@@ -1,7 +1,8 @@
-"""Those who wait, and which of them go on now.
+"""The waiting requests for memory, and the choice of those that go on now.
 
-Of one container's waits on one GPU only the oldest counts; its others wait behind it. So many threads weigh no
-more than one, and a look costs no more than the number of containers allows.
+Only a container's oldest wait on each GPU takes part in the choice; its other waits there are behind it. So a
+container with many threads weighs no more than one with a single thread, and the cost of a choice depends on the
+number of containers alone.
 """
 
 from dataclasses import dataclass
@@ -14,18 +15,20 @@ from hook.broker.core.memory.policies.policy import Ticket, Waiting, WaitPolicy
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
-"""How many go on at one look; the rest at the next, so that a thousand waiting threads do not stop the broker."""
+"""The most waits that go on at one reading. The rest follow at the next, so that a thousand waiting threads do not
+stop the broker."""
 
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """One that waits.
+    """One waiting request.
 
     Attributes:
-        since_s: when it began.
+        since_s: when the wait began.
         asked: its place in the order in which waits began.
-        told_s: when it was last told of; None for not yet.
-        hopeless_s: since when every look showed that it cannot be met; None if the last one did not.
+        announced_s: when `Paused` was last given for it; None for never.
+        hopeless_s: the first of the latest readings that all showed the request as impossible; None if the last
+            reading did not.
     """
 
     ticket: Ticket
@@ -34,12 +37,12 @@ class Wait:
     requested_bytes: int
     since_s: float
     asked: int
-    told_s: float | None = None
+    announced_s: float | None = None
     hopeless_s: float | None = None
 
 
 class WaitQueue:
-    """Everyone who waits on the node, and the policy that orders them."""
+    """Every wait on the node, and the policy that orders them."""
 
     def __init__(self, policy: WaitPolicy, holdings: Holdings) -> None:
         self._policy = policy
@@ -49,23 +52,23 @@ class WaitQueue:
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """In the order in which they began to wait."""
+        """Every wait, in the order in which the waits began."""
         return tuple(self._waits.values())
 
     def add(
         self, ticket: Ticket, container: ContainerKey, gpu: GpuUuid, requested_bytes: int, now_s: float
     ) -> None:
-        """Somebody begins to wait."""
+        """A request begins to wait."""
         assert ticket not in self._waits
         self._waits[ticket] = Wait(ticket, container, gpu, requested_bytes, now_s, self._asked)
         self._asked += 1
 
     def remove(self, ticket: Ticket) -> Wait | None:
-        """Somebody waits no more; None if it did not."""
+        """Take out a wait; None for an unknown ticket."""
         return self._waits.pop(ticket, None)
 
     def going_on(self, bank: Bank) -> list[tuple[Wait, int]]:
-        """Who goes on, in order, and how much its container holds then; takes that from the bank."""
+        """The waits that go on, in order, with the bytes that each container then holds; the bank gives those."""
         going: list[tuple[Wait, int]] = []
         left = list(self._waits.values())
         while len(going) < GOING_MOST and (wait := self._next(_oldest(left), bank)):
@@ -76,10 +79,13 @@ class WaitQueue:
         return going
 
     def break_circles(self, bank: Bank) -> list[Wait]:
-        """Take out waits until nobody waits in a circle: those of the youngest containers; returns them.
+        """Take out the waits of the youngest containers until no containers wait for each other in a circle.
 
-        A container that was just told to go on does not count as waiting, though another thread of it may; nor one
-        that is about to be refused.
+        Two sorts of containers do not count as waiting: those with a grant that is not used yet, though another
+        thread may still wait, and those that are about to be refused.
+
+        Returns:
+            The waits that were taken out.
         """
         broken: list[Wait] = []
         while circle := bank.in_circle(self._asks()):
@@ -99,7 +105,7 @@ class WaitQueue:
         return asks
 
     def _next(self, left: list[Wait], bank: Bank) -> Wait | None:
-        """The chosen ones first; then who holds memory already, the longest waiting first."""
+        """The next wait that can go on: first the policy's choices, then holders of memory, longest waiting first."""
         able = {wait for wait in left if bank.may_reach(wait.container, wait.gpu, _target(wait, bank))}
         chosen = self._chosen(left, able, bank)
         blocked = [wait for wait in chosen if wait not in able]
@@ -118,7 +124,7 @@ class WaitQueue:
         return chosen
 
     def _is_kept_back(self, wait: Wait, blocked: list[Wait]) -> bool:
-        """Whether its container, let in here, would then pass one that was chosen on another of its GPUs."""
+        """Whether its container would pass a blocked choice of the policy on another of its GPUs."""
         gpus = self._holdings.gpus(wait.container)
         return any(other.gpu in gpus and other.container != wait.container for other in blocked)
 

@@ -6,8 +6,8 @@ from hook.broker.core.describing import describe
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.processes.lives import Lives
+from hook.broker.core.registration.record import Record
 from hook.broker.core.shares.events import GateState, ShareUse, Terms
-from hook.broker.core.turns import Record
 from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed
 from hook.broker.core.ids import (
     ContainerKey,
     Process,
@@ -17,23 +18,19 @@ from hook.broker.core.ids import (
     SlotUse,
     owner_word,
 )
-from hook.broker.core.journal import Journal, JournalLine
-from hook.broker.core.node import Node
-from hook.broker.core.turns import (
+from hook.broker.core.instructions import (
     Append,
     ClearSlots,
-    Died,
-    Event,
-    Heard,
     Instruction,
-    Record,
     RemovePod,
     Rewrite,
     SaveRecord,
     Survey,
-    Surveyed,
     Watch,
 )
+from hook.broker.core.journal import Journal, JournalLine
+from hook.broker.core.node import Node
+from hook.broker.core.registration.record import Record
 from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register, Unregister
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
@@ -205,7 +202,7 @@ class NodeMachine(RuleBasedStateMachine):
         gpu = data.draw(st.sampled_from(GPUS)) if kind in {Kind.CONTEXT, Kind.DENIED} else None
         if body.alive or body.process.key in self.watched:
             datagram = Datagram(kind, 0, body.process.owner, gpu=gpu, text="cuFoo")
-            self.handle(Heard(body.container, body.process, datagram), limit)
+            self.handle(DatagramReceived(body.container, body.process, datagram), limit)
 
     @precondition(lambda self: self.living())
     @rule(data=st.data(), used=st.tuples(st.integers(0, 2), st.integers(0, 2)))
@@ -284,8 +281,10 @@ def test_last_words_after_the_exit_bring_nobody_back() -> None:
     node.handle(pod(PODS[0]), NOW_S)
     process = Process(ProcessKey(7, 5), owner_word(7, 5))
     container = ContainerKey(PODS[0], MAIN)
-    node.handle(Heard(container, process, Datagram(Kind.HELLO, 0, process.owner)), NOW_S)
+    node.handle(DatagramReceived(container, process, Datagram(Kind.HELLO, 0, process.owner)), NOW_S)
     node.handle(Died(process.key), NOW_S)
     for kind in (Kind.HELLO, Kind.CONTEXT, Kind.DENIED):
-        node.handle(Heard(container, process, Datagram(kind, 0, process.owner, gpu=GPUS[0])), NOW_S)
+        node.handle(
+            DatagramReceived(container, process, Datagram(kind, 0, process.owner, gpu=GPUS[0])), NOW_S
+        )
     assert [entry.what for entry in node.after(0)] == ["hello", "exited", "denied"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hook.broker.core.events import Unheld
 from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import S, ShareSettings
-from hook.broker.core.turns import Unheld
 from hook.broker.shares import ticks as shares
 from hook.broker.shares.gates import Pace, open_gate
 from hook.broker.shares.ticks import Shares

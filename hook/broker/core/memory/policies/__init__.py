@@ -1,4 +1,4 @@
-"""The wait policies by the names that `PLIMSOLL_BROKER_WAIT_POLICY` takes; one file each."""
+"""The wait policies, one file each, by their names in `PLIMSOLL_BROKER_WAIT_POLICY`."""
 
 from typing import Literal, assert_never
 
@@ -15,8 +15,8 @@ def wait_policy(name: WaitPolicyName, seed: bytes) -> WaitPolicy:
     """The policy of this name.
 
     Args:
-        name: as in the settings.
-        seed: for `random`; at most 64 bytes.
+        name: a value of the setting.
+        seed: used by `random` alone; at most 64 bytes.
     """
     match name:
         case "fifo":

@@ -1,4 +1,4 @@
-"""What a wait policy sees of those who wait, and what it answers."""
+"""The interface of wait policies: the waits that a policy sees, and the choice that it makes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from hook.broker.core.ids import ContainerKey
 from plimsoll.ids import GpuUuid
 
 Ticket = NewType("Ticket", int)
-"""One wait of one thread; the caller's own number, never used twice."""
+"""The number of one wait of one thread. The caller chooses it and uses no number twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One that waits for memory of one GPU.
+    """A request that waits for memory of one GPU.
 
     Attributes:
-        requested_bytes: what it asks for.
-        missing_bytes: what its container lacks of its line (ConVGPU's "insufficient memory").
-        enrolled: the container's place in the order in which containers came; lower is older.
-        asked: its own place in the order in which waits began; lower is older.
-        can_go_on: there is memory for its request, and granting it is safe.
+        requested_bytes: the size of the request.
+        missing_bytes: the container's line less what it holds (ConVGPU's "insufficient memory").
+        enrolled: the container's place in the order in which containers were registered; lower is older.
+        asked: the request's place in the order in which waits began; lower is older.
+        can_go_on: there is memory for the request, and granting it is safe.
     """
 
     ticket: Ticket
@@ -34,19 +34,20 @@ class Waiting:
 
 
 class WaitPolicy(Protocol):
-    """Who is next when memory is there: ConVGPU (Kang et al., CLUSTER 2017), section III.D.
+    """Chooses the next request when memory is free: ConVGPU (Kang et al., CLUSTER 2017), section III.D.
 
-    What all of them deviate in: ConVGPU assigns what is free to the one chosen even where that is too little for it
-    to go on, and guarantees it for good; two containers that each got a part may then wait for each other for ever.
-    Here the one chosen is next, what is given back is kept for it, and only those pass it who hold
-    memory already, as it is they whom it waits for. It goes on with what it asked for, once that is safe.
+    All policies deviate from ConVGPU in one point. ConVGPU assigns free memory to the chosen container even where
+    that is too little to go on, and guarantees it for good. Two containers that each got a part may then wait for
+    each other for ever. Here the chosen request is next, and memory that is given back is kept for it. Only requests
+    of containers that hold memory already may pass it, because the chosen request waits for their end. It goes on
+    with all that it asked for, once that is safe.
     """
 
     def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:
-        """The next one; the same one again for the same arguments.
+        """The next request; the same one again for the same arguments.
 
         Args:
-            waiting: on one GPU, at least one, in the order in which they began to wait.
-            free_bytes: what nobody holds of that GPU.
+            waiting: the requests on one GPU, at least one, in the order in which the waits began.
+            free_bytes: memory of that GPU that no container holds.
         """
         ...

@@ -294,7 +294,7 @@ def test_a_violation_is_told_once_until_it_has_ended() -> None:
     assert [len(findings) for findings in told] == [0, 0, 0, 1, 0, 0, 0, 1]
     finding = told[3][0]
     assert (finding.what, finding.container, finding.process.pid) == ("violated", MAIN, 0)
-    assert (finding.told.gpu, finding.told.used_bytes, finding.told.line_bytes) == (GPU, over, GIB)
+    assert (finding.details.gpu, finding.details.used_bytes, finding.details.line_bytes) == (GPU, over, GIB)
 
 
 @pytest.mark.parametrize("kind", ["whole", "best_effort"])
@@ -312,7 +312,7 @@ def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
     assert [len(verdict.findings) for verdict in verdicts] == [0, 1] + [0] * (RUN - 1)
     (finding,) = verdicts[1].findings
     assert (finding.what, finding.container, finding.process) == ("unenforced", MAIN, ONE)
-    assert (finding.told.used_bytes, finding.told.line_bytes) == (100 * MIB, GIB)
+    assert (finding.details.used_bytes, finding.details.line_bytes) == (100 * MIB, GIB)
     assert bench.excess == 100 * MIB
     assert [len(bench.take({TWO: 1}, pods={TWO: POD}).findings) for _ in range(2)] == [0, 1]
 

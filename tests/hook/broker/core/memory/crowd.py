@@ -1,4 +1,4 @@
-"""Containers that take and give back memory at random under `Pressure`, with pages and words as the library has them.
+"""Containers that take and give back memory at random under the `MemoryArbiter`, with the library's pages and words.
 
 The race that matters is played too: a process may reserve up to the old number until the lower one is written.
 """
@@ -12,8 +12,8 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.arbiter import (
     Grant,
     Look,
+    MemoryArbiter,
     Paused,
-    Pressure,
     Refuse,
     SetGranted,
     SetWanted,
@@ -51,7 +51,7 @@ class Crowd:
     """The node: what the broker's shell and the library do, in one thread."""
 
     def __init__(self, policy: WaitPolicy, random: Random) -> None:
-        self.pressure = Pressure(policy)
+        self.arbiter = MemoryArbiter(policy)
         self.members: dict[ContainerKey, Member] = {}
         self.usable: dict[GpuUuid, int] = {}
         self.answers: dict[Ticket, Step] = {}
@@ -65,22 +65,22 @@ class Crowd:
     def resize(self, gpu: GpuUuid, usable_bytes: int) -> None:
         """The GPU has so much for containers."""
         self.usable[gpu] = usable_bytes
-        self.carry_out(self.pressure.capacity(gpu, usable_bytes))
+        self.carry_out(self.arbiter.capacity(gpu, usable_bytes))
 
     def join(
         self, container: ContainerKey, lines: Mapping[GpuUuid, int], ops: Iterable[tuple[GpuUuid, int]] = ()
     ) -> None:
         """A container is registered and started."""
         self.members[container] = Member(lines, deque(ops), dict.fromkeys(lines, 0), dict.fromkeys(lines, 0))
-        self.carry_out(self.pressure.enrol(container, lines))
+        self.carry_out(self.arbiter.enrol(container, lines))
 
     def end(self, container: ContainerKey) -> None:
         """A container ends, by itself or by SIGKILL."""
         member = self.members.pop(container)
         for ticket in (member.waits_for, member.granted):
             if ticket is not None:
-                self.carry_out(self.pressure.withdraw(ticket, self.now_s))
-        self.carry_out(self.pressure.leave(container))
+                self.carry_out(self.arbiter.withdraw(ticket, self.now_s))
+        self.carry_out(self.arbiter.leave(container))
 
     def take(self, container: ContainerKey, gpu: GpuUuid, size: int) -> bool:
         """One allocation; False if it had to ask, and is to be tried again once it waits no more."""
@@ -92,7 +92,7 @@ class Crowd:
         ticket = Ticket(len(self.asked))
         self.asked[ticket] = (container, gpu)
         member.waits_for = ticket
-        self.carry_out(self.pressure.ask(ticket, container, gpu, size, self.now_s))
+        self.carry_out(self.arbiter.ask(ticket, container, gpu, size, self.now_s))
         return False
 
     def give(self, container: ContainerKey, gpu: GpuUuid, size: int) -> None:
@@ -106,7 +106,7 @@ class Crowd:
         self.looks += 1
         used = {name: member.used[gpu] for name, member in self.members.items() if gpu in member.lines}
         assert self._is_shrunk or sum(used.values()) <= self.usable.get(gpu, 0), "more is used than there is"
-        return self.pressure.looked(gpu, used, self.now_s)
+        return self.arbiter.take_used(gpu, used, self.now_s)
 
     def shrink(self, gpu: GpuUuid, usable_bytes: int) -> None:
         """Others took memory of the GPU; what is used already stays."""
@@ -139,7 +139,7 @@ class Crowd:
         """A thread that was granted and has taken it closes its connection."""
         if member.granted is not None:
             ticket, member.granted = member.granted, None
-            self.carry_out(self.pressure.withdraw(ticket, self.now_s))
+            self.carry_out(self.arbiter.withdraw(ticket, self.now_s))
 
     def runnable(self) -> list[ContainerKey]:
         """Who does not wait."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hook.broker.core.memory.arbiter import Grant, Paused, Pressure, Refuse
+from hook.broker.core.memory.arbiter import Grant, MemoryArbiter, Paused, Refuse
 from hook.broker.core.memory.capacities import LASTING_S
 from hook.broker.core.memory.holdings import PROMISE_S
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
@@ -64,7 +64,7 @@ def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
         node.step(random.choice(node.runnable()))
     assert set(node.answers) == set(node.asked)
     assert all(isinstance(answer, Grant) for answer in node.answers.values())
-    assert node.pressure.waits == ()
+    assert node.arbiter.waits == ()
     assert not any(node.wanted.values())
 
 
@@ -73,7 +73,7 @@ def test_nobody_waits_where_the_lines_fit() -> None:
     node = crowd()
     node.join(key(0), {A: 6})
     node.join(key(1), {A: 4})
-    assert [node.pressure.granted(key(n), A) for n in (0, 1)] == [6, 4]
+    assert [node.arbiter.granted(key(n), A) for n in (0, 1)] == [6, 4]
     assert node.take(key(0), A, 6)
     assert node.take(key(1), A, 4)
     assert node.asked == {}
@@ -152,13 +152,13 @@ def test_a_policy_orders_those_who_wait() -> None:
 
 def test_a_wait_is_told_at_once_and_again_and_ends_at_the_longest() -> None:
     """Paused when it begins, reminded while it lasts, refused after the longest wait."""
-    core = Pressure(wait_policy("fifo", b""), remind_s=10, longest_wait_s=25)
+    core = MemoryArbiter(wait_policy("fifo", b""), remind_s=10, longest_wait_s=25)
     core.capacity(A, USABLE)
     core.enrol(key(0), {A: USABLE})
     core.enrol(key(1), {A: USABLE})
     held = {key(0): USABLE, key(1): 0}
     core.ask(Ticket(7), key(1), A, 4, now_s=100)
-    steps = {now_s: core.looked(A, held, now_s) for now_s in (100, 105, 110, 124, 125)}
+    steps = {now_s: core.take_used(A, held, now_s) for now_s in (100, 105, 110, 124, 125)}
     assert Paused(Ticket(7), "others hold it", 0) in steps[100]
     assert steps[105] == ()
     assert steps[110] == (Paused(Ticket(7), "others hold it", 10),)
@@ -168,19 +168,19 @@ def test_a_wait_is_told_at_once_and_again_and_ends_at_the_longest() -> None:
 
 def test_what_is_promised_is_kept_until_it_is_used_or_late() -> None:
     """Who was told to go on finds its memory, though another waits for it; a thread that stands still loses it."""
-    core = Pressure(wait_policy("recent-use", b""))
+    core = MemoryArbiter(wait_policy("recent-use", b""))
     core.capacity(A, USABLE)
     for number in (0, 1):
         core.enrol(key(number), {A: USABLE})
     held = {key(0): USABLE, key(1): 0}
     core.ask(Ticket(0), key(1), A, 6, now_s=0)
-    core.looked(A, held, 0)
+    core.take_used(A, held, 0)
     held = {key(0): 0, key(1): 0}
-    core.looked(A, held, 1)
-    assert Grant(Ticket(0), 1) in core.looked(A, held, 1)
+    core.take_used(A, held, 1)
+    assert Grant(Ticket(0), 1) in core.take_used(A, held, 1)
     core.ask(Ticket(1), key(0), A, 6, now_s=2)
-    assert not any(isinstance(step, Grant) for now_s in (2, 3, 4) for step in core.looked(A, held, now_s))
-    late = [step for _ in range(2) for step in core.looked(A, held, 1 + PROMISE_S)]
+    assert not any(isinstance(step, Grant) for now_s in (2, 3, 4) for step in core.take_used(A, held, now_s))
+    late = [step for _ in range(2) for step in core.take_used(A, held, 1 + PROMISE_S)]
     assert Grant(Ticket(1), PROMISE_S - 1) in late
 
 
@@ -200,7 +200,7 @@ def test_a_line_past_the_gpu_and_one_past_its_own_container_are_refused() -> Non
 
 def test_no_wait_is_refused_for_less_that_does_not_last() -> None:
     """A measurement in which an ended process's memory is not back yet refuses nobody; less that stays does."""
-    core = Pressure(wait_policy("fifo", b""))
+    core = MemoryArbiter(wait_policy("fifo", b""))
     core.capacity(A, USABLE)
     for number in (0, 1):
         core.enrol(key(number), {A: USABLE})
@@ -208,7 +208,7 @@ def test_no_wait_is_refused_for_less_that_does_not_last() -> None:
 
     def refused(usable_bytes: int, now_s: float) -> list[Ticket]:
         core.capacity(A, usable_bytes)
-        steps = core.looked(A, {key(0): 3, key(1): 3}, now_s)
+        steps = core.take_used(A, {key(0): 3, key(1): 3}, now_s)
         return [step.ticket for step in steps if isinstance(step, Refuse)]
 
     for began_s in (0, 100):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hook.broker.core.registration.admission import check_shares, promised_pct
 from hook.broker.core.registration.checks import check
-from hook.broker.core.turns import Record
+from hook.broker.core.registration.record import Record
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.errors import InputError

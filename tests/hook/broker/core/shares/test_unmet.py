@@ -1,10 +1,11 @@
 """A request for compute time that could not be met, from the scheduler's word to the journal."""
 
+from hook.broker.core.events import Surveyed
 from hook.broker.core.ids import ContainerKey
+from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import Unmet
-from hook.broker.core.turns import Append, Surveyed
 from plimsoll.broker.wire import Announcement, Unregister
 from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration

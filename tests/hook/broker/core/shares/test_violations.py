@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.events import DatagramReceived, Died, Surveyed
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated
-from hook.broker.core.turns import Append, Died, Heard, Surveyed
 from plimsoll.broker.wire import Announcement, Unregister
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
@@ -21,7 +22,7 @@ def node() -> Node:
     """A node with one registered container, and a process in it."""
     node = Node(Journal([], 100), [], "boot")
     node.handle(registration(), NOW_S)
-    node.handle(Heard(CONTAINER, LIAR, Datagram(Kind.HELLO, 0, LIAR.owner)), NOW_S)
+    node.handle(DatagramReceived(CONTAINER, LIAR, Datagram(Kind.HELLO, 0, LIAR.owner)), NOW_S)
     return node
 
 
