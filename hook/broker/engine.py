@@ -262,9 +262,9 @@ class Engine:
                 self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = {"gpu": line.gpu, "text": line.text}
-                told = {name: value for name, value in found.items() if value}
+                details = {name: value for name, value in found.items() if value}
                 container = ContainerKey(line.pod, line.container)
-                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **told)
+                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
 
     async def _open(self, laid_out: LayOut, results: FileResults) -> None:
         """Schedule a container's compute time, and listen on its socket."""

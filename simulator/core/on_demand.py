@@ -41,7 +41,7 @@ class _Guest:
 
 @dataclass(slots=True)
 class _Turn:
-    """One event and everything that follows from it."""
+    """An event and everything that follows from it."""
 
     now_s: float
     steps: deque[Step] = field(default_factory=deque)

@@ -185,7 +185,7 @@ class Node:
 
     @property
     def measuring(self) -> Measuring:
-        """What measurements showed so far; to be read only."""
+        """The results of measurements so far; to be read only."""
         return self._measuring
 
     @property

@@ -62,7 +62,7 @@ class Audit:
         """
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
-        """Per GPU: usable bytes less what processes that are nobody's here hold."""
+        """Usable bytes per GPU, less the bytes of processes of no registered container."""
         self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
         self._excess: dict[Place, int] = {}
         self._uncharged: set[Seen] = set()

@@ -20,7 +20,7 @@ milliseconds. If it did not after this time (it may be stopped), others may get 
 
 @dataclass(slots=True)
 class Holding:
-    """One container on one GPU.
+    """A container on a GPU.
 
     Attributes:
         line_bytes: the container's line.

@@ -21,7 +21,7 @@ stop the broker."""
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """One waiting request.
+    """A waiting request.
 
     Attributes:
         since_s: when the wait began.

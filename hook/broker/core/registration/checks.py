@@ -77,7 +77,7 @@ def _check_container(field: str, container: ContainerLines) -> None:
 
 
 def _check_evenness(field: str, lines: tuple[Line, ...]) -> None:
-    """One gate covers all GPUs of a container, so all of them have the same share and limit."""
+    """Require the same share and limit on all GPUs, because a single gate covers them all."""
     for place, line in enumerate(lines):
         for name in ("share_pct", "limit_pct"):
             first, here = getattr(lines[0], name), getattr(line, name)
