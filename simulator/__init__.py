@@ -1,5 +1,5 @@
-"""Replays experiments through the parts' own pure cores: what takes a GPU an hour takes milliseconds here.
+"""Replays experiments through the parts' own pure cores: an hour on a GPU takes milliseconds here.
 
-Here belong the engine (`core/`: events over values and time, no clock, no randomness) and one folder per experiment,
-which draws its workload by seed. Decisions are never made here: they are the broker's and the placer's own.
+This package holds the engine (`core/`: events over values and time, without clock or randomness) and a folder per
+experiment, which draws its workload by seed. It makes no decisions: those are the broker's and the placer's own.
 """

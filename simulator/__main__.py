@@ -19,7 +19,7 @@ TABLE_WIDTH: Final = 110
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Replay what the words ask for; 0, or 2 for options that cannot work."""
+    """Replay the experiment of the command line; 0, or 2 for options that cannot work."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     experiments = parser.add_subparsers(required=True, metavar="EXPERIMENT")
     convgpu = experiments.add_parser(

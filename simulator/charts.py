@@ -1,4 +1,4 @@
-"""Line charts as SVG text, drawn by hand: two pictures are no reason for a plotting library."""
+"""Line charts as SVG text, without a plotting library: the simulator draws only two pictures."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ TICKS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart: points from left to right."""
+    """A line of a chart: points from left to right."""
 
     name: str
     colour: str
@@ -39,9 +39,9 @@ class _Scale:
 def line_chart(
     title: str, x_label: str, y_label: str, lines: Sequence[Line], x_ticks: Sequence[float] = ()
 ) -> str:
-    """An SVG document; the y axis begins at 0, the x axis at the leftmost point or tick.
+    """An SVG document. The y axis begins at 0, the x axis at the leftmost point or tick.
 
-    At least one line has a point. Without `x_ticks`, every point's x is marked.
+    At least one line must have a point. Without `x_ticks`, the x axis marks every point.
     """
     xs = sorted(x_ticks) or sorted({x for line in lines for x, _ in line.points})
     highest = max(y for line in lines for _, y in line.points)

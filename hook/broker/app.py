@@ -1,4 +1,4 @@
-"""Wires the broker's parts, and owns their lives: everything ends together, whatever ends first."""
+"""Wires the broker's parts and owns their lifetimes: when one of them ends, all of them end."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,13 @@ import structlog
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.arbiter import MemoryArbiter
+from hook.broker.core.memory.no_overcommit import NoOvercommit
 from hook.broker.core.memory.policies import wait_policy
-from hook.broker.core.memory.pressure import Pressure
-from hook.broker.core.memory.waits import Overcommit
+from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
 from hook.broker.core.registration.checks import RECORD_NAME, check
-from hook.broker.core.turns import Record
+from hook.broker.core.registration.record import Record
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
@@ -46,18 +47,18 @@ _log: Final = structlog.get_logger()
 
 
 class _StopError(Exception):
-    """How the task group is told to end in good order."""
+    """Raised to end the task group in good order."""
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Be the node's broker until `stop` is set.
 
-    Hooked processes run on under their last limits; the next broker adopts them. Cancelling ends it as
-    abruptly as a crash, and as harmlessly.
+    Hooked processes run on under their last limits, and the next broker adopts them. Cancelling is as abrupt as a
+    crash, and as harmless.
 
     Raises:
         InputError: a setting cannot work: the root directory cannot be used, another broker uses it, or the metrics
-            port is taken, for example. In a group where that was found out on the way.
+            port is taken, for example. An error found after the start comes in an exception group.
     """
     if settings.kubeconfig and not settings.node:
         raise InputError("PLIMSOLL_BROKER_NODE", "", "is not set", "name the node whose pods to watch")
@@ -72,7 +73,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         try:
             await _serve(settings, journal_file, files_thread, stop)
         finally:
-            # Last in the one thread's queue, so that nothing is written after the lock is given up.
+            # The close is last in the thread's queue, so that nothing is written after the lock is given up.
             files_thread.submit(journal_file.close)
             await asyncio.shield(loop.run_in_executor(files_thread, os.close, lock))
     finally:
@@ -112,7 +113,7 @@ async def _serve(
 
 @contextlib.asynccontextmanager
 async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -> AsyncIterator[None]:
-    """Serve metrics meanwhile, where they are wanted.
+    """Serve metrics until the context ends, if the settings name a port.
 
     Raises:
         InputError: the port is taken.
@@ -120,7 +121,7 @@ async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -
     if settings.metrics_port is None:
         yield
         return
-    # Not at the top: a web server takes half the broker's start to import, and most brokers here need none.
+    # Imported here: the web server takes half of the broker's start, and most brokers of tests need none.
     loop = asyncio.get_running_loop()
     metrics = await loop.run_in_executor(files_thread, importlib.import_module, "hook.broker.metrics")
     async with metrics.serving_metrics(engine, settings.metrics_host, settings.metrics_port) as port:
@@ -130,7 +131,7 @@ async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -
 
 @contextlib.asynccontextmanager
 async def _driver_thread() -> AsyncIterator[DriverThread]:
-    """The one thread that asks NVML; it begins when anybody does."""
+    """The only thread that calls NVML. The thread starts with the first question."""
     driver = DriverThread()
     try:
         yield driver
@@ -139,7 +140,7 @@ async def _driver_thread() -> AsyncIterator[DriverThread]:
 
 
 async def _start(engine: Engine) -> None:
-    """Adopt what is there. What cannot be laid out again now (disk full) is reported and tried at audits."""
+    """Adopt what an earlier broker left. A failed layout (disk full) is logged, and the audits try it again."""
     try:
         await engine.start()
     except NotCarriedOutError as error:
@@ -147,14 +148,14 @@ async def _start(engine: Engine) -> None:
 
 
 async def _follow_pods(engine: Engine, settings: Settings) -> None:
-    """Watch the node's pods, where there is a cluster to watch."""
-    # Not at the top, like metrics: the Kubernetes client is slow to import.
+    """Watch the pods of this Kubernetes node."""
+    # Imported here, like the metrics: the Kubernetes client is slow to import.
     pods = await asyncio.to_thread(importlib.import_module, "hook.broker.pods")
     await pods.follow_pods(engine, NodeName(settings.node), settings.kubeconfig)
 
 
 async def _audit(engine: Engine, audit_s: float) -> None:
-    """Look after every container now and then, for what no event told."""
+    """Survey every container each `audit_s` seconds, for changes that no event reported."""
     while True:
         await asyncio.sleep(audit_s)
         try:
@@ -168,7 +169,7 @@ def _start_task(group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name:
 
 
 def _open_root(root: Path) -> int:
-    """Make the root directory and take it for ourselves; returns the lock, to be held open."""
+    """Make the root directory and lock it; returns the lock's descriptor, to be held open."""
     try:
         root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -191,21 +192,21 @@ def _read_node(settings: Settings, journal_file: JournalFile) -> Node:
         _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
     records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
     journal = Journal(journal_file.read(), settings.journal_max)
-    overcommit = _overcommit(settings, records) if settings.overcommit else None
+    overcommit = _overcommit(settings, records) if settings.overcommit else NoOvercommit()
     return Node(journal, records, boot_id(), ContextsFile(root).read(), overcommit)
 
 
 def _overcommit(settings: Settings, records: Iterable[Record]) -> Overcommit:
-    """Under this node's policy, with what its pages say already."""
+    """The arbiter under this node's policy, with the bytes that the pages of an earlier broker grant."""
     files = SharedFiles(Path(settings.root))
     keys = [ContainerKey(record.pod.pod, one.name) for record in records for one in record.pod.containers]
-    pressure = Pressure(
+    arbiter = MemoryArbiter(
         wait_policy(settings.wait_policy, os.urandom(16)),
         remind_s=settings.wait_remind_s,
         longest_wait_s=settings.wait_longest_s,
         block_bytes=BLOCK_BYTES,
     )
-    return Overcommit(pressure, {key: files.granted(key) for key in keys})
+    return Overcommit(arbiter, {key: files.granted(key) for key in keys})
 
 
 def _record_paths(root: Path) -> list[Path]:

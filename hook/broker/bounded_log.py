@@ -1,8 +1,8 @@
-"""The broker's log, for lines that others can cause: programs of a container, or a part that asks the wrong thing.
+"""The broker's log for lines that others can cause: programs of a container, or a part that sends bad requests.
 
-What always holds: of each container and each sort of line, a burst is written and then one in so many seconds, which
-says how many before it were left out. So no container hides another's lines, and no sort hides another. When a
-container goes, its counts go with it.
+What always holds: for each container and sort of line, a burst is written, and then a line each `REFILL_S` seconds.
+Such a line says how many lines before it were left out. So no container hides another's lines, and no sort hides
+another. The counts of a container end with the container.
 """
 
 import threading
@@ -15,24 +15,24 @@ import structlog
 from hook.broker.core.ids import ContainerKey
 
 BURST: Final = 32
-"""Lines of one sort that are written at once. Programs that begin, fail and end in the usual way cause fewer."""
+"""Lines of a sort that are written at once. Programs that start, fail and end in the usual way cause fewer."""
 
 REFILL_S: Final = 10.0
-"""After the burst, one more line may be written each so many seconds: 2 MB a day."""
+"""Seconds per further line after the burst: 2 MB a day."""
 
 LONGEST_TEXT: Final = 500
-"""Characters of a text in a line; what a program sent may stand in it."""
+"""Characters of a text in a line. The text may come from a program."""
 
 _log: Final = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Sort:
-    """One sort of line of one container.
+    """A sort of line of a container.
 
     Attributes:
-        lines: that may be written, at `since_s`.
-        left_out: since the latest one that was written.
+        lines: the number of lines that may be written at `since_s`.
+        left_out: lines left out since the latest written line.
     """
 
     since_s: float
@@ -40,7 +40,7 @@ class _Sort:
     left_out: int = 0
 
     def take(self, now_s: float) -> int | None:
-        """How many lines were left out before the one that may be written now; None to leave this one out too."""
+        """The lines left out before a line that may be written now; None if this line is left out too."""
         self.lines = min(BURST, self.lines + (now_s - self.since_s) / REFILL_S)
         self.since_s = now_s
         if self.lines < 1:
@@ -52,26 +52,26 @@ class _Sort:
 
 
 class BoundedLog:
-    """Writes lines about containers, or (None) about the node, within their bounds. For any thread."""
+    """Writes lines about containers, or about the node (None), within their bounds. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sorts: dict[tuple[ContainerKey | None, str], _Sort] = {}
 
     def info(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - as structlog takes
-        """Write a line, or count it."""
+        """Write a line, or count it as left out."""
         self._write("info", event, container, details)
 
     def warning(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - likewise
-        """Write a line, or count it."""
+        """Write a line, or count it as left out."""
         self._write("warning", event, container, details)
 
     def error(self, event: str, container: ContainerKey | None, **details: Any) -> None:  # noqa: ANN401 - likewise
-        """Write a line, or count it."""
+        """Write a line, or count it as left out."""
         self._write("error", event, container, details)
 
     def forget(self, container: ContainerKey) -> None:
-        """A container is gone: say how much of it was left out in the end, and count no more."""
+        """Forget a container that was removed, and log how many of its lines were left out."""
         with self._lock:
             gone = {key: sort for key, sort in self._sorts.items() if key[0] == container}
             self._sorts = {key: sort for key, sort in self._sorts.items() if key not in gone}

@@ -1,9 +1,11 @@
 """Carries the core's instructions out, one turn at a time.
 
-What always holds: a turn (an event into the core, its instructions out) is over before the next begins; what
-touches files runs in the one thread for files, in the core's order, before what touches the loop; an
-announcement is shown to subscribers only after the turn that wrote it. A turn may be cut short by the broker's
-death: the next start decides the rest of it again.
+What always holds:
+
+* A turn (an event into the core, its instructions out) is over before the next turn begins.
+* Instructions for files run in the one thread for files, in the core's order, before those for the event loop.
+* Subscribers see an announcement only after the turn that wrote it.
+* The broker's death may cut a turn short. The next broker then decides the rest of the turn again at its start.
 """
 
 import asyncio
@@ -18,17 +20,10 @@ import structlog
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import Kind
+from hook.broker.core.events import ConnectionClosed, DatagramReceived, Died, Event, Unheld
 from hook.broker.core.ids import ContainerKey, ProcessKey
-from hook.broker.core.node import Node
-from hook.broker.core.shares.events import ShareViolated, Unmet
-from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.core.shares.settings import ShareSettings
-from hook.broker.core.turns import (
+from hook.broker.core.instructions import (
     Append,
-    Died,
-    Event,
-    Heard,
-    HungUp,
     Instruction,
     LayOut,
     ReadHeld,
@@ -36,10 +31,13 @@ from hook.broker.core.turns import (
     Reply,
     Report,
     Rewrite,
-    Unheld,
 )
+from hook.broker.core.node import Node
+from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.files.shared import SharedFiles
-from hook.broker.files.work import Disk, FileWork, Outcome
+from hook.broker.files.work import Disk, FileResults, FileWork
 from hook.broker.shares.gates import Pace
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
@@ -47,22 +45,23 @@ from plimsoll.broker.wire import Announcement, Description
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
-Told = Unmet | Unheld | ShareViolated
-"""What the share scheduler has to tell."""
+ShareFinding = Unmet | Unheld | ShareViolated
+"""A finding of the share scheduler, to be announced."""
 
 LOOK_AGAIN_S: Final = 1.0
-"""Between two looks at the words while anybody waits, for what no message told; nobody looks while nobody waits."""
+"""Seconds between two readings of the words while a process waits for memory. They find memory that was given back
+without a message. While no process waits, nothing is read."""
 
 _log: Final = structlog.get_logger()
 T = TypeVar("T")
 
 
 class NotCarriedOutError(PlimsollError):
-    """The machine would not have it (disk full, no descriptors left); the same request may be repeated."""
+    """The machine failed (disk full, no descriptors left, for example). The same request may be repeated."""
 
 
 class Engine:
-    """The broker at work. Everything but the file work runs on the loop's thread."""
+    """The broker at work. Everything except the file work runs on the event loop's thread."""
 
     def __init__(
         self,
@@ -91,34 +90,34 @@ class Engine:
             share_settings.tick_ms / 1000,
             node.processes,
             self._survey_soon,
-            self._tell,
+            self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, self._in_files_thread, node.gpus, self._hear, connections_max, self._log
+            start_task, self._in_files_thread, node.gpus, self._take_or_log, connections_max, self._log
         )
 
     @property
     def node(self) -> Node:
-        """What the broker knows; to be read only."""
+        """The broker's knowledge; to be read only."""
         return self._node
 
     @property
     def shares(self) -> Shares:
-        """How the GPUs' time is shared; for the loop's thread only."""
+        """The sharing of compute time; for the loop's thread only."""
         return self._shares
 
     @property
     def bounded_log(self) -> BoundedLog:
-        """For lines that others can cause."""
+        """The log for lines that programs and other parts can cause."""
         return self._log
 
     @property
     def files(self) -> SharedFiles:
-        """Where things lie."""
+        """The shared files."""
         return self._files
 
     async def start(self) -> None:
-        """Adopt what the last broker left.
+        """Adopt the containers and processes of an earlier broker.
 
         Raises:
             NotCarriedOutError: a directory could not be laid out.
@@ -138,7 +137,7 @@ class Engine:
             await self._carry_out(self._node.handle(event, time.time()))
 
     async def survey(self) -> None:
-        """Look after every container once.
+        """Survey every container once.
 
         Raises:
             NotCarriedOutError: something could not be read or mended; the next survey tries again.
@@ -147,20 +146,20 @@ class Engine:
             await self._carry_out(self._node.survey())
 
     async def describe(self) -> Description:
-        """What is registered and held at this moment."""
+        """The registered containers, and the memory that they hold at this moment."""
         slots = await self._in_files_thread(self._file_work.all_slots)
         return self._node.describe(slots, self._shares.uses)
 
     def announcements_after(self, seq: int) -> list[Announcement]:
-        """Journaled and not yet acknowledged, past `seq`."""
+        """Announcements past `seq` that are in the journal and not acknowledged."""
         return [entry for entry in self._node.after(seq) if entry.seq <= self._visible_seq]
 
     def growth(self) -> asyncio.Event:
-        """Is set when the journal has grown after this call."""
+        """An event that is set when the journal grows after this call."""
         return self._grown
 
     def close(self) -> None:
-        """Watch nobody any more; tasks and threads are their owner's to end."""
+        """Stop watching processes. The owner of the tasks and threads ends those."""
         self._watcher.close()
         self._shares.close()
         self._journal_file.close()
@@ -168,8 +167,8 @@ class Engine:
     async def _in_files_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files_thread, work)
 
-    async def _hear(self, event: Heard | HungUp | Told) -> None:
-        if isinstance(event, Heard) and event.datagram.kind is Kind.HELLO:
+    async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
+        if isinstance(event, DatagramReceived) and event.datagram.kind is Kind.HELLO:
             self._shares.rescan(event.container)
         try:
             await self.take(event)
@@ -180,13 +179,13 @@ class Engine:
         self._start_task(self._survey_one(container), "survey")
 
     async def _survey_one(self, container: ContainerKey) -> None:
-        """Look for the owners of a container's slots; what cannot be carried out now, the audit tries again."""
+        """Search for the owners of a container's slots. If that fails now, the audit tries again."""
         with contextlib.suppress(NotCarriedOutError):
             async with self._turn:
                 await self._carry_out([self._node.survey_of(container)])
 
-    def _tell(self, event: Told) -> None:
-        self._start_task(self._hear(event), "announce")
+    def _announce_finding(self, event: ShareFinding) -> None:
+        self._start_task(self._take_or_log(event), "announce")
 
     def _on_death(self, key: ProcessKey) -> None:
         self._start_task(self._bury(key), f"death of {key.pid}")
@@ -200,39 +199,39 @@ class Engine:
         except NotCarriedOutError as error:
             _log.error("not_carried_out", problem=str(error), remedy="the next audit tries again")
 
-    async def _look_again(self) -> None:
-        """Look after those who wait, for as long as there are any."""
-        while self._node.waits.is_anybody_waiting:
+    async def _read_while_contended(self) -> None:
+        """Read the words again and again, as long as a process waits for memory."""
+        while self._node.memory_requests.is_anybody_waiting:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
                 async with self._turn:
-                    await self._carry_out(self._node.waits.look_again())
+                    await self._carry_out(self._node.memory_requests.read_contended())
             except NotCarriedOutError as error:
                 _log.error("not_carried_out", problem=str(error), remedy="the next look tries again")
 
     async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         failures = await self._settle(instructions)
-        if self._node.waits.is_anybody_waiting and (self._looking is None or self._looking.done()):
-            self._looking = self._start_task(self._look_again(), "look again")
+        if self._node.memory_requests.is_anybody_waiting and (self._looking is None or self._looking.done()):
+            self._looking = self._start_task(self._read_while_contended(), "look again")
         if failures:
             problems = "; ".join(map(str, failures))
             raise NotCarriedOutError(f"{problems}; mend that and ask again")
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
-        """Carry instructions out, and all that follows from what they read; returns what failed."""
+        """Carry out instructions, and those that follow from what they read; returns the failures."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
-        outcome = await self._in_files_thread(partial(self._file_work.carry_out, instructions))
+        results = await self._in_files_thread(partial(self._file_work.carry_out, instructions))
         self._show(instructions)
-        for key, file in outcome.watches:
+        for key, file in results.watches:
             self._watcher.watch(key, file)
         for instruction in instructions:
-            await self._work_on_sockets(instruction, outcome)
-        for answer in outcome.answers:
-            outcome.failures += await self._settle(self._node.handle(answer, time.time()))
-        for look in outcome.looks.values():
-            outcome.failures += await self._look(look)
-        return outcome.failures
+            await self._work_on_sockets(instruction, results)
+        for answer in results.answers:
+            results.failures += await self._settle(self._node.handle(answer, time.time()))
+        for look in results.looks.values():
+            results.failures += await self._look(look)
+        return results.failures
 
     async def _look(self, look: ReadHeld) -> list[OSError]:
         try:
@@ -247,10 +246,10 @@ class Engine:
             self._grown.set()
             self._grown = asyncio.Event()
 
-    async def _work_on_sockets(self, instruction: Instruction, outcome: Outcome) -> None:
+    async def _work_on_sockets(self, instruction: Instruction, results: FileResults) -> None:
         match instruction:
             case LayOut():
-                await self._open(instruction, outcome)
+                await self._open(instruction, results)
             case RemovePod():
                 for container in instruction.containers:
                     self._hooks.close(container)
@@ -263,21 +262,21 @@ class Engine:
                 self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
                 found = {"gpu": line.gpu, "text": line.text}
-                told = {name: value for name, value in found.items() if value}
+                details = {name: value for name, value in found.items() if value}
                 container = ContainerKey(line.pod, line.container)
-                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **told)
+                self._log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
 
-    async def _open(self, laid_out: LayOut, outcome: Outcome) -> None:
-        """Schedule a container, and listen to it."""
+    async def _open(self, laid_out: LayOut, results: FileResults) -> None:
+        """Schedule a container's compute time, and listen on its socket."""
         container = laid_out.container
-        if container in outcome.gates:
-            self._shares.join(container, laid_out.lines, *outcome.gates.pop(container))
+        if container in results.gates:
+            self._shares.join(container, laid_out.lines, *results.gates.pop(container))
         if self._hooks.listens_for(container):
             return
         directory = self._files.limits_dir(container)
         try:
             listener = await self._in_files_thread(partial(bind_hook_socket, directory))
         except OSError as error:
-            outcome.failures.append(error)
+            results.failures.append(error)
         else:
             self._hooks.listen(container, listener)

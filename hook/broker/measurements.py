@@ -1,8 +1,8 @@
-"""The broker's own measurements by NVML, where no monitor measures for it.
+"""The broker's own measurements by NVML, for nodes without a monitor.
 
-Nothing is measured while no hooked process lives, but once at the start, as the driver's first answer takes a while.
-A process or context that has just come is measured within hundredths of a second, a few times, so that what a context
-costs is known before many are made.
+While no hooked process lives, the broker measures only once, at its start, because the driver's first answer takes a
+while. After a new process or context it measures a few times within hundredths of a second. So it knows the cost of a
+context before programs make many.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
 
 SOON_S: Final = 0.01
-"""After an arrival, and between the measurements that follow. A measurement takes some milliseconds."""
+"""Seconds after an arrival, and between the next measurements. A measurement takes some milliseconds."""
 
 PERIOD_S: Final = 1.0
-"""Between two measurements of processes that have been there for a while."""
+"""Seconds between two measurements while no process or context is new."""
 
 RETRY_S: Final = 30.0
-"""Between two attempts where no driver answers."""
+"""Seconds between two attempts while no driver answers."""
 
 _ARRIVALS: Final = frozenset({"hello", "context"})
 
@@ -39,11 +39,11 @@ _log: Final = structlog.get_logger()
 
 
 class Measurements:
-    """Measures and has the core judge it; `run` it as a task.
+    """Measures, and gives each measurement to the core; `run` it as a task.
 
     Args:
-        engine: the broker at work.
-        driver: its thread for NVML.
+        engine: the broker's engine.
+        driver: the broker's thread for NVML.
     """
 
     def __init__(self, engine: Engine, driver: DriverThread) -> None:
@@ -63,13 +63,13 @@ class Measurements:
                 await asyncio.sleep(RETRY_S if isinstance(error, NvmlAwayError) else PERIOD_S)
             if await self._has_come(None if self._is_idle() else next(pauses)):
                 pauses = _pauses()
-                await asyncio.sleep(SOON_S)  # also where a program greets without end
+                await asyncio.sleep(SOON_S)  # The pause also bounds programs that send hellos without end.
 
     def _is_idle(self) -> bool:
         return not self._engine.node.measuring.is_needed
 
     async def _has_come(self, pause_s: float | None) -> bool:
-        """Wait, but no longer than until a process or context comes; whether one did. None waits for that alone."""
+        """Wait at most `pause_s` seconds (None: for ever) for a new process or context; whether one came."""
         try:
             async with asyncio.timeout(pause_s):
                 while True:
@@ -95,7 +95,7 @@ class Measurements:
             _log.info("measuring_again", gpus=len(measured.gpus))
 
     def _is_troubled(self, trouble: str) -> None:
-        """Say the same trouble once."""
+        """Log a trouble, unless it is the same as before."""
         if trouble != self._trouble:
             self._trouble = trouble
             effect = "what no call counts (contexts, modules) is not held against the lines"
@@ -103,7 +103,7 @@ class Measurements:
 
 
 def _pauses() -> Iterator[float]:
-    """From an arrival on: as often as it takes to learn from it, then ever more slowly."""
+    """The pauses after an arrival: short ones until a context's cost is learned, then ever longer ones."""
     for _ in range(RUN):
         yield SOON_S
     pause_s = SOON_S
@@ -113,11 +113,11 @@ def _pauses() -> Iterator[float]:
 
 
 def _read(nvml: "Nvml") -> Measured:
-    """The whole node, as NVML and the kernel show it now.
+    """Measure the whole node by NVML and `/proc`.
 
     Raises:
-        NvmlAwayError: there is no driver.
-        OSError: descriptors ran out.
+        NvmlAwayError: no driver answers.
+        OSError: the broker ran out of descriptors.
     """
     began_ns = time.monotonic_ns()
     gpus = [gpu for gpu in nvml.read(None) if gpu.reading.usable_bytes > 0]
@@ -135,7 +135,7 @@ def _gpu(reading: GpuReading) -> MeasuredGpu:
 
 
 def _process(gpu: GpuUuid, pid: int, used_bytes: int | None) -> MeasuredProcess | None:
-    """None for one that is gone, or of which the driver tells no amount."""
+    """A measured process; None for a process that is gone, or whose bytes the driver does not know."""
     stat = read_stat(pid)
     if stat is None or stat.has_ended or not used_bytes:
         return None

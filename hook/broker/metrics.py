@@ -1,6 +1,6 @@
-"""What Prometheus sees of the broker.
+"""The broker's metrics for Prometheus.
 
-Every sample is made anew from the description at the moment of the scrape, so a pod's series end with it.
+Every scrape makes all samples anew from the description at that moment, so a pod's series end with the pod.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.waits import WAIT_BUCKETS_S, Waited
+from hook.broker.core.memory.histogram import WAIT_BUCKETS_S, WaitTimes
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
 from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families
@@ -26,7 +26,7 @@ _GPU: Final = (*CONTAINER, "gpu")
 
 
 class _Uses(Collector):
-    """The broker's samples, from the description it was last given."""
+    """The broker's samples, from its latest description."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -80,11 +80,11 @@ class _Uses(Collector):
         for container in self.description.containers:
             key = ContainerKey(container.pod, container.container.name)
             use = self._engine.shares.uses(key)
-            if use is not None:  # it may have left since it was described
+            if use is not None:  # The container may have left since the description.
                 yield ShareRow(_names(container), use, self._engine.node.unmet.count(key))
 
     def _waits(self) -> tuple[Metric, ...]:
-        """What is granted of the lines, and who waits for more."""
+        """The granted bytes, the waiting allocations, and the finished waits."""
         granted = GaugeMetricFamily(
             "plimsoll_hook_granted_bytes", "What may be held without asking the broker.", labels=_GPU
         )
@@ -94,7 +94,7 @@ class _Uses(Collector):
         waited = HistogramMetricFamily(
             "plimsoll_hook_wait_seconds", "How long allocations waited that wait no more.", labels=CONTAINER
         )
-        waits = self._engine.node.waits
+        waits = self._engine.node.memory_requests
         for container in self.description.containers:
             key = ContainerKey(container.pod, container.container.name)
             names = _names(container)
@@ -115,17 +115,17 @@ def _names(container: ContainerUse) -> tuple[str, str, str, str]:
     return container.namespace, container.pod_name, container.pod, container.container.name
 
 
-def _buckets(waited: Waited) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus wants them."""
+def _buckets(waited: WaitTimes) -> list[tuple[str, float]]:
+    """The cumulative buckets of a histogram, in Prometheus' form."""
     bounds = (*map(str, WAIT_BUCKETS_S), "+Inf")
     return list(zip(bounds, accumulate(waited.counts), strict=True))
 
 
 def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContextManager[int]:
-    """Serve `/metrics` until the context ends; gives the port, also where 0 was asked for.
+    """Serve `/metrics` until the context ends; gives the real port, also for port 0.
 
     Raises:
-        InputError: the port cannot be had.
+        InputError: the port is taken.
     """
     registry = CollectorRegistry(auto_describe=False)
     uses = _Uses(engine)

@@ -1,9 +1,13 @@
 """Follows the pods that are bound to this node, so that their lines are laid out before their programs start.
 
-What always holds: a pod that cannot be understood is named in the log and has no directories, so its programs fail
-closed, and the others go on; what `plimsoll run` registered is left alone; a pod that vanished while nobody
-watched is found missing from the next list; a pod that was refused is asked for again whenever another one changed.
-The last matters for a list, which is in no order of time: a pod may stand in it before the one that made room for it.
+What always holds:
+
+* A pod that cannot be understood is named in the log and gets no directories. So its programs fail closed, and other
+  pods go on.
+* Pods that `plimsoll run` registered are left alone.
+* A pod that vanished while the watch was down is missing from the next list, and is then unregistered.
+* A refused pod is registered again whenever another pod changed. A list is in no order of time, so a pod may come
+  before the pod that made room for it.
 """
 
 import asyncio
@@ -22,7 +26,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from plimsoll.part.errors import InputError
 
 RETRY_S: Final = 5.0
-"""Before a layout that could not be carried out (a full disk, say) is tried again."""
+"""Seconds before a layout that failed (a full disk, for example) is tried again."""
 
 _log: Final = structlog.get_logger()
 
@@ -48,13 +52,13 @@ async def follow_pods(engine: Engine, node: NodeName, kubeconfig: str) -> None:
 
 
 class Registry(Protocol):
-    """What a follower needs of the engine."""
+    """The part of the engine that a follower needs."""
 
     async def take(self, event: Register | Unregister) -> None:
-        """Carry a request out, or raise `InputError` or `NotCarriedOutError`."""
+        """Carry out a request, or raise `InputError` or `NotCarriedOutError`."""
 
     async def describe(self) -> Description:
-        """What is registered."""
+        """Everything that is registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class _Refused:
 
 
 class Follower:
-    """Takes changes one by one, so that a pod's end never overtakes its beginning."""
+    """Takes changes in their order, so that a pod's end never overtakes its start."""
 
     def __init__(self, engine: Registry) -> None:
         self._engine = engine
@@ -115,21 +119,21 @@ class Follower:
 
     async def _vanish(self, pod: PodUid) -> None:
         refused, present = self._refused.pop(pod, None), self._present.pop(pod, None)
-        if refused is not None or present is not None:  # an earlier broker may have taken what is refused now
+        if refused is not None or present is not None:  # an earlier broker may have registered a refused pod
             await self._take(Unregister(pod=pod))
 
     async def _forget_absent(self) -> None:
-        """Let go of pods of an earlier broker's time that are not in the list."""
+        """Unregister pods of an earlier broker that are not in the list."""
         for use in (await self._engine.describe()).containers:
             is_listed = use.pod in self._present or use.pod in self._refused
             if use.namespace != RUN_NAMESPACE and not is_listed:
                 await self._take(Unregister(pod=use.pod))
 
     async def _take(self, request: Register | Unregister) -> None:
-        """Carry a request out, however long the disk takes to allow it.
+        """Carry out a request, and try again until the disk allows it.
 
         Raises:
-            InputError: it cannot be fulfilled.
+            InputError: the request cannot be fulfilled.
         """
         while True:
             try:

@@ -1,6 +1,6 @@
-"""Who is behind the owner words: the containers' processes as `/proc` shows them.
+"""Finds the processes behind owner words in `/proc`.
 
-The broker must see them: as a DaemonSet it runs with `hostPID: true`.
+The broker must see the containers' processes. So as a DaemonSet it runs with `hostPID: true`.
 """
 
 import os
@@ -13,11 +13,11 @@ from plimsoll.part.processes import GONE, PROC, read_stat
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the same on every machine."""
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h; the same on every machine."""
 
 
 def in_first_pid_namespace() -> bool:
-    """Whether every process of the machine can be seen from here."""
+    """Whether the broker can see every process of the machine."""
     return str((PROC / "self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
 
 
@@ -27,12 +27,12 @@ def uptime_ticks() -> int:
 
 
 def read_process(pid: int) -> Process | None:
-    """A process as it is now, or None if there is none of this pid.
+    """The process of a pid, or None if there is none.
 
-    A dead process that its parent has not yet asked after still is one.
+    A dead process that its parent has not reaped still counts.
 
     Raises:
-        OSError: that cannot be told, as the broker ran out of descriptors, for example.
+        OSError: `/proc` cannot be read, because the broker ran out of descriptors, for example.
     """
     stat = read_stat(pid)
     own_pid = _own_pid(pid)
@@ -42,20 +42,20 @@ def read_process(pid: int) -> Process | None:
 
 
 def find_known(keys: Iterable[ProcessKey]) -> list[Process]:
-    """Those of these processes that still are there."""
+    """The processes of these keys that still exist."""
     found = ((key, read_process(key.pid)) for key in keys)
     return [process for key, process in found if process is not None and process.key == key]
 
 
 def find_owners(owners: frozenset[int], mapped_file: Path) -> dict[int, Process]:
-    """The processes behind owner words, by a look at every process of the machine.
+    """Find the processes behind owner words among all processes of the machine.
 
-    Two containers may each hold a process that sees itself as the same pid and started in the same tick;
-    among such twins, the one that maps the container's `counts` is meant.
+    Two containers may each hold a process with the same pid in its own pid namespace and the same start tick. Among
+    such twins, the result is the process that maps the container's `counts`.
 
     Args:
         owners: the words; the search costs one small read per process of the machine.
-        mapped_file: the `counts` in which the words stood.
+        mapped_file: the `counts` that holds the words.
     """
     if not owners:
         return {}
@@ -84,9 +84,9 @@ def _own_pid(pid: int) -> int | None:
 
 
 def has_let_go(key: ProcessKey, file: Path) -> bool:
-    """Whether a process surely does not map a file: it lives, and its maps can be read and do not show it.
+    """Whether a process surely does not map a file: it lives, and its maps can be read and do not show the file.
 
-    A process on its way out has no maps; its death will be heard of.
+    An exiting process has no maps. Its death will be reported.
     """
     try:
         inode = str(file.lstat().st_ino).encode()

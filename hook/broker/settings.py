@@ -1,4 +1,4 @@
-"""Everything about the broker that an operator may set, read once in `app`."""
+"""The settings of the broker, read once in `app`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -19,31 +19,37 @@ class Settings:
     """From the environment, for example `PLIMSOLL_BROKER_AUDIT_S=10`.
 
     Attributes:
-        root: directory of everything the broker keeps. By default on disk and not in `/run`, so that the
-            numbers of announcements go on counting after a reboot. One broker per root.
-        audit_s: seconds between two looks at every slot, for what no event told.
+        root: directory of all files of the broker. By default on disk and not in `/run`, so that the numbers of
+            announcements continue after a reboot. Each broker needs its own root.
+        audit_s: seconds between two readings of every slot, for changes that no event reported.
         journal_max: announcements kept for subscribers that do not acknowledge; about 400 bytes each.
-        connections_max: connections that one container's processes may hold open at once.
-        overcommit: where lines promise more than a GPU has, let processes wait for memory; else nothing ever
-            waits, and whoever is past what there is fails. Belongs with the monitor's `PLIMSOLL_OVERCOMMIT_RATIO`.
-        wait_policy: who goes on first: `fifo`, `best-fit`, `recent-use` or `random` (ConVGPU, section III.D).
+        connections_max: connections that a container's processes may hold open at once.
+        overcommit: let processes wait for memory where lines promise more than a GPU has. Otherwise no process
+            waits, and an allocation past the GPU's memory fails. Set it together with the monitor's
+            `PLIMSOLL_OVERCOMMIT_RATIO`.
+        wait_policy: the order of waiting requests: `fifo`, `best-fit`, `recent-use` or `random` (ConVGPU, section
+            III.D).
         wait_remind_s: seconds between two `paused` of the same wait.
-        wait_longest_s: seconds after which a wait fails like an allocation past the line; None for never, as
-            a job may well wait through a night.
-        measure: read NVML here, for memory that no call counts. Where a monitor runs, it measures for the broker.
-        share_tick_ms: how often the use of GPUs that are shared or limited is read and charged.
-        share_quantum_ms: half of it is how far a container may be ahead of its due while others wait.
-        share_ahead_ms: work that a process may have queued on a GPU that others share; below a tick its GPU may stand
-            idle between launches.
-        share_alone_ms: about as much where it is alone: so long a newcomer waits for its part at most.
+        wait_longest_s: seconds after which a wait fails like an allocation past the line; None for never, because
+            a job may wait through a night.
+        measure: read NVML here, for memory that no call counts. On a node with a monitor, the monitor measures.
+        share_tick_ms: milliseconds between two readings and charges of GPUs that are shared or limited.
+        share_quantum_ms: a container may be ahead of its due by half of this while others are behind.
+        share_ahead_ms: work that a process may have queued on a shared GPU. Below a tick, the GPU may idle between
+            launches.
+        share_alone_ms: about the work that a process may have queued where it is alone, and so the longest wait of
+            a newcomer.
         share_slice_ms: the GPU's time slice, as set by `nvidia-smi compute-policy --set-timeslice`.
-        share_relax_s: after so long as the only one that wants its GPUs, a container without a limit is not metered.
-        share_unmet_s: who wanted throughout so long and got less than its request is announced.
-        metrics_port: where Prometheus finds `/metrics`; None for nowhere, 0 for any free port (logged).
-        metrics_host: the address it listens on.
-        kubeconfig: where the pods bound to this node are watched: a path, `in-cluster`, or empty for nowhere.
+        share_relax_s: a container without a limit is not metered once it was the only one that wanted its GPUs for
+            so many seconds.
+        share_unmet_s: a container that wanted its GPUs for so many seconds, and got less than its request, is
+            announced.
+        metrics_port: port of `/metrics` for Prometheus; None for none, 0 for any free port (logged).
+        metrics_host: the address of the metrics' socket.
+        kubeconfig: access to the cluster whose pods on this node are watched: a path, `in-cluster`, or empty for
+            none.
         node: this node's name in Kubernetes; needed with `kubeconfig`.
-        log_level: the least that is logged: debug, info, warning or error.
+        log_level: the lowest level that is logged: debug, info, warning or error.
     """
 
     root: str = SYSTEM_ROOT
@@ -69,10 +75,10 @@ class Settings:
     log_level: LogLevel = "info"
 
     def shares(self) -> ShareSettings:
-        """What the share scheduler is to go by.
+        """The settings of the share scheduler.
 
         Raises:
-            InputError: less may be queued where others share the GPU than is needed, or more than where nobody does.
+            InputError: `share_ahead_ms` is below a tick, or above `share_alone_ms`.
         """
         field, ahead_ms = PREFIX + "SHARE_AHEAD_MS", self.share_ahead_ms
         if ahead_ms < self.share_tick_ms:

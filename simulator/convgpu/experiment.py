@@ -1,4 +1,4 @@
-"""The experiment as a whole: every count and policy over many draws, in numbers beside the paper's."""
+"""The whole experiment: every count and policy over many draws, compared with the paper's figures."""
 
 import random
 import statistics
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.pressure import Pressure
 from plimsoll.quantity import MIB
 from simulator.convgpu import paper
 from simulator.convgpu.workload import DURATIONS, MEMORY_MIB, USABLE_BYTES, draw
@@ -17,23 +17,23 @@ from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Giver, Replay, replay
 
 HEAVY: Final = 18
-"""From so many containers on, the paper says, the policies differ (§IV.C)."""
+"""The number of containers from which on the policies differ, by the paper (§IV.C)."""
 
 LARGEST_BYTES: Final = max(MEMORY_MIB.values()) * MIB
 
 GiverFor = Callable[[str, int, int], Giver]
-"""A fresh giver for a policy, the card's usable bytes, and a seed for what it draws at random."""
+"""Makes a fresh giver for a policy, the card's usable bytes, and a seed for random choices."""
 
 
 def at_creation(policy: str, usable_bytes: int, seed: int) -> Giver:
-    """ConVGPU's own rule."""
+    """A giver by ConVGPU's own rule."""
     return AtCreation(usable_bytes, choices(random.Random(seed).randrange)[policy])
 
 
 def on_demand(policy: str, usable_bytes: int, seed: int) -> Giver:
-    """Plimsoll's, by the broker's own core."""
+    """A giver by Plimsoll's rule: the broker's own core."""
     chosen = wait_policy(cast("WaitPolicyName", policy), str(seed).encode())
-    return OnDemand(usable_bytes, Pressure(chosen))
+    return OnDemand(usable_bytes, MemoryArbiter(chosen))
 
 
 RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"plimsoll": on_demand, "convgpu": at_creation})
@@ -41,15 +41,15 @@ RULES: Final[Mapping[str, GiverFor]] = MappingProxyType({"plimsoll": on_demand, 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to replay.
+    """The replays to make.
 
     Attributes:
         counts: numbers of containers.
-        policies: by our names.
-        seeds: each is one draw per count, the same under every policy and rule.
+        policies: the policies, by our names.
+        seeds: each seed is a draw per count, the same under every policy and rule.
         durations: a key of `workload.DURATIONS`.
-        usable_bytes: of the card.
-        context_bytes: what each program asks for first and separately.
+        usable_bytes: the card's memory.
+        context_bytes: bytes that each program asks for first and separately; 0 for none.
     """
 
     counts: tuple[int, ...] = paper.COUNTS
@@ -60,18 +60,18 @@ class Plan:
     context_bytes: int = 0
 
     def cells(self) -> list[tuple[str, int]]:
-        """Every policy and count."""
+        """Every pair of policy and count."""
         return [(policy, count) for count in self.counts for policy in self.policies]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One count under one policy.
+    """The figures of a count under a policy.
 
     Attributes:
-        finished_s, suspended_s: one figure a draw; empty if in any draw a container never ran, as the rest would be
-            the easier ones.
-        stuck_ratio: the share of draws in which somebody never ran, 0 to 1.
+        finished_s, suspended_s: a figure per draw, in seconds. Empty if a container never ran in any draw, because
+            the other draws would be the easier ones.
+        stuck_ratio: the part of draws in which a container never ran, 0 to 1.
     """
 
     policy: str
@@ -82,43 +82,43 @@ class Cell:
 
     @property
     def paper_finished_s(self) -> float | None:
-        """Table IV; None for a count that the paper has not."""
+        """The figure of Table IV; None for a count that the paper lacks."""
         return paper.FINISHED_S[self.policy].get(self.count)
 
     @property
     def paper_suspended_s(self) -> float | None:
-        """Table V; likewise."""
+        """The figure of Table V; None for a count that the paper lacks."""
         return paper.SUSPENDED_S[self.policy].get(self.count)
 
 
 def run_cell(rule: GiverFor, plan: Plan, policy: str, count: int) -> Cell:
-    """Replay every draw of one count under one policy."""
+    """Replay every draw of a count under a policy."""
     replays = tuple(run_draw(rule, policy, count, seed, plan) for seed in plan.seeds)
-    stuck_count = sum(bool(one.stuck or one.refused) for one in replays)
-    told = () if stuck_count else replays
+    stuck_count = sum(bool(each.stuck or each.refused) for each in replays)
+    counted = () if stuck_count else replays
     return Cell(
         policy,
         count,
-        tuple(one.finished_s for one in told),
-        tuple(one.suspended_s for one in told),
+        tuple(each.finished_s for each in counted),
+        tuple(each.suspended_s for each in counted),
         stuck_count / len(replays),
     )
 
 
 def run_draw(rule: GiverFor, policy: str, count: int, seed: int, plan: Plan) -> Replay:
-    """Replay one draw under one policy."""
+    """Replay a draw under a policy."""
     containers = draw(count, seed, DURATIONS[plan.durations], plan.context_bytes)
     return replay(containers, rule(policy, plan.usable_bytes, seed))
 
 
 def run(rule: GiverFor, plan: Plan) -> list[Cell]:
-    """Replay everything under one rule."""
+    """Replay all pairs of policy and count under a rule."""
     return [run_cell(rule, plan, policy, count) for policy, count in plan.cells()]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Figures over draws, in seconds; `paper_pct` is the share of draws at or below the paper's figure."""
+    """Figures over draws, in seconds; `paper_pct` is the percentage of draws at or below the paper's figure."""
 
     mean: float
     deviation: float
@@ -127,16 +127,16 @@ class Spread:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the paper's."""
+        """Our mean ÷ the paper's figure."""
         return self.mean / self.paper if self.paper else None
 
     @property
     def has_paper_inside(self) -> bool:
-        """The paper's figure lies within the middle 90 % of our draws."""
+        """Whether the paper's figure lies within the middle 90 % of our draws."""
         return self.paper_pct is not None and 5 <= self.paper_pct <= 95
 
     def as_json(self) -> dict[str, Any]:
-        """For the line of JSON."""
+        """The figures for the line of JSON."""
         found = {"mean": self.mean, "sd": self.deviation, "paper": self.paper, "ratio": self.ratio}
         return {name: None if value is None else round(value, 2) for name, value in found.items()} | {
             "paper_pct": None if self.paper_pct is None else round(self.paper_pct)
@@ -144,7 +144,7 @@ class Spread:
 
 
 def spread(figures: Sequence[float], papers: float | None) -> Spread | None:
-    """Mean and standard deviation; None where there is no figure."""
+    """The mean and standard deviation; None where there is no figure."""
     if not figures:
         return None
     below = sum(figure <= papers for figure in figures) if papers is not None else None
@@ -157,7 +157,7 @@ def spread(figures: Sequence[float], papers: float | None) -> Spread | None:
 
 
 def level(cells: Iterable[Cell], policy: str) -> tuple[float, float] | None:
-    """Finished and suspended time over the paper's, each summed over the counts; None if a count has no figure."""
+    """Finished and suspended time ÷ the paper's, each summed over the counts; None if a count has no figure."""
     own = [cell for cell in cells if cell.policy == policy and cell.paper_finished_s]
     if not own or not all(cell.finished_s for cell in own):
         return None
@@ -170,11 +170,11 @@ def level(cells: Iterable[Cell], policy: str) -> tuple[float, float] | None:
 
 
 def against_fifo(cells: Sequence[Cell], policy: str) -> dict[str, float] | None:
-    """How a policy differs from fifo, draw by draw the same, over counts of `HEAVY` and more.
+    """The difference of a policy from fifo on the same draws, over counts of `HEAVY` and more.
 
     Returns:
-        `finished_s`, the mean difference (below 0: done earlier), and `suspended_ratio`, 1 for no difference; None
-        where a cell has no figure.
+        `finished_s`, the mean difference in seconds (below 0: done earlier), and `suspended_ratio`, 1 for no
+        difference; None where a cell has no figure.
     """
     own, other = _heavy(cells, policy), _heavy(cells, "fifo")
     if not all(cell.finished_s for cell in (*own, *other)):
@@ -188,7 +188,7 @@ def against_fifo(cells: Sequence[Cell], policy: str) -> dict[str, float] | None:
 
 
 def paper_against_fifo(policy: str) -> dict[str, float]:
-    """The same of the paper's tables."""
+    """The same difference in the paper's tables."""
     counts = [count for count in paper.COUNTS if count >= HEAVY]
     finished, suspended = paper.FINISHED_S, paper.SUSPENDED_S
     return _against(

@@ -1,8 +1,8 @@
-"""What the paper measured: Tables IV and V, figure for figure.
+"""The paper's measurements: Tables IV and V, figure for figure.
 
-Each figure is a mean over six repetitions (§IV.A). From count to count they jump by more than means over six
-independent draws would (18 containers take 339.8 s, 20 take 262.4 s), while at one count the four policies lie within
-about a tenth of each other: so each count seems to have one draw of its own, run six times under each policy.
+Each figure is a mean over six repetitions (§IV.A). From count to count the figures jump by more than means over six
+independent draws would (18 containers take 339.8 s, 20 take 262.4 s). At the same count, the four policies lie within
+about a tenth of each other. So each count seems to have a single draw, run six times under each policy.
 
 Source: D. Kang, T. J. Jun, D. Kim, J. Kim, D. Kim, "ConVGPU: GPU Management Middleware in Container Based
 Virtualized Environment", IEEE CLUSTER 2017.
@@ -18,7 +18,7 @@ POLICIES: Final = ("fifo", "best-fit", "recent-use", "random")
 
 
 def _table(rows: str) -> dict[str, dict[int, float]]:
-    """One row a count: the count, then a figure per policy in their order."""
+    """Parse rows of a count and its figures, one per policy in the order of `POLICIES`."""
     table: dict[str, dict[int, float]] = {policy: {} for policy in POLICIES}
     for row in rows.strip().splitlines():
         count, *figures = row.split()
@@ -47,7 +47,7 @@ FINISHED_S: Final = _table("""
 36  507.9  501.0  526.2  529.9
 38  593.8  588.7  591.0  620.4
 """)
-"""Table IV: when all containers had finished, in seconds, by policy and count."""
+"""Table IV: seconds until all containers had finished, by policy and count."""
 
 SUSPENDED_S: Final = _table("""
  4    2.4    2.4    2.4    2.4
@@ -69,4 +69,4 @@ SUSPENDED_S: Final = _table("""
 36  157.1  181.6  154.6  175.8
 38  182.7  289.4  182.6  174.2
 """)
-"""Table V: how long a container was suspended on average, in seconds, by policy and count."""
+"""Table V: seconds that a container was suspended on average, by policy and count."""

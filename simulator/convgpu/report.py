@@ -18,7 +18,7 @@ FIGURES: Final[dict[str, Callable[[Cell], Spread | None]]] = {
     FINISHED: lambda cell: spread(cell.finished_s, cell.paper_finished_s),
     SUSPENDED: lambda cell: spread(cell.suspended_s, cell.paper_suspended_s),
 }
-"""What is reported of a cell."""
+"""The reported figures of a cell."""
 _TITLES: Final = {
     FINISHED: "All containers finished (Table IV)",
     SUSPENDED: "Average suspended time (Table V)",
@@ -26,7 +26,7 @@ _TITLES: Final = {
 
 
 def table(what: str, rule: str, cells: Sequence[Cell]) -> Table:
-    """One row a count, per policy mean ± standard deviation over draws and the paper's figure, in seconds."""
+    """A row per count; per policy the mean ± standard deviation over draws and the paper's figure, in seconds."""
     policies = list(dict.fromkeys(cell.policy for cell in cells))
     shown = Table(
         title=f"{_TITLES[what]}, s: {rule}",
@@ -46,10 +46,10 @@ def table(what: str, rule: str, cells: Sequence[Cell]) -> Table:
 
 
 def _summary(what: str, cells: Sequence[Cell]) -> str:
-    """The level over all counts, and at how many counts the paper's figure is one that our draws give."""
+    """The level over all counts, and the number of counts whose paper figure lies inside our draws."""
     found = level(cells, cells[0].policy)
     figures = [FIGURES[what](cell) for cell in cells]
-    inside = [one.has_paper_inside for one in figures if one is not None and one.paper is not None]
+    inside = [each.has_paper_inside for each in figures if each is not None and each.paper is not None]
     if found is None:
         return "–"
     return f"× {found[0 if what == FINISHED else 1]:.2f}, {sum(inside)} of {len(inside)} inside"
@@ -64,7 +64,7 @@ def _words(what: str, cell: Cell) -> str:
 
 
 def as_json(what: str, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """By policy and count: mean, standard deviation, the paper's figure, ratio, its percentile among the draws."""
+    """Mean, standard deviation, the paper's figure, ratio and percentile among the draws, by policy and count."""
     found: dict[str, dict[str, Any]] = {}
     for cell in cells:
         figures = FIGURES[what](cell)
@@ -74,7 +74,7 @@ def as_json(what: str, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
 
 
 def chart(what: str, cells: Sequence[Cell]) -> str:
-    """Four lines of ours, solid, and the paper's, dashed, over the number of containers."""
+    """Our four lines, solid, and the paper's, dashed, over the number of containers."""
     lines = []
     for policy, colour in COLOURS.items():
         figures = [(cell.count, FIGURES[what](cell)) for cell in cells if cell.policy == policy]
@@ -87,7 +87,7 @@ def chart(what: str, cells: Sequence[Cell]) -> str:
 
 
 def write_charts(folder: Path, cells: Sequence[Cell]) -> list[Path]:
-    """Write both charts into a folder, which is made if it is not there; returns their paths."""
+    """Write both charts into a folder, and make it if it is missing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for what in FIGURES:

@@ -1,13 +1,13 @@
 """The experiment's containers: Table III's types, drawn at random, one every five seconds.
 
-What the paper leaves open, and what is taken here:
+The paper leaves three points open:
 
-* How long each type runs. It says "varies by the size, from 5 seconds to 45 seconds". `BY_TYPE` climbs evenly, 8 s
-  a type; `BY_MEMORY` climbs with the bytes, so that only the largest runs long. Taken is `BY_TYPE`, because its
-  finished times lie nearer to the paper's over all counts; their level is thus fitted and proves nothing. What can
-  be compared is how they grow with the count, and how the policies differ.
-* What the card has. A K20m is "5GB"; its error correction (ECC, on as delivered) takes a sixteenth: 4800 MiB.
-* Whether the process's own 66 MiB (§III.D) lie within a type's memory. Here they do.
+* The duration of each type. The paper says "varies by the size, from 5 seconds to 45 seconds". `BY_TYPE` climbs
+  evenly, 8 s a type. `BY_MEMORY` climbs with the bytes, so that only the largest type runs long. The default is
+  `BY_TYPE`, because its finished times are nearer to the paper's over all counts. So their level is fitted and
+  proves nothing; their growth with the count, and the differences between policies, can be compared.
+* The card's memory. A K20m is "5GB"; its error correction (ECC, on as delivered) takes a sixteenth: 4800 MiB.
+* Whether the process's own 66 MiB (§III.D) are part of a type's memory. Here they are.
 """
 
 import random
@@ -51,13 +51,13 @@ DURATIONS: Final = MappingProxyType({"by-type": BY_TYPE, "by-memory": BY_MEMORY}
 def draw(
     count: int, seed: int, durations: Mapping[str, float] = BY_TYPE, context_bytes: int = 0
 ) -> tuple[Container, ...]:
-    """So many containers of types drawn with equal chance; the same for the same count and seed, always.
+    """Draw `count` containers, each type with equal chance; always the same for the same count and seed.
 
     Args:
-        count: how many, 1 or more.
-        seed: which draw.
+        count: the number of containers, 1 or more.
+        seed: the number of the draw.
         durations: seconds by type.
-        context_bytes: asked for first and separately, out of the type's memory; 0 for everything in one piece.
+        context_bytes: the part of a type's memory that is asked for first and separately; 0 for a single request.
     """
     chance = random.Random(f"{count}/{seed}")
     types = list(MEMORY_MIB)
@@ -65,7 +65,7 @@ def draw(
 
 
 def container(index: int, kind: str, durations: Mapping[str, float], context_bytes: int) -> Container:
-    """The container of this type that comes as number `index`, counted from 0."""
+    """The container of this type that arrives as number `index`, counted from 0."""
     line_bytes = MEMORY_MIB[kind] * MIB
     asks_bytes = (context_bytes, line_bytes - context_bytes) if context_bytes else (line_bytes,)
     return Container(f"{index:02}-{kind}", index * INTERVAL_S, asks_bytes, durations[kind])

@@ -1,5 +1,5 @@
-"""The engine: a queue of events over time, one GPU whose memory is asked for, and who gives it.
+"""The engine: a queue of events over time, a GPU, and the rules that give its memory to containers.
 
-Nothing here reads a clock or draws at random; import-linter holds it to that. The same containers under the same
-giver always end the same way.
+Nothing here reads a clock or draws at random; import-linter checks that. The same containers under the same giver
+always end the same way.
 """

@@ -1,8 +1,8 @@
-"""Plimsoll's rule: memory is given when it is asked for, by the broker's own `Pressure`.
+"""Plimsoll's rule: memory is given when a program asks for it, by the broker's own `MemoryArbiter`.
 
-What stands between a program and `Pressure` in life is here too, and takes no time: the library, which takes what
-lies within the granted bytes without asking anybody, and otherwise asks and waits; and the broker, which writes
-grants onto pages, reads what is used where it is told to look, and takes a container away once it has ended.
+This module also plays the two parts that stand between a program and the arbiter on a node. Both take no time here.
+The library takes memory within the granted bytes without asking; past them it asks and waits. The broker writes
+grants onto pages, reads the used bytes where the arbiter wants them, and removes a container once it has ended.
 """
 
 from collections import deque
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.pressure import (
+from hook.broker.core.memory.arbiter import (
     Grant,
     Look,
+    MemoryArbiter,
     Paused,
-    Pressure,
     Refuse,
     SetGranted,
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.waiting import Ticket
+from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from simulator.core.replay import Container, Verdict
 
@@ -30,7 +30,7 @@ GPU: Final = GpuUuid("GPU-0")
 
 @dataclass(slots=True)
 class _Guest:
-    """A container with its page and its one program."""
+    """A container with its page and its only program."""
 
     name: str
     key: ContainerKey
@@ -41,7 +41,7 @@ class _Guest:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one event brings about, until nothing more follows from it."""
+    """An event and everything that follows from it."""
 
     now_s: float
     steps: deque[Step] = field(default_factory=deque)
@@ -50,35 +50,35 @@ class _Turn:
 
 
 class OnDemand:
-    """A `Giver` by this rule."""
+    """A `Giver` that follows this rule."""
 
-    def __init__(self, usable_bytes: int, pressure: Pressure) -> None:
-        """Give out a card of `usable_bytes` by a fresh `pressure`."""
-        self._pressure: Final = pressure
+    def __init__(self, usable_bytes: int, arbiter: MemoryArbiter) -> None:
+        """Give out the memory of a card of `usable_bytes` by a fresh `arbiter`."""
+        self._arbiter: Final = arbiter
         self._guests: dict[ContainerKey, _Guest] = {}
         self._waiting: dict[Ticket, _Guest] = {}
         self._tickets = 0
-        self._carry_out(_Turn(0.0), pressure.capacity(GPU, usable_bytes))
+        self._carry_out(_Turn(0.0), arbiter.capacity(GPU, usable_bytes))
 
     def arrive(self, container: Container, now_s: float) -> Verdict:
-        """Register its line, then let its program ask."""
+        """Register the container's line, then let its program ask."""
         key = _key(container.name)
         guest = self._guests[key] = _Guest(container.name, key, deque(container.asks_bytes))
         turn = _Turn(now_s)
-        self._carry_out(turn, self._pressure.enrol(key, {GPU: container.line_bytes}))
+        self._carry_out(turn, self._arbiter.enrol(key, {GPU: container.line_bytes}))
         self._run(turn, guest)
         return Verdict(tuple(turn.started), tuple(turn.refused))
 
     def end(self, name: str, now_s: float) -> Verdict:
-        """Its program is gone, and so is the container."""
+        """The program has ended: remove its container."""
         key = _key(name)
         del self._guests[key]
         turn = _Turn(now_s)
-        self._carry_out(turn, self._pressure.leave(key))
+        self._carry_out(turn, self._arbiter.leave(key))
         return Verdict(tuple(turn.started), tuple(turn.refused))
 
     def _run(self, turn: _Turn, guest: _Guest) -> None:
-        """The program's side: take what the page allows, ask for the first thing that it does not."""
+        """The library's side: take what the page allows, and ask for the first allocation past it."""
         while guest.asks_bytes and guest.used_bytes + guest.asks_bytes[0] <= guest.granted_bytes:
             guest.used_bytes += guest.asks_bytes.popleft()
         if not guest.asks_bytes:
@@ -87,11 +87,11 @@ class OnDemand:
         self._tickets += 1
         ticket = Ticket(self._tickets)
         self._waiting[ticket] = guest
-        asked = self._pressure.ask(ticket, guest.key, GPU, guest.asks_bytes[0], turn.now_s)
+        asked = self._arbiter.ask(ticket, guest.key, GPU, guest.asks_bytes[0], turn.now_s)
         self._carry_out(turn, asked)
 
     def _carry_out(self, turn: _Turn, steps: Iterable[Step]) -> None:
-        """The broker's side: one step after the other; what a look brings comes last."""
+        """The broker's side: carry out one step after the other. Steps that follow from a reading come last."""
         turn.steps.extend(steps)
         while turn.steps:
             self._carry_out_one(turn, turn.steps.popleft())
@@ -99,16 +99,16 @@ class OnDemand:
     def _carry_out_one(self, turn: _Turn, step: Step) -> None:
         match step:
             case Look() if step in turn.steps:
-                pass  # it is being looked again before anything else is decided
+                pass  # The same reading is still to come, before anything else is decided.
             case Look():
                 used = {key: guest.used_bytes for key, guest in self._guests.items()}
-                turn.steps.extend(self._pressure.looked(step.gpu, used, turn.now_s))
+                turn.steps.extend(self._arbiter.take_used(step.gpu, used, turn.now_s))
             case SetGranted():
                 self._guests[step.container].granted_bytes = step.granted_bytes
             case Grant():
                 guest = self._waiting.pop(step.ticket)
                 self._run(turn, guest)
-                turn.steps.extend(self._pressure.withdraw(step.ticket, turn.now_s))
+                turn.steps.extend(self._arbiter.withdraw(step.ticket, turn.now_s))
             case Refuse():
                 turn.refused.append(self._waiting.pop(step.ticket).name)
             case SetWanted() | Paused():

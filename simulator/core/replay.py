@@ -1,7 +1,7 @@
-"""One GPU and the containers that come to it: each asks for its memory, waits, runs its time, ends.
+"""A GPU and the containers that arrive: each asks for memory, waits, runs for its time, and ends.
 
-What always holds: a container runs only from the moment its giver has given it everything that it asks for, and
-holds that until it ends; its end is the only thing that gives memory back.
+What always holds: a container runs only once its giver has given it all the memory that it asks for. It holds that
+memory until its end, and only its end gives memory back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from simulator.core.agenda import Agenda
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container of a workload.
+    """A container of a workload.
 
     Attributes:
-        arrives_s: when it asks for memory, in seconds.
-        asks_bytes: what it asks for, one after the other and at once: the next as soon as it has the last.
-        runs_s: how long it runs once it has all of it.
+        arrives_s: when it first asks for memory, in seconds.
+        asks_bytes: its allocations in their order. It asks for the next as soon as it has the one before.
+        runs_s: seconds that it runs once it has all of them.
     """
 
     name: str
@@ -29,31 +29,31 @@ class Container:
 
     @property
     def line_bytes(self) -> int:
-        """What it declares: all that it will ask for."""
+        """The declared memory: the sum of its allocations."""
         return sum(self.asks_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which waiting containers an event lets run, and which it refuses for good."""
+    """The waiting containers that an event lets run, and those that it refuses for good."""
 
     started: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 class Giver(Protocol):
-    """Who decides whose memory is given when."""
+    """A rule that decides when each container gets its memory."""
 
     def arrive(self, container: Container, now_s: float) -> Verdict:
-        """A container comes and asks."""
+        """A container arrives and asks for memory."""
 
     def end(self, name: str, now_s: float) -> Verdict:
-        """A running container ends and gives everything back."""
+        """A running container ends and gives all its memory back."""
 
 
 @dataclass(slots=True)
 class Stay:
-    """What became of one container; times are None for what never happened."""
+    """The course of a container; times are None for what never happened."""
 
     container: Container
     started_s: float | None = None
@@ -62,24 +62,24 @@ class Stay:
 
     @property
     def suspended_s(self) -> float | None:
-        """From its arrival until it had all its memory."""
+        """Seconds from its arrival until it had all its memory."""
         return None if self.started_s is None else self.started_s - self.container.arrives_s
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a workload went, in the order of its containers."""
+    """The course of a workload, in the order of its containers."""
 
     stays: tuple[Stay, ...]
 
     @property
     def stuck(self) -> tuple[str, ...]:
-        """Who still waits though nothing is left to happen: a deadlock."""
+        """The containers that still wait though no event is left: a deadlock."""
         return tuple(stay.container.name for stay in self.stays if stay.ended_s is None and not stay.refused)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Whose wait was refused."""
+        """The containers whose wait was refused."""
         return tuple(stay.container.name for stay in self.stays if stay.refused)
 
     @property
@@ -89,13 +89,13 @@ class Replay:
 
     @property
     def suspended_s(self) -> float:
-        """The mean over the containers that ran."""
+        """The mean suspension in seconds, over the containers that ran."""
         waits = [wait for stay in self.stays if (wait := stay.suspended_s) is not None]
         return sum(waits) / len(waits) if waits else 0.0
 
 
 class _What(Enum):
-    # At the same time, whoever ends gives back before whoever arrives asks.
+    # At the same time, ends come before arrivals: memory is given back before it is asked for.
     ENDS = 0
     ARRIVES = 1
 
@@ -128,11 +128,11 @@ class _Run:
 
 
 def replay(containers: Iterable[Container], giver: Giver) -> Replay:
-    """Let a workload run to its end, or until nothing can happen any more.
+    """Run a workload to its end, or until no event is left.
 
     Args:
-        containers: in any order; names must differ.
-        giver: fresh, as it keeps what it gave.
+        containers: in any order; their names must differ.
+        giver: fresh, because a giver remembers what it gave.
     """
     given: Final[Sequence[Container]] = tuple(containers)
     run = _Run(giver, {container.name: Stay(container) for container in given})

@@ -6,8 +6,8 @@ from typing import cast
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
-from hook.broker.core.memory.pressure import Pressure
 from simulator.core.at_creation import AtCreation, choices
 from simulator.core.on_demand import OnDemand
 from simulator.core.replay import Container, Giver, Replay
@@ -32,7 +32,7 @@ def at_creation(policy: str, draw: Callable[[int], int] = the_oldest) -> Giver:
 
 def on_demand(policy: str, seed: bytes = b"seed") -> Giver:
     """Plimsoll's rule on a card of ten bytes."""
-    return OnDemand(USABLE_BYTES, Pressure(wait_policy(cast("WaitPolicyName", policy), seed)))
+    return OnDemand(USABLE_BYTES, MemoryArbiter(wait_policy(cast("WaitPolicyName", policy), seed)))
 
 
 GIVERS: dict[str, Callable[[str], Giver]] = {"at-creation": at_creation, "on-demand": on_demand}

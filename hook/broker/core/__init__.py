@@ -1,5 +1,5 @@
-"""What the broker knows and decides: events and `now` in, instructions out.
+"""The broker's knowledge and decisions: events and `now` in, instructions out.
 
-No loop, socket, clock, file or process here; import-linter holds it to that. Sequence numbers and the order
-of the journal are decided here and nowhere else.
+Nothing here uses an event loop, socket, clock, file or process; import-linter checks that. Only the core numbers
+announcements and decides the order of the journal.
 """

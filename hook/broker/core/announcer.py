@@ -1,7 +1,7 @@
-"""The one place where announcements are made: numbered, timed, into the journal, and out as instructions.
+"""Makes all announcements: numbers and dates them, puts them into the journal, and gives them out as instructions.
 
-What always holds: every announcement has a number of its own; one that the journal has no room for is reported, and
-never lost silently.
+What always holds: every announcement has its own number. If the journal has no room for an announcement, the log says
+so; none is lost silently.
 """
 
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.instructions import Append, Instruction, Report, Rewrite
 from hook.broker.core.journal import Journal
-from hook.broker.core.turns import Append, Instruction, Report, Rewrite
 from plimsoll.broker.wire import Announcement
 from plimsoll.ids import GpuUuid
 from plimsoll.part.times import rfc3339
 
 NOBODY: Final = ProcessKey(0, 0)
-"""Stands for the process of an announcement that is about a container as a whole."""
+"""The process of an announcement that concerns a container as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What an announcement says beyond who, what and when; see `brokerwire.Announcement`."""
+class Details:
+    """The fields of an announcement beside its process, sort and time; see `plimsoll.broker.wire.Announcement`."""
 
     gpu: GpuUuid | None = None
     requested_bytes: int = 0
@@ -35,15 +35,15 @@ class Told:
     used_pct: float = 0.0
 
 
-NOTHING: Final = Told()
+NOTHING: Final = Details()
 
 
 class Announcer:
     """Fills the journal.
 
     Args:
-        journal: where announcements are numbered and kept.
-        rewrite: the whole journal file anew, for when lines of it were given up.
+        journal: numbers and keeps the announcements.
+        rewrite: gives the instruction for a new journal file, after the journal gave up lines.
     """
 
     def __init__(self, journal: Journal, rewrite: Callable[[], Rewrite]) -> None:
@@ -52,9 +52,14 @@ class Announcer:
         self._shed_count = 0
 
     def announce(
-        self, container: ContainerKey, process: ProcessKey, what: str, now_s: float, told: Told = NOTHING
+        self,
+        container: ContainerKey,
+        process: ProcessKey,
+        what: str,
+        now_s: float,
+        details: Details = NOTHING,
     ) -> list[Instruction]:
-        """Announce `what` (see `brokerwire.Announcement`) of a process, or of `NOBODY`."""
+        """Announce `what` (see `plimsoll.broker.wire.Announcement`) of a process, or of `NOBODY`."""
         announcement = Announcement(
             seq=self._journal.next_seq,
             what=what,
@@ -63,29 +68,34 @@ class Announcer:
             pid=process.pid,
             start_ticks=process.start_ticks,
             time=rfc3339(datetime.fromtimestamp(now_s, UTC)),
-            gpu=told.gpu,
-            requested_bytes=told.requested_bytes,
-            used_bytes=told.used_bytes,
-            line_bytes=told.line_bytes,
-            text=told.text,
-            waited_s=told.waited_s,
-            share_pct=told.share_pct,
-            limit_pct=told.limit_pct,
-            used_pct=told.used_pct,
+            gpu=details.gpu,
+            requested_bytes=details.requested_bytes,
+            used_bytes=details.used_bytes,
+            line_bytes=details.line_bytes,
+            text=details.text,
+            waited_s=details.waited_s,
+            share_pct=details.share_pct,
+            limit_pct=details.limit_pct,
+            used_pct=details.used_pct,
         )
         shed = self._journal.append(announcement)
         return [*self._shed(shed), self._rewrite()] if shed else [Append(announcement)]
 
     def announce_if_room(
-        self, container: ContainerKey, process: ProcessKey, what: str, now_s: float, told: Told = NOTHING
+        self,
+        container: ContainerKey,
+        process: ProcessKey,
+        what: str,
+        now_s: float,
+        details: Details = NOTHING,
     ) -> list[Instruction]:
-        """The same for what may come without end: only while half of the journal is free."""
+        """Announce something that may come without end: only while half of the journal is free."""
         if self._journal.admits(what):
-            return self.announce(container, process, what, now_s, told)
+            return self.announce(container, process, what, now_s, details)
         return self._shed(1)
 
     def _shed(self, count: int) -> list[Instruction]:
-        """Say so at once, and then each time the number of lost announcements has doubled."""
+        """Log the loss of announcements at once, and then each time their number has doubled."""
         before, self._shed_count = self._shed_count, self._shed_count + count
         if self._shed_count.bit_length() == before.bit_length():
             return []

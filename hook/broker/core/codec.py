@@ -1,6 +1,6 @@
-"""The bytes of `limits` and `counts`: what the broker writes into the one and reads from the other.
+"""The bytes of `limits`, which the broker writes, and of `counts`, which it reads.
 
-`plimsoll.broker.pages` defines the structures; here they are filled in and taken apart, without a file in sight.
+`plimsoll.broker.pages` defines the structures. This module fills them in and takes them apart; it touches no file.
 """
 
 import ctypes
@@ -31,28 +31,29 @@ COUNTS_BYTES: Final = ctypes.sizeof(Counts)
 SLOT_BYTES: Final = ctypes.sizeof(Slot)
 WORK_BYTES: Final = ctypes.sizeof(SlotWork)
 SLOTS_END: Final = int(Counts.works.offset)
-"""How much of `counts` must be read to see every slot."""
+"""Bytes of `counts` that hold every slot."""
 
 GENERATION_OFFSET: Final = Limits.generation.offset
 BODY_OFFSET: Final = GENERATION_OFFSET + 8
-"""All that may change in `limits` follows the generation that guards it."""
+"""Everything that may change in `limits` follows the generation, which guards it."""
 
 WORD: Final = struct.Struct("<Q")
 COUNTS_HEAD: Final = struct.Struct("<QII")
-"""Magic, version and size of `counts`: what never changes in it."""
+"""Magic, version and size of `counts`, which never change."""
 
 _OWNER: Final = struct.Struct(f"<{SLOT_BYTES // 8}Q")
 
 
 @dataclass(frozen=True, slots=True)
 class PageNumbers:
-    """What stands beside the line of one container on one GPU, and changes while its processes run.
+    """The numbers beside a container's line on one GPU, which change while its processes run.
 
     Attributes:
-        granted_bytes: up to here without asking the broker; the line, unless the node overcommits.
-        context_bytes: what a new context costs there; 0 = not measured yet.
-        excess_bytes: what NVML shows of the container past its words.
-        is_wanted: somebody waits for memory there.
+        granted_bytes: bytes that the container may hold without asking the broker; the line, unless the node
+            overcommits.
+        context_bytes: bytes that a new context costs on this GPU; 0 = not measured yet.
+        excess_bytes: bytes that NVML shows of the container past its words.
+        is_wanted: a process waits for memory of this GPU.
     """
 
     granted_bytes: int
@@ -62,7 +63,7 @@ class PageNumbers:
 
 
 Numbers = tuple[PageNumbers, ...]
-"""One per line of a container, in their order."""
+"""`PageNumbers` for each line of a container, in the order of the lines."""
 
 
 def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:
@@ -71,14 +72,14 @@ def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:
 
 
 def limits_body(container: ContainerLines, numbers: Numbers) -> bytes:
-    """What follows the generation in `limits`."""
+    """The bytes that follow the generation in `limits`."""
     return _limits(container, numbers, generation=0)[BODY_OFFSET:]
 
 
 def granted_by(page: bytes) -> dict[GpuUuid, int]:
-    """What a `limits` file grants, by GPU; empty for one that is damaged.
+    """The granted bytes of a `limits` file, by GPU; empty for a damaged file.
 
-    One that a dying broker left half written may say either number: both were granted in their time.
+    A file that a dying broker left half written may hold either number: both were granted at some time.
     """
     if len(page) != LIMITS_BYTES:
         return {}
@@ -95,23 +96,23 @@ def counts_head(slots_touched: int = 0) -> bytes:
 
 
 def owner_offset(slot: int) -> int:
-    """Where a slot's owner stands in `counts`."""
+    """The offset of a slot's owner word in `counts`."""
     assert 0 <= slot < MAX_SLOTS
     return int(Counts.slots.offset) + slot * SLOT_BYTES + int(Slot.owner.offset)
 
 
 def uses_offset(slot: int) -> int:
-    """Where the words begin that a slot's owner wrote: `used_bytes`, then `denied_count`."""
+    """The offset of the words that a slot's owner wrote: `used_bytes`, then `denied_count`."""
     return owner_offset(slot) + int(Slot.used_bytes.offset)
 
 
 def vacating_offset(slot: int) -> int:
-    """Where a slot's mark stands that the broker is about to clear it."""
+    """The offset of a slot's `is_vacating`, which says that the broker is about to clear the slot."""
     return owner_offset(slot) + int(Slot.is_vacating.offset)
 
 
 def work_offset(slot: int) -> int:
-    """Where a process's work stands that owns this slot: whose it is, and then its words for each GPU."""
+    """The offset of the work of a slot's owner: the owner word, then the words for each GPU."""
     assert 0 <= slot < MAX_SLOTS
     return int(Counts.works.offset) + slot * WORK_BYTES
 
@@ -125,13 +126,13 @@ assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
 def claimed_slots(counts: bytes, gpu_count: int) -> tuple[SlotUse, ...]:
     """Every claimed slot of a `counts` file.
 
-    All slots are looked at: `slots_touched` is for the library, and a tenant may write anything there.
-    An owner writes `changed_ns` before it changes `used_bytes`, and the kernel copies upwards through memory. So the
-    stamp that is found belongs to the words that are found, or to later ones.
+    All slots are read: `slots_touched` is for the library, and a tenant may write anything there. An owner writes
+    `changed_ns` before it changes `used_bytes`, and the kernel copies upwards through memory. So the `changed_ns`
+    that is read belongs to the words that are read, or to later ones.
 
     Args:
-        counts: the whole file; slots missing from a truncated one count as free.
-        gpu_count: how many of `used_bytes` mean something.
+        counts: the whole file; slots missing from a truncated file count as free.
+        gpu_count: how many entries of `used_bytes` are in use.
     """
     slots = (counts[owner_offset(0) + n * SLOT_BYTES :][:SLOT_BYTES] for n in _claimed(counts))
     return tuple(

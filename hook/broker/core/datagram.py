@@ -1,6 +1,6 @@
-"""One datagram of the library, taken apart and checked: a tenant writes it, so nothing in it is believed.
+"""Datagrams of the library, taken apart and checked, and the broker's answers to waiting processes.
 
-And the answers of the broker to those who wait.
+A tenant may write any datagram, so the broker believes nothing in it that it can check.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _REMEDY: Final = "use the libplimsoll.so that came with this broker"
 
 
 class Kind(Enum):
-    """What a datagram says; the value is the word used in announcements."""
+    """The sort of a datagram; the value is the name used in announcements."""
 
     HELLO = "hello"
     CONTEXT = "context"
@@ -54,11 +54,11 @@ _OF_A_GPU: Final = frozenset({Kind.CONTEXT, Kind.DENIED, Kind.WAIT, Kind.FREED})
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A datagram whose fields hold together.
+    """A datagram that passed all checks.
 
     Attributes:
-        gpu: one of the container's GPUs, or None where the kind names none.
-        text: a function's name, for `UNKNOWN` and, where the library gives it, `DENIED`.
+        gpu: one of the container's GPUs; None for a kind that names no GPU.
+        text: the name of a driver function, for `UNKNOWN` and, where the library gives it, `DENIED`.
     """
 
     kind: Kind
@@ -75,11 +75,11 @@ def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
     """Take a datagram apart.
 
     Args:
-        data: as received; more than `SIZE` bytes were cut to `SIZE` + 1.
-        gpus: the container's.
+        data: the bytes as received; a longer datagram was cut to `SIZE` + 1 bytes.
+        gpus: the container's GPUs.
 
     Raises:
-        InputError: it is damaged, with the field and what stood there.
+        InputError: the datagram is damaged; the error names the field and its value.
     """
     message = _message(data)
     kind = _KINDS[message.kind]
@@ -96,11 +96,11 @@ def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
 
 
 def reply(gpu: GpuUuid, refusal: str) -> bytes:
-    """What one that asked to wait is told: to go on, or, with a refusal, why it must not wait.
+    """The answer to a process that asked to wait: to go on or, with a refusal, why it must not wait.
 
     Args:
-        gpu: on which it asked.
-        refusal: empty to let it go on; what is past the datagram's room is cut off.
+        gpu: the GPU of the request.
+        refusal: the reason; empty to let the process go on. A reason that is too long for the datagram is cut off.
     """
     kind = KIND_REFUSED if refusal else KIND_GRANTED
     text = refusal.encode("ascii", "replace")[: Message.text.size - 1]

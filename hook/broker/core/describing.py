@@ -1,11 +1,11 @@
-"""What is registered and held, as the control socket tells it."""
+"""The description that the control socket gives: the registered containers and what they hold."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.processes.lives import Lives
+from hook.broker.core.registration.record import Record
 from hook.broker.core.shares.events import GateState, ShareUse
-from hook.broker.core.turns import Record
 from plimsoll.broker.wire import ContainerUse, Description, ProcessUse, ShareUsed
 
 ShareOf = Callable[[ContainerKey], ShareUse | None]
@@ -17,7 +17,14 @@ def describe(
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,
 ) -> Description:
-    """Everything registered, with what its announced processes hold by these slots, and what time it has."""
+    """Every registered container, with the memory of its announced processes and its compute time.
+
+    Args:
+        records: every registered pod.
+        lives: the announced processes.
+        slots: the claimed slots by container; a missing container holds nothing.
+        share_of: the compute time of a container; None for a container that is not laid out yet.
+    """
     uses = []
     for record in records:
         for lines in record.pod.containers:
@@ -35,7 +42,7 @@ def describe(
 
 
 def _share(use: ShareUse | None) -> ShareUsed | None:
-    """None also for one that is not laid out yet."""
+    """None for a container that owns its GPUs, or is not laid out yet."""
     if use is None or use.terms.whole:
         return None
     used_pct = None if use.state is GateState.OPEN else use.used_pct

@@ -1,4 +1,4 @@
-"""Who is who: containers, processes and slots, as every module of the broker names them."""
+"""The identities of containers, processes and slots in the broker."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ HALF: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True, order=True)
 class ContainerKey:
-    """A container on this node. Pod uids are never used twice, so a key never changes its meaning."""
+    """A container on this node. No pod uid is used twice, so a key never changes its meaning."""
 
     pod: PodUid
     container: ContainerName
@@ -20,7 +20,7 @@ class ContainerKey:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process with the word by which it owns slots; 0 where that is not known."""
+    """A process with its owner word, by which it owns slots; 0 where the word is not known."""
 
     key: ProcessKey
     owner: int
@@ -32,7 +32,7 @@ class SlotUse:
 
     Attributes:
         used_bytes: per GPU, in the order of the container's lines.
-        changed_ns: CLOCK_MONOTONIC just before `used_bytes` last changed, by the owner's own account; 0 for never.
+        changed_ns: CLOCK_MONOTONIC just before `used_bytes` last changed, as the owner wrote it; 0 for never.
     """
 
     slot: int
@@ -43,16 +43,16 @@ class SlotUse:
 
 
 def owner_word(own_pid: int, start_ticks: int) -> int:
-    """The word of a process that sees itself as `own_pid`."""
+    """The owner word of a process; `own_pid` is its pid inside its own pid namespace."""
     return own_pid % HALF + start_ticks % HALF * HALF
 
 
 def full_start_ticks(owner: int, now_ticks: int) -> int:
-    """The whole start time of a process of which only its owner word is left.
+    """The whole start time of a process whose owner word alone is known.
 
     Args:
-        owner: its word.
-        now_ticks: the machine's uptime in clock ticks. Right for any process younger than 2³² ticks (497
-            days at 100 a second).
+        owner: the word.
+        now_ticks: the machine's uptime in clock ticks. The result is right for any process younger than 2³² ticks
+            (497 days at 100 a second).
     """
     return now_ticks - (now_ticks - owner // HALF) % HALF

@@ -1,16 +1,15 @@
-"""The announcements that no subscriber has acknowledged, and the numbers they carry.
+"""The announcements that no subscriber has acknowledged, and their numbers.
 
-The journal file is the fold of its lines: a `Snapshot`, then each `Announcement` and `Acknowledge` as it
-happened. What the broker must remember over its own death (the next number, which processes it announced and
-has not seen die) follows from these lines, so there is no second file to disagree with them.
+The journal is the fold of its file's lines: a `Snapshot`, then each `Announcement` and `Acknowledge` as it happened.
+The broker must remember two things over its own death: the next number, and the announced processes that it has not
+seen die. Both follow from these lines, so there is no second file that could contradict them.
 
 What always holds:
 
-* Numbers count up and are never given twice; an announcement is in the file before any subscriber sees it.
-* It is bounded. Past half its capacity `denied`, `unknown`, `paused`, `resumed` and `unmet` are no longer taken
-  in, as there may be any number of them. When it is full, whole lives go (from `hello` to `exited`, oldest first):
-  a subscriber then never hears of processes that are long gone, but is never left with one that seems to live
-  for ever.
+* Numbers count up, and no number is given twice. An announcement is in the file before any subscriber sees it.
+* The journal is bounded. Past half its capacity it refuses `denied`, `unknown`, `paused`, `resumed` and `unmet`,
+  because there may be any number of them. When it is full, it drops whole lives (from `hello` to `exited`, oldest
+  first). A subscriber then misses processes that are long gone, but keeps none that seems to live for ever.
 """
 
 from bisect import bisect_right
@@ -24,14 +23,14 @@ from plimsoll.broker.wire import Acknowledge, Announcement
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 TRIM_LINES: Final = 512
-"""So many lines of the file may be dead before it is rewritten, so that an acknowledgement costs one line."""
+"""Dead lines that the file may hold before it is rewritten, so that an acknowledgement costs one line."""
 
 _BY_SEQ: Final = attrgetter("seq")
 _Life = tuple[str, str, int, int]
 
 
 class Announced(Struct, frozen=True, kw_only=True):
-    """A process whose `hello` was announced and whose `exited` was not."""
+    """A process whose `hello` was announced, and whose `exited` was not."""
 
     pod: PodUid
     container: ContainerName
@@ -41,10 +40,10 @@ class Announced(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The first line of a journal file: everything that the lines before it, now gone, had come to.
+    """The first line of a journal file: the fold of all earlier lines, which are gone.
 
     Attributes:
-        boot_id: of the machine; processes announced under another are all dead.
+        boot_id: the machine's boot; processes that were announced under another boot are all dead.
         next_seq: the number of the next announcement.
         acknowledged: the highest number acknowledged.
     """
@@ -62,9 +61,9 @@ class Journal:
     """Unacknowledged announcements in order.
 
     Attributes:
-        boot_id: under which the lines it was folded from were written.
-        next_seq: the number that the next announcement must carry.
-        processes: announced and not exited, as the folded lines left them; not kept up afterwards.
+        boot_id: the machine's boot under which the folded lines were written.
+        next_seq: the number of the next announcement.
+        processes: processes announced and not exited by the folded lines; later announcements do not change it.
     """
 
     def __init__(self, lines: Iterable[JournalLine], capacity: int) -> None:
@@ -79,11 +78,11 @@ class Journal:
             self._fold(line)
 
     def __len__(self) -> int:
-        """How many announcements wait to be acknowledged."""
+        """How many announcements are not acknowledged yet."""
         return len(self._pending)
 
     def after(self, seq: int) -> list[Announcement]:
-        """Those past `seq`, in order."""
+        """The announcements past `seq`, in order."""
         return self._pending[bisect_right(self._pending, seq, key=_BY_SEQ) :]
 
     def admits(self, what: str) -> bool:
@@ -91,9 +90,10 @@ class Journal:
         return what not in _OPTIONAL or len(self._pending) < self._capacity // 2
 
     def append(self, announcement: Announcement) -> int:
-        """Take in an announcement numbered `next_seq`; returns how many old ones were shed for it.
+        """Take in an announcement numbered `next_seq`.
 
-        Where any were, the file must be rewritten instead of appended to.
+        Returns:
+            How many old announcements were dropped for it. If any were, the file must be rewritten, not appended to.
         """
         assert announcement.seq == self.next_seq
         shed = self._shed() if len(self._pending) >= self._capacity else 0
@@ -103,7 +103,7 @@ class Journal:
         return shed
 
     def acknowledge(self, seq: int) -> bool:
-        """Forget everything up to `seq`; True if the file has gathered enough dead lines to be rewritten."""
+        """Forget everything up to `seq`; True if the file now holds enough dead lines to be rewritten."""
         self.acknowledged = max(self.acknowledged, seq)
         del self._pending[: bisect_right(self._pending, seq, key=_BY_SEQ)]
         self._file_lines += 1
@@ -131,7 +131,7 @@ class Journal:
 
     def _fold_announcement(self, line: Announcement) -> None:
         if self._pending and line.seq <= self._pending[-1].seq:
-            return  # a damaged file holds lines twice or out of order; the first stands
+            return  # A damaged file holds lines twice or out of order: keep the first.
         self.next_seq = max(self.next_seq, line.seq + 1)
         self._pending.append(line)
         life = _life(line)
@@ -157,7 +157,7 @@ class Journal:
             )
 
     def _shed(self) -> int:
-        """Make room for an eighth of the capacity: complete lives first, then the oldest, whatever they are."""
+        """Make room for an eighth of the capacity: drop complete lives first, then the oldest announcements."""
         surplus = len(self._pending) - (self._capacity - max(1, self._capacity // 8))
         doomed = self._oldest_complete_lives(surplus)
         kept = [entry for entry in self._pending if _life(entry) not in doomed]

@@ -1,7 +1,7 @@
-"""The broker's whole knowledge of its node, and the one place where an event turns into instructions.
+"""The broker's whole knowledge of its node. Here, and only here, an event turns into instructions.
 
-What always holds: a pod's directories stay for as long as one of its processes lives; a container's GPUs and
-their order never change while it is registered, as its processes count by their order.
+What always holds: a pod's directories stay as long as one of its processes lives. A container's GPUs and their order
+never change while it is registered, because its processes count memory by that order.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,37 +12,40 @@ from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import Kind
 from hook.broker.core.describing import ShareOf, describe
-from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
-from hook.broker.core.journal import Journal
-from hook.broker.core.memory.pressure import Step
-from hook.broker.core.memory.waits import Overcommit, Waits
-from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.admission import check_shares
-from hook.broker.core.registration.checks import check, check_change
-from hook.broker.core.registration.resizes import Resizes
-from hook.broker.core.shares.events import ShareViolated, Unmet
-from hook.broker.core.shares.unmet import UnmetRequests
-from hook.broker.core.shares.violations import ShareViolations
-from hook.broker.core.turns import (
-    Append,
-    ClearSlots,
+from hook.broker.core.events import (
+    ConnectionClosed,
+    DatagramReceived,
     Died,
     Event,
-    Heard,
     HeldRead,
-    HungUp,
+    Surveyed,
+    Unheld,
+    WordsRead,
+)
+from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.instructions import (
+    Append,
+    ClearSlots,
     Instruction,
     LayOut,
-    Record,
     RemovePod,
     Reply,
     SaveRecord,
     SetLimits,
     Survey,
-    Surveyed,
-    Unheld,
-    WordsRead,
 )
+from hook.broker.core.journal import Journal
+from hook.broker.core.memory.arbiter import Step
+from hook.broker.core.memory.no_overcommit import NoOvercommit
+from hook.broker.core.memory.requests import MemoryRequests, Overcommit
+from hook.broker.core.processes.lives import Lives
+from hook.broker.core.registration.admission import check_shares
+from hook.broker.core.registration.checks import check, check_change
+from hook.broker.core.registration.record import Record
+from hook.broker.core.registration.resizes import Resizes
+from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.unmet import UnmetRequests
+from hook.broker.core.shares.violations import ShareViolations
 from plimsoll.broker.wire import (
     Acknowledge,
     Announcement,
@@ -65,123 +68,100 @@ class Node:
         records: Iterable[Record],
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
-        overcommit: Overcommit | None = None,
+        overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
     ) -> None:
-        """Begin where the last broker on this node left off.
+        """Begin where the last broker on this node ended.
 
         Args:
             journal: folded from the journal file; empty on a node's first start.
-            records: what the `record.json` files hold.
-            boot_id: the machine's, now.
-            contexts: what a context was known to cost, in bytes per GPU.
-            overcommit: None where nobody ever waits.
+            records: the contents of the `record.json` files.
+            boot_id: the machine's boot id, now.
+            contexts: the known cost of a context, in bytes per GPU.
+            overcommit: whether processes may wait for memory.
         """
         self._journal = journal
         self._lives = Lives(journal, boot_id)
-        # A journal that lost its first line says nothing of boots; the survey sorts its processes out.
+        # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
         self._records: dict[PodUid, Record] = {record.pod.pod: record for record in records}
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
         self._measuring = Measuring(self._lives, contexts or {})
-        self._waits = Waits(overcommit, self._lives.announcer, self._set_limits)
+        self._requests: MemoryRequests | NoOvercommit = overcommit.requests(
+            self._lives.announcer, self._set_limits
+        )
         self._unmet = UnmetRequests(self._lives.announcer)
         self._share_violations = ShareViolations(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
-        """Adopt what is there; to be carried out once, before any other event."""
+        """Adopt what an earlier broker left. Carry these instructions out once, before any event is handled."""
         instructions: list[Instruction] = [self._lives.rewrite()]
         if self._is_new_boot:
             instructions += self._lives.all_died(now_s)
-        # Enrolled first, as what is laid out says what was granted already.
+        # Containers are enrolled first, because their pages show the bytes that were granted already.
         enrolments = [step for record in self._records.values() for step in self._enrol(record.pod)]
         for record in self._records.values():
             instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
-        return instructions + self._waits.carry(enrolments, now_s) + self.survey()
+        return instructions + self._requests.carry(enrolments, now_s) + self.survey()
 
     def survey(self) -> list[Instruction]:
-        """Look after every container: for the slow audit that finds what no event told."""
+        """Survey every container: the slow audit, which finds changes that no event reported."""
         registered = {key for record in self._records.values() for key in _containers(record.pod)}
         surveys = [self.survey_of(container) for container in sorted(registered | self._lives.containers)]
         return [*self._set_limits(self._resizes.containers), *surveys]
 
-    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:  # noqa: C901, PLR0911, PLR0912 - one case an event
         """Take in one event.
 
         Args:
-            event: what happened or was asked.
+            event: a request, or something that happened.
             now_s: seconds since 1970, for the announcements' times.
 
         Raises:
             InputError: a request cannot be fulfilled; nothing has changed.
         """
         match event:
-            case Register() | Unregister() | Acknowledge() | Measured():
-                return self._asked(event, now_s)
-            case Heard():
-                return self._heard(event, now_s)
-            case HungUp():
-                return self._waits.hung_up(event.connection, now_s, event.at_s)
+            case Register():
+                return self._register(event, now_s)
+            case Unregister():
+                return self._unregister(event.pod)
+            case Acknowledge():
+                return self._acknowledge(event)
+            case Measured():
+                return [self._measuring.ask(event, self.containers())]
+            case DatagramReceived():
+                return self._received(event, now_s)
+            case ConnectionClosed():
+                return self._requests.connection_closed(event.connection, now_s, event.at_s)
             case Died():
                 return self._died(event, now_s)
-            case Unmet() | Unheld() | ShareViolated():
-                return self._of_shares(event, now_s)
-            case Surveyed() | WordsRead() | HeldRead():
-                return self._has_read(event, now_s)
-            case _:
-                assert_never(event)
-
-    def _of_shares(self, event: Unmet | Unheld | ShareViolated, now_s: float) -> list[Instruction]:
-        """What was found out of a container's share of compute time."""
-        if self.lines(event.container) is None:
-            return []
-        match event:
-            case Unmet():
-                return self._unmet.take(event, now_s)
-            case Unheld():
-                return self._lives.unheld(event, now_s)
-            case ShareViolated():
-                owners = {owner: key for key, owner in self._lives.of(event.container).items()}
-                return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
-            case _:
-                assert_never(event)
-
-    def _has_read(self, event: Surveyed | WordsRead | HeldRead, now_s: float) -> list[Instruction]:
-        match event:
             case Surveyed():
                 return self._surveyed(event, now_s)
             case WordsRead():
                 return self._words_read(event, now_s)
             case HeldRead():
                 return self._held_read(event, now_s)
+            case Unmet() | Unheld() | ShareViolated() if self.lines(event.container) is None:
+                return []  # The container was removed meanwhile.
+            case Unmet():
+                return self._unmet.take(event, now_s)
+            case Unheld():
+                return self._lives.unheld(event, now_s)
+            case ShareViolated():
+                return self._share_violated(event, now_s)
             case _:
                 assert_never(event)
 
-    def _asked(
-        self, request: Register | Unregister | Acknowledge | Measured, now_s: float
-    ) -> list[Instruction]:
-        match request:
-            case Register():
-                return self._register(request, now_s)
-            case Unregister():
-                return self._unregister(request.pod)
-            case Acknowledge():
-                return self._acknowledge(request)
-            case Measured():
-                return [self._measuring.ask(request, self.containers())]
-            case _:
-                assert_never(request)
-
     def rewrite(self) -> Instruction:
-        """The whole journal file anew, after one that could not be written."""
+        """Write the whole journal file anew, after an append failed."""
         return self._lives.rewrite()
 
     def places(self, key: ProcessKey) -> list[ContainerKey]:
-        """The containers that a process lives in: one, as far as containers are what they should be."""
+        """The containers in which a process was announced: one, unless the process reached another's socket."""
         return [container for container in self._lives.containers if key in self._lives.of(container)]
 
     def processes(self, container: ContainerKey) -> Mapping[ProcessKey, int]:
-        """A container's announced processes with their owner words; 0 where that is not known yet."""
+        """A container's announced processes with their owner words; 0 where the word is not known yet."""
         return self._lives.of(container)
 
     def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
@@ -205,13 +185,13 @@ class Node:
 
     @property
     def measuring(self) -> Measuring:
-        """What measurements have come to; to be read only."""
+        """The results of measurements so far; to be read only."""
         return self._measuring
 
     @property
-    def waits(self) -> Waits:
-        """Everyone who waits for memory; to be read only."""
-        return self._waits
+    def memory_requests(self) -> MemoryRequests | NoOvercommit:
+        """Requests for memory; to be read only."""
+        return self._requests
 
     @property
     def unmet(self) -> UnmetRequests:
@@ -220,7 +200,7 @@ class Node:
 
     @property
     def share_violations(self) -> ShareViolations:
-        """Processes whose pages were belied by NVML; to be read only."""
+        """Processes that used more compute time by NVML than by their pages; to be read only."""
         return self._share_violations
 
     @property
@@ -230,11 +210,11 @@ class Node:
 
     @property
     def journal_length(self) -> int:
-        """How many announcements wait to be acknowledged."""
+        """How many announcements are not acknowledged yet."""
         return len(self._journal)
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
-        """Everything registered, with what its announced processes hold by these slots, and what time it has."""
+        """Every registered container, with the memory and compute time of its announced processes; see `describe`."""
         return describe(self._records.values(), self._lives, slots, share_of)
 
     def _register(self, request: Register, now_s: float) -> list[Instruction]:
@@ -248,19 +228,19 @@ class Node:
         self._vacant.difference_update(_containers(request))
         resized = self._resizes.of(request.pod)
         enrolments = self._enrol(request)
-        # The record of a resized pod is saved with the announcement, see `resizes`.
+        # The record of a resized pod is saved together with its announcement; see `resizes`.
         instructions = [
             *self._lay_out(request),
             *(map(self.survey_of, resized) if resized else (SaveRecord(record),)),
         ]
-        return instructions + self._waits.carry(enrolments, now_s)
+        return instructions + self._requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
         record = self._records.get(pod)
         if record is None:
             return []
         leaving = self._records[pod] = Record(pod=record.pod, leaving=True)
-        # A process may have claimed a slot whose hello is still under way: look before removing anything.
+        # A process may have claimed a slot while its hello is still under way: survey before anything is removed.
         return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
 
     def _acknowledge(self, request: Acknowledge) -> list[Instruction]:
@@ -272,23 +252,29 @@ class Node:
         needs_rewrite = self._journal.acknowledge(request.seq)
         return [self._lives.rewrite() if needs_rewrite else Append(request)]
 
-    def _heard(self, event: Heard, now_s: float) -> list[Instruction]:
+    def _received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         if self.lines(event.container) is None:
             return []
         self._vacant.discard(event.container)
-        instructions = self._lives.heard(event, now_s)
+        instructions = self._lives.received(event, now_s)
         if event.process.key in self._lives.of(event.container):
-            return instructions + self._waits.heard(event, now_s)
+            return instructions + self._requests.received(event, now_s)
         if event.datagram.kind is Kind.WAIT and event.datagram.gpu is not None:
             instructions.append(Reply(event.connection, event.datagram.gpu, refusal="it is not who it says"))
         return instructions
 
+    def _share_violated(self, event: ShareViolated, now_s: float) -> list[Instruction]:
+        owners = {owner: key for key, owner in self._lives.of(event.container).items()}
+        return self._share_violations.take(event, owners.get(event.owner, NOBODY), now_s)
+
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         places = self.places(event.key)
-        instructions = self._waits.died(event.key, now_s, event.at_s)
+        instructions = self._requests.process_died(event.key, now_s, event.at_s)
         instructions += self._lives.died(event.key, now_s)
         instructions += self._set_limits(self._measuring.forget(event.key))
-        instructions += self._waits.look(sorted({gpu for place in places for gpu in self.gpus(place)}))
+        instructions += self._requests.read_held(
+            sorted({gpu for place in places for gpu in self.gpus(place)})
+        )
         leaving = {c.pod for c in places if c.pod in self._records and self._records[c.pod].leaving}
         again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
         return [*instructions, *map(self.survey_of, again)]
@@ -297,7 +283,7 @@ class Node:
         container = event.container
         instructions = self._lives.surveyed(event, self.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
-            instructions += self._waits.look(self.gpus(container))
+            instructions += self._requests.read_held(self.gpus(container))
         record = self._records.get(container.pod)
         if record is not None:
             instructions += self._resized(event, record, now_s)
@@ -327,7 +313,7 @@ class Node:
         self._measuring.forget_pod(record.pod.pod)
         self._unmet.forget(containers)
         self._share_violations.forget(containers)
-        return [RemovePod(record.pod.pod, containers), *self._waits.leave(containers, now_s)]
+        return [RemovePod(record.pod.pod, containers), *self._requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
         containers = {
@@ -336,7 +322,7 @@ class Node:
             for key, lines in zip(_containers(record.pod), record.pod.containers, strict=True)
         }
         instructions, stale = self._measuring.take(event, containers, now_s)
-        measured = self._waits.measured(self._measuring.capacity, now_s)
+        measured = self._requests.measured(self._measuring.capacity, now_s)
         return [*instructions, *self._set_limits(stale), *measured]
 
     def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
@@ -344,25 +330,25 @@ class Node:
         return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in pairs]
 
     def _set_limits(self, containers: Iterable[ContainerKey]) -> list[Instruction]:
-        """Show these containers' processes the numbers as they now are; who is not registered has none."""
+        """Write the current numbers onto these containers' pages; an unregistered container has no page."""
         pairs = [(key, self.lines(key)) for key in sorted(containers)]
         return [SetLimits(key, lines, self._numbers(key, lines)) for key, lines in pairs if lines is not None]
 
     def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
-        """What stands beside each of a container's lines, put together from who computes it."""
+        """The numbers beside each of a container's lines."""
         return tuple(
             PageNumbers(
-                granted_bytes=self._waits.granted_bytes(container, line),
+                granted_bytes=self._requests.granted_bytes(container, line),
                 context_bytes=self._measuring.context_bytes(line.gpu),
                 excess_bytes=self._measuring.excess_bytes(container, line.gpu),
-                is_wanted=self._waits.is_wanted(line.gpu),
+                is_wanted=self._requests.is_wanted(line.gpu),
             )
             for line in lines.lines
         )
 
     def _enrol(self, pod: Register) -> list[Step]:
         pairs = zip(_containers(pod), pod.containers, strict=True)
-        return [step for key, lines in pairs for step in self._waits.enrol(key, lines)]
+        return [step for key, lines in pairs for step in self._requests.enrol(key, lines)]
 
     def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
         places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
@@ -370,10 +356,10 @@ class Node:
             key: sum(slot.used_bytes[place] for slot in event.slots[key]) for key, place in places.items()
         }
         excess = {key: self._measuring.excess_bytes(key, event.gpu) for key in places}
-        return self._waits.read(event, words, excess, now_s)
+        return self._requests.held_read(event, words, excess, now_s)
 
     def survey_of(self, container: ContainerKey) -> Survey:
-        """A look after one container."""
+        """Survey one container."""
         known: frozenset[ProcessKey] = frozenset(self._lives.of(container))
         return Survey(container, known)
 

@@ -1,6 +1,8 @@
-"""What a context costs on each GPU, kept over the broker's restarts: only a first process shows it undisturbed.
+"""The cost of a context on each GPU, kept over the broker's restarts, because only a first process shows the cost
+undisturbed.
 
-A file that cannot be read is as if nothing was known: the next processes teach it again. Everything here blocks.
+A file that cannot be read counts as empty: the broker learns the costs again from the next processes. Everything here
+blocks.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ class ContextsFile:
         self._path = root / CONTEXTS_NAME
 
     def read(self) -> dict[GpuUuid, int]:
-        """What was kept; bytes per GPU."""
+        """The saved costs, in bytes per GPU."""
         try:
             kept = msgspec.json.decode(self._path.read_bytes(), type=dict[str, _Bytes])
         except FileNotFoundError:
@@ -40,7 +42,7 @@ class ContextsFile:
         return {GpuUuid(gpu): context_bytes for gpu, context_bytes in kept.items()}
 
     def write(self, context_bytes: Mapping[GpuUuid, int]) -> None:
-        """Keep this instead.
+        """Replace the saved costs, in bytes per GPU.
 
         Raises:
             OSError: the disk is full or read-only, for example.

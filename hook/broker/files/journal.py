@@ -1,10 +1,10 @@
-"""The journal on disk: JSON lines, only ever appended to, or replaced as a whole.
+"""The journal on disk: JSON lines, only appended to, or replaced as a whole.
 
-What always holds: what `append` returned from survives the broker's death at any instant. A last line torn by
-such a death was never shown to anybody, and is cut off. (The file is not synced line by line: it must survive
-the broker, and a machine that lost power lost every process that the journal speaks of.)
+What always holds: lines of an `append` that returned survive the broker's death at any instant. Such a death may tear
+the last line; no subscriber saw that line, and it is cut off. The file is not synced line by line: it must survive
+the broker, but a machine that loses power also loses every process that the journal names.
 
-Everything here blocks; it belongs in the broker's one thread for files.
+Everything here blocks, and belongs in the broker's only thread for files.
 """
 
 import os
@@ -26,16 +26,16 @@ _LINES: Final = msgspec.json.Decoder(JournalLine)
 
 
 class JournalFile:
-    """One journal file, open for appending once it was read or replaced."""
+    """A journal file. The first append opens it."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / NAME
         self._file: int | None = None
         self.is_behind = False
-        """An append failed: the file lacks lines until it is replaced."""
+        """An append failed, so the file lacks lines until it is replaced."""
 
     def read(self) -> list[JournalLine]:
-        """Every readable line; a damaged one is logged and skipped, a torn last one cut off."""
+        """Every readable line. A damaged line is logged and skipped; a torn last line is cut off."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -49,7 +49,7 @@ class JournalFile:
         """Add lines in one write.
 
         Raises:
-            OSError: not all of them were written; `is_behind` until the next `replace`.
+            OSError: some lines were not written; `is_behind` is True until the next `replace`.
         """
         self.is_behind = True
         file = self._opened()
@@ -60,10 +60,10 @@ class JournalFile:
         self.is_behind = False
 
     def replace(self, lines: Iterable[JournalLine]) -> None:
-        """Put a new file in the place of the old one, at once.
+        """Replace the whole file atomically.
 
         Raises:
-            OSError: the old one still stands.
+            OSError: the old file is still in place.
         """
         self.is_behind = True
         write_whole(self._path, _encoded(lines), MODE)

@@ -1,11 +1,11 @@
 """The directories, `limits` and `counts` of every container on the node's disk.
 
-What always holds: `limits` is only ever rewritten under its generation, so a reader never sees half a change;
-nothing a tenant does to its writable `counts` directory can lead the broker elsewhere or bring it down. So
-`counts` is opened without following links, and read and written by `pread` and `pwrite`: a mapping would end
-the broker by SIGBUS when a tenant truncates the file.
+What always holds: `limits` is rewritten only under its generation, so no reader sees half a change. Whatever a tenant
+does to its writable `counts` directory, the broker touches no other file and does not crash. So `counts` is opened
+without following links, and read and written by `pread` and `pwrite`: with a mapping, a tenant that truncates the
+file would kill the broker by SIGBUS.
 
-Everything here blocks; it belongs in the broker's one thread for files.
+Everything here blocks, and belongs in the broker's only thread for files.
 """
 
 import contextlib
@@ -49,18 +49,18 @@ COUNTS_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
 _TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A tenant may put a link or a pipe in the place of `counts`."""
+"""Flags for `counts`: a tenant may put a link or a pipe in its place."""
 
 
 class SharedFiles:
-    """What lies below one root directory, and how many denials its dead had counted."""
+    """The files below a root directory, and the denials that dead processes had counted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._denied_by_the_dead: dict[ContainerKey, int] = {}
 
     def directories(self, container: ContainerKey) -> Directories:
-        """Where a container's two directories lie."""
+        """A container's two directories."""
         return Directories(
             name=container.container,
             limits_dir=str(self.limits_dir(container)),
@@ -72,17 +72,17 @@ class SharedFiles:
         return self._root / "limits" / container.pod / container.container
 
     def counts_path(self, container: ContainerKey) -> Path:
-        """Where a container's processes count."""
+        """The path of a container's `counts`."""
         return self._counts_dir(container) / COUNTS_NAME
 
     def record_path(self, pod: PodUid) -> Path:
-        """Where a pod's record lies."""
+        """The path of a pod's record."""
         return self._root / "limits" / pod / RECORD_NAME
 
     def lay_out(
         self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
     ) -> None:
-        """Make what is missing, mend what is damaged, and bring the lines up to date in place.
+        """Make missing files, mend damaged ones, and write the lines in place.
 
         Raises:
             OSError: the disk is full or read-only, for example.
@@ -95,7 +95,7 @@ class SharedFiles:
         _lay_out_counts(counts_dir, clear=clear_counts)
 
     def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
-        """Bring the `limits` of a container that was laid out up to date, in place.
+        """Write the `limits` of a container that was laid out, in place.
 
         Raises:
             OSError: its directory is gone, or the disk is full or read-only.
@@ -103,14 +103,14 @@ class SharedFiles:
         _lay_out_limits(self.limits_dir(container), lines, numbers)
 
     def granted(self, container: ContainerKey) -> dict[GpuUuid, int]:
-        """What the page of a container says it was granted, by GPU; empty where there is no page of ours."""
+        """The granted bytes on a container's page, by GPU; empty where there is no valid page."""
         try:
             return granted_by(self.limits_dir(container).joinpath(LIMITS_NAME).read_bytes())
         except OSError:
             return {}
 
     def slots(self, container: ContainerKey, gpu_count: int = MAX_GPUS) -> tuple[SlotUse, ...]:
-        """A container's claimed slots; none if the file is gone or no file of ours any more.
+        """A container's claimed slots; empty if the file is gone or is not the broker's any more.
 
         Raises:
             OSError: the broker ran out of file descriptors.
@@ -121,12 +121,12 @@ class SharedFiles:
         except OSError as error:
             if error.errno in {errno.EMFILE, errno.ENFILE}:
                 raise
-            return ()  # the tenant's own doing; the next laying out puts a new file there
+            return ()  # The tenant caused this. The next layout puts a new file there.
 
     def clear_slots(self, container: ContainerKey, owner: int) -> int:
-        """Zero every slot that this dead owner holds; returns how many bytes that gave back.
+        """Zero every slot of a dead owner; returns the bytes that its words held.
 
-        The counts go first: were the owner zeroed first, a new process could claim the slot and lose its own.
+        The counts are zeroed before the owner word. Otherwise a new process could claim the slot and lose its counts.
         """
         with contextlib.suppress(FileNotFoundError):
             with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
@@ -134,7 +134,7 @@ class SharedFiles:
                 held = [slot for slot in slots if slot.owner == owner]
                 for slot in held:
                     os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
-                    # Here the owner first, as work that stands under another owner is nobody's.
+                    # In the work the owner word is zeroed first: work under another owner word belongs to no process.
                     os.pwrite(file, bytes(WORD.size), work_offset(slot.slot))
                     os.pwrite(file, bytes(WORK_BYTES), work_offset(slot.slot))
                     os.pwrite(file, bytes(WORD.size), owner_offset(slot.slot))
@@ -144,20 +144,20 @@ class SharedFiles:
         return 0
 
     def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
-        """Keep a program that this owner may become from taking its slots over, or let it."""
+        """Mark or unmark an owner's slots: after an exec, a new program of the owner takes no marked slot."""
         with _opened(self.counts_path(container), os.O_RDWR | _TENANTS_FILE) as file:
             for slot in claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS):
                 if slot.owner == owner:
                     os.pwrite(file, WORD.pack(is_vacating), vacating_offset(slot.slot))
 
     def denied_by_the_dead(self, container: ContainerKey) -> int:
-        """Denials counted by a container's processes that are dead, since this broker's start."""
+        """Denials that a container's dead processes had counted, since this broker's start."""
         return self._denied_by_the_dead.get(container, 0)
 
     def remove(self, pod: PodUid, containers: tuple[ContainerKey, ...]) -> None:
-        """Remove a pod's directories; what is gone already is fine. The record goes first.
+        """Remove a pod's record first, then its directories; missing files are ignored.
 
-        A broker killed in between finds no record, and so nothing it would bring back to life.
+        If the broker is killed in between, the next broker finds no record, and does not adopt the pod again.
         """
         self.record_path(pod).unlink(missing_ok=True)
         for part in ("limits", "counts"):
@@ -184,13 +184,13 @@ class _opened:  # noqa: N801 - reads like `open`
 
 
 def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = None) -> None:
-    """Put a file in its place at once: whoever opens it sees all of it or the one before.
+    """Replace a file atomically: a reader sees either the whole new file or the old file.
 
     Args:
-        path: where; its directory exists.
-        content: what it begins with.
-        mode: its permissions, whatever the umask.
-        size_bytes: filled up to this with zeros; None for no more than the content.
+        path: the file; its directory exists.
+        content: the first bytes of the file.
+        mode: the permissions, whatever the umask.
+        size_bytes: the file's size, filled up with zeros; None for the size of the content.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -201,7 +201,7 @@ def write_whole(path: Path, content: bytes, mode: int, size_bytes: int | None = 
         while rest:
             rest = rest[os.write(file, rest) :]
         if size_bytes is not None:
-            # Not by truncation: a process that touches a hole on a full disk is ended by SIGBUS.
+            # Not by truncation: a process that touches a hole on a full disk is killed by SIGBUS.
             os.posix_fallocate(file, 0, size_bytes)
         os.fsync(file)
     finally:
@@ -228,13 +228,13 @@ def _lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) ->
 
 
 def _rewrite_limits(file: int, old: bytes, body: bytes) -> None:
-    """Change what follows the generation, which is odd meanwhile.
+    """Change the bytes after the generation, which is odd meanwhile.
 
-    One `pwrite` each: the kernel takes and releases the file's lock in between, so no processor shows a
+    Each step is its own `pwrite`: the kernel takes and releases the file's lock in between, so no processor shows a
     reader these stores in another order.
     """
     (generation,) = WORD.unpack_from(old, GENERATION_OFFSET)
-    is_torn = generation % 2 == 1  # a broker was killed in this very function
+    is_torn = generation % 2 == 1  # A broker was killed in this function.
     if old[BODY_OFFSET:] == body and not is_torn:
         return
     odd = generation | 1
@@ -252,7 +252,7 @@ def _lay_out_counts(directory: Path, *, clear: bool) -> None:
                 _mend_counts(file, about.st_size)
                 return
     except OSError:
-        pass  # missing, or a link, or a directory: whatever it is, a new file takes its place
+        pass  # The file is missing, a link or a directory: a new file takes its place.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     write_whole(path, counts_head(), COUNTS_MODE, COUNTS_BYTES)
@@ -263,5 +263,5 @@ def _mend_counts(file: int, size_bytes: int) -> None:
         os.ftruncate(file, COUNTS_BYTES)
         os.posix_fallocate(file, 0, COUNTS_BYTES)
     if os.pread(file, COUNTS_HEAD.size, 0) != counts_head()[: COUNTS_HEAD.size]:
-        # Any slot may be in use by now: all of them count as touched.
+        # Any slot may be in use by now, so all of them count as touched.
         os.pwrite(file, counts_head(slots_touched=MAX_SLOTS), 0)

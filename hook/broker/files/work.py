@@ -1,7 +1,7 @@
-"""The file work of a turn: everything that instructions read and write, in the one thread for files.
+"""The file work of a turn: everything that instructions read and write, in the only thread for files.
 
-What always holds: it is done in the core's order; what failed keeps nobody else from their turn; nothing is read that
-would be older than a page that could not be written.
+What always holds: instructions run in the core's order. A failed instruction does not stop the others. Where a page
+could not be written, nothing is read that has to be newer than that page.
 """
 
 import time
@@ -12,12 +12,11 @@ from typing import Final, assert_never
 import msgspec
 
 from hook.broker.bounded_log import BoundedLog
+from hook.broker.core.events import HeldRead, Surveyed, WordsRead
 from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
-from hook.broker.core.node import Node
-from hook.broker.core.turns import (
+from hook.broker.core.instructions import (
     Append,
     ClearSlots,
-    HeldRead,
     Instruction,
     LayOut,
     ReadHeld,
@@ -30,11 +29,10 @@ from hook.broker.core.turns import (
     SaveRecord,
     SetLimits,
     Survey,
-    Surveyed,
     VacateSlots,
     Watch,
-    WordsRead,
 )
+from hook.broker.core.node import Node
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles, write_whole
@@ -49,7 +47,7 @@ RECORD_MODE: Final = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Everything that the broker keeps below its root directory."""
+    """The files that the broker keeps below its root directory."""
 
     shared: SharedFiles
     journal: JournalFile
@@ -57,12 +55,15 @@ class Disk:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a turn's file work brought: deaths to watch for, answers to take in, and what failed.
+class FileResults:
+    """The results of a turn's file work.
 
     Attributes:
-        gates: of the containers that were laid out, with their open `counts`, to be taken over.
-        looks: by GPU; each is read when its turn comes, after what the ones before it decided was written.
+        watches: processes whose death is to be watched, with their pidfd; None for a process that is gone already.
+        answers: readings for the core.
+        looks: readings by GPU that are still to be made: each after the decisions of the one before are written.
+        gates: the gates of the containers that were laid out, with their open `counts`. The caller owns both.
+        failures: the errors of instructions that failed.
     """
 
     watches: list[tuple[ProcessKey, int | None]] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Outcome:
 
 
 class FileWork:
-    """Carries out what touches files. Everything here blocks."""
+    """Carries out the instructions for files. Everything here blocks."""
 
     def __init__(self, node: Node, disk: Disk, pace: Pace, log: BoundedLog) -> None:
         self._log = log
@@ -82,56 +83,25 @@ class FileWork:
         self._journal_file = disk.journal
         self._contexts_file = disk.contexts
         self._pace = pace
-        # Containers whose lines could not be brought up to date; what is read of them proves nothing until they are.
+        # Containers whose `limits` could not be written. Until they are, a reading of their words proves nothing.
         self._stale: set[ContainerKey] = set()
 
-    def carry_out(self, instructions: Sequence[Instruction]) -> Outcome:
-        """Carry out what is for files; the rest is passed over."""
-        outcome = Outcome()
+    def carry_out(self, instructions: Sequence[Instruction]) -> FileResults:
+        """Carry out the instructions for files, and skip the others."""
+        results = FileResults()
         for instruction in instructions:
             try:
-                self._work_on_file(instruction, outcome)
-            except OSError as error:  # the others still have their turn
-                outcome.failures.append(error)
+                self._work_on_file(instruction, results)
+            except OSError as error:  # The other instructions still run.
+                results.failures.append(error)
                 if isinstance(instruction, LayOut | SetLimits):
                     self._stale.add(instruction.container)
-        return outcome
+        return results
 
-    def _work_on_file(self, instruction: Instruction, outcome: Outcome) -> None:  # noqa: C901 - one sort a case
+    def _work_on_file(self, instruction: Instruction, results: FileResults) -> None:  # noqa: C901, PLR0912 - one case each
         match instruction:
-            case LayOut(container):
-                self._write(instruction)
-                gate = open_gate(self._files.limits_dir(container), self._pace)
-                outcome.gates[container] = gate, open_counts(self._files.counts_path(container))
-            case SetLimits() | SaveRecord() | ClearSlots() | VacateSlots() | RemovePod():
-                self._write(instruction)
-            case Survey():
-                outcome.answers += self._surveyed(instruction)
-            case ReadWords(measured, containers):
-                outcome.answers.append(WordsRead(measured, self._slots_of(containers)))
-            case ReadHeld(gpu):
-                outcome.looks[gpu] = instruction
-            case SaveContexts(context_bytes):
-                self._contexts_file.write(context_bytes)
-            case Append(line):
-                self._journal_file.append([line])
-            case Rewrite(lines):
-                self._journal_file.replace(lines)
-            case Watch(key):
-                outcome.watches.append((key, open_process(key.pid, key.start_ticks)))
-            case Reply() | Report():
-                pass
-            case _:
-                assert_never(instruction)
-
-    def _write(
-        self, instruction: LayOut | SetLimits | SaveRecord | ClearSlots | VacateSlots | RemovePod
-    ) -> None:
-        """What changes the directories of pods and containers."""
-        match instruction:
-            case LayOut(container, lines, numbers):
-                self._files.lay_out(container, lines, numbers, clear_counts=instruction.clear_counts)
-                self._stale.discard(container)
+            case LayOut():
+                self._lay_out(instruction, results)
             case SetLimits(container, lines, numbers):
                 self._files.set_limits(container, lines, numbers)
                 self._stale.discard(container)
@@ -139,23 +109,51 @@ class FileWork:
                 content = msgspec.json.encode(record)
                 write_whole(self._files.record_path(record.pod.pod), content, RECORD_MODE)
             case ClearSlots(container, owner):
-                given_back_bytes = self._files.clear_slots(container, owner)
-                self._log.info("slots_cleared", container, owner=owner, given_back_bytes=given_back_bytes)
+                self._clear(container, owner)
             case VacateSlots():
                 self._vacate(instruction)
             case RemovePod():
                 self._stale.difference_update(instruction.containers)
                 self._files.remove(instruction.pod, instruction.containers)
+            case Survey():
+                results.answers += self._surveyed(instruction)
+            case ReadWords(measured, containers):
+                results.answers.append(WordsRead(measured, self._slots_of(containers)))
+            case ReadHeld(gpu):
+                results.looks[gpu] = instruction
+            case SaveContexts(context_bytes):
+                self._contexts_file.write(context_bytes)
+            case Append(line):
+                self._journal_file.append([line])
+            case Rewrite(lines):
+                self._journal_file.replace(lines)
+            case Watch(key):
+                results.watches.append((key, open_process(key.pid, key.start_ticks)))
+            case Reply() | Report():
+                pass
             case _:
                 assert_never(instruction)
 
-    def _vacate(self, instruction: VacateSlots) -> None:
-        """Clear what a process left behind by an exec.
+    def _lay_out(self, instruction: LayOut, results: FileResults) -> None:
+        container = instruction.container
+        self._files.lay_out(
+            container, instruction.lines, instruction.numbers, clear_counts=instruction.clear_counts
+        )
+        self._stale.discard(container)
+        gate = open_gate(self._files.limits_dir(container), self._pace)
+        results.gates[container] = gate, open_counts(self._files.counts_path(container))
 
-        It may become a program under the library at any moment, which takes its process's slot over. That program
-        maps `counts` first and then looks for the mark, here the mark comes first and then the look at its maps: so
-        either it is seen, or it sees the mark and takes another slot. At worst (it came in between, or the broker
-        died there) what it left stays counted until the process ends.
+    def _clear(self, container: ContainerKey, owner: int) -> None:
+        given_back_bytes = self._files.clear_slots(container, owner)
+        self._log.info("slots_cleared", container, owner=owner, given_back_bytes=given_back_bytes)
+
+    def _vacate(self, instruction: VacateSlots) -> None:
+        """Clear the slots that a process left behind by an exec.
+
+        At any moment the process may become a program under the library, which takes over the slot. That program maps
+        `counts` first, and then reads the mark. The broker sets the mark first, and then reads the program's maps. So
+        either the broker sees the mapping, or the program sees the mark and takes another slot. At worst the program
+        starts in between, or the broker dies there: then the slot stays counted until the process ends.
         """
         container, process = instruction.container, instruction.process
         path = self._files.counts_path(container)
@@ -163,12 +161,12 @@ class FileWork:
             return
         self._files.mark_vacating(container, process.owner, is_vacating=True)
         if has_let_go(process.key, path):
-            self._write(ClearSlots(container, process.owner))
+            self._clear(container, process.owner)
         else:
             self._files.mark_vacating(container, process.owner, is_vacating=False)
 
     def _surveyed(self, survey: Survey) -> list[Surveyed]:
-        """Slots first: whoever claims one after this reading is not among them, and so not taken for dead."""
+        """Read the slots first: a process that claims a slot after this reading is not taken for dead."""
         if survey.container in self._stale:
             return []
         slots = self._files.slots(survey.container)
@@ -180,7 +178,7 @@ class FileWork:
         return [Surveyed(survey.container, slots, living, frozenset(dead))]
 
     def held(self, look: ReadHeld) -> HeldRead | None:
-        """What a GPU's containers hold; None where a lower grant could not be written: it would prove nothing."""
+        """The slots of a GPU's containers; None if a lower grant could not be written: they would prove nothing."""
         if not self._stale.isdisjoint(look.containers):
             return None
         return HeldRead(look.gpu, self._slots_of(look.containers), time.monotonic())

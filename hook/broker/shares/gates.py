@@ -1,8 +1,9 @@
 """The `gate` file of each container: laid out beside its `limits`, then kept mapped and written word by word.
 
-What always holds: a file that is there is never replaced, whatever stands in it, since processes wait on its word by
-futex and would never hear of another; damage is mended in place. Only what is no file at all gives way to a new one.
-No tenant can write here, so that the mapping cannot be cut off under the broker (compare `shared_files`).
+What always holds: the broker never replaces an existing file, whatever its content, because processes wait on its
+word by futex and would miss a new file. It mends damage in place. Only a link, directory or socket in the place of
+the file gives way to a new file. No tenant can write here, so no tenant can truncate the mapped file (compare
+`files.shared`).
 """
 
 import ctypes
@@ -25,27 +26,27 @@ from plimsoll.part.errors import InputError
 GATE_BYTES: Final = ctypes.sizeof(GatePage)
 GATE_MODE: Final = 0o644
 WORDS: Final = 1 << 32
-"""The word counts modulo this."""
+"""The gate word counts modulo this."""
 
 LOST_NS: Final = 3_000_000_000
-"""A gate whose beat is older belongs to no broker, and the library takes it for open."""
+"""Nanoseconds. A gate with an older beat belongs to no living broker, and the library takes it for open."""
 
 _SYSCALL_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
-"""From the kernel's tables; no C library has a function for it."""
+"""The number of the system call, from the kernel's tables; no C library has a function for futex."""
 _FUTEX_WAKE: Final = 1
-"""Without FUTEX_PRIVATE_FLAG: who waits is another process."""
+"""Without FUTEX_PRIVATE_FLAG, because other processes wait."""
 _EVERYBODY: Final = 2**31 - 1
 
 _NO_FILE: Final = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
-"""What opening says where nothing, a link, a directory or a socket stands in the place of the file."""
+"""The errors of `open` where nothing, a link, a directory or a socket is in the place of the file."""
 
-# Not CDLL: that gives the interpreter's lock away for this microsecond, and may get it back milliseconds later.
+# Not CDLL: it releases the interpreter's lock for this microsecond, and may wait milliseconds to get it back.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The same on every gate of a node, see `pages.Gate`."""
+    """The numbers that are the same on every gate of a node; see `pages.Gate`."""
 
     ahead_us: int
     alone_us: int
@@ -53,16 +54,16 @@ class Pace:
 
 
 class Gate:
-    """One container's gate, mapped; `close` it when the container leaves.
+    """A container's gate, mapped; `close` it when the container leaves.
 
     Attributes:
-        identity: which file it is.
-        was_unheld: the broker before this one had left it other than open, and has been gone for longer than the
-            library waits for one: its processes have run freely since.
+        identity: device and inode of the file.
+        was_unheld: an earlier broker left the gate metered or shut, and died longer ago than the library waits for a
+            beat. The container's processes have run without a gate since.
     """
 
     def __init__(self, file: int, pace: Pace) -> None:
-        """Map an open file of `GATE_BYTES`, and put right what stands wrongly in it."""
+        """Map an open file of `GATE_BYTES`, and mend wrong fields in it."""
         about = os.fstat(file)
         self.identity: Final = (about.st_dev, about.st_ino)
         self._map = mmap.mmap(file, GATE_BYTES)
@@ -70,7 +71,7 @@ class Gate:
         self._sharers = ctypes.c_uint32.from_buffer(self._map, GatePage.sharers.offset)
         self._beat = ctypes.c_uint64.from_buffer(self._map, GatePage.beat_ns.offset)
         self._address = ctypes.addressof(self._word)
-        # After a boot the clock has begun anew, so a beat may lie ahead of it.
+        # The clock restarts at boot, so an old beat may lie ahead of it.
         is_lost = not 0 <= time.monotonic_ns() - self._beat.value <= LOST_NS
         self.was_unheld: Final = not self.is_open and is_lost
         self._head(pace)
@@ -78,48 +79,48 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody can be waiting here."""
+        """Whether the gate is open, so that no thread waits here."""
         return self._word.value & GATE_STATES == GATE_OPEN
 
     @property
     def word(self) -> int:
-        """What the page says."""
+        """The gate word on the page."""
         return self._word.value
 
     @property
     def sharers(self) -> int:
-        """How many processes share the fullest of its GPUs."""
+        """The number of processes that share the fullest of the container's GPUs."""
         return self._sharers.value
 
     def set(self, word: int, sharers: int = 1) -> None:
-        """Show these, each by one aligned store, and wake everybody who waits for another word."""
+        """Write both numbers, each by an aligned store. If the word changed, wake every thread that waits on it."""
         self._sharers.value = sharers
         if word != self._word.value:
-            self.beat()  # Before: a gate that is not open must not seem to be nobody's.
+            self.beat()  # The beat first: a gate that is not open must not seem to have no broker.
             self._word.value = word
             _wake(self._address)
 
     def beat(self) -> None:
-        """Show that the broker lives."""
+        """Write a beat, which shows that the broker lives."""
         self._beat.value = time.monotonic_ns()
 
     def take_over(self, older: "Gate") -> None:
-        """Stand in for a gate whose file is gone: whoever still waits there is let through."""
+        """Take the state of a gate whose file was replaced, and let its waiting threads through."""
         self.set(older.word, older.sharers)
         older.open_for_good()
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let every thread through."""
         self.set((self.word // GATE_STEP * GATE_STEP + GATE_STEP + GATE_OPEN) % WORDS)
 
     def open_for_good(self) -> None:
-        """Let everybody through and close."""
+        """Let every thread through, and unmap the file."""
         self.open()
         self.close()
 
     def close(self) -> None:
-        """Unmap it; the word stands as it is."""
-        del self._word, self._sharers, self._beat  # a map that is pointed into cannot be closed
+        """Unmap the file; the word stays as it is."""
+        del self._word, self._sharers, self._beat  # A map with pointers into it cannot be closed.
         self._map.close()
 
     def _head(self, pace: Pace) -> None:
@@ -146,7 +147,7 @@ def open_gate(directory: Path, pace: Pace) -> Gate:
         _make(path, pace)
         file = _opened(path)
     try:
-        # Whatever its size: writing to a hole on a full disk would end the broker by SIGBUS.
+        # At any size: writing to a hole on a full disk would kill the broker by SIGBUS.
         os.posix_fallocate(file, 0, GATE_BYTES)
         if os.fstat(file).st_size != GATE_BYTES:
             os.ftruncate(file, GATE_BYTES)
@@ -156,10 +157,10 @@ def open_gate(directory: Path, pace: Pace) -> Gate:
 
 
 def check_machine() -> None:
-    """Refuse a machine on which nobody who waits could be woken.
+    """Refuse a machine on which the broker could not wake waiting threads.
 
     Raises:
-        InputError: naming it.
+        InputError: names the machine.
     """
     if platform.machine() not in _SYSCALL_FUTEX:
         known = " or ".join(_SYSCALL_FUTEX)

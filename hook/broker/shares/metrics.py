@@ -1,7 +1,7 @@
-"""What Prometheus sees of containers' compute shares.
+"""The metrics of containers' compute shares.
 
-What always holds: who owns its GPUs whole has none of these series, and the use of a container whose gate is open is
-absent rather than 0, as nobody meters it then.
+What always holds: a container that owns its GPUs has none of these series. The use of a container with an open gate
+is absent instead of 0, because it is not metered then.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from hook.broker.core.shares.events import GateState, ShareUse
 
 CONTAINER: Final = ("namespace", "pod", "uid", "container")
-"""The uid too: commands of `plimsoll run` may have one name, and so have a pod that lingers and its successor."""
+"""The labels. The uid is needed: commands of `plimsoll run` may share a name, as may a lingering pod and its
+successor."""
 
 _COUNTERS: Final = {
     "used_seconds": (
@@ -24,16 +25,16 @@ _COUNTERS: Final = {
     "waited_seconds": ("waited_s", "Time in which a thread stood at the shut gate."),
     "waits": ("waits", "Times that a thread began to stand at the shut gate while no other did."),
 }
-"""By what follows `plimsoll_hook_share_`: the field of `ShareUse`, and the help."""
+"""By the name after `plimsoll_hook_share_`: the field of `ShareUse`, and the help text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """One container.
+    """The compute time of a container.
 
     Attributes:
-        names: the values of `CONTAINER`.
-        unmet_count: spans in which it wanted its request throughout and got less.
+        names: the values of the labels `CONTAINER`.
+        unmet_count: spans in which the container wanted its request throughout and got less.
     """
 
     names: tuple[str, str, str, str]
@@ -42,7 +43,7 @@ class ShareRow:
 
 
 def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
-    """All series of these containers."""
+    """All metrics of these containers."""
     shared = [row for row in rows if not row.use.terms.whole]
     return (*_ratios(shared), _gates(shared), *_counters(shared))
 

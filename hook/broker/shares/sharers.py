@@ -1,7 +1,7 @@
-"""A container that takes part in the sharing of compute time: its terms, its gate, its processes' pages.
+"""A container that shares compute time: its terms, its gate, and its processes' pages.
 
-What always holds: an owner that the node does not know for a while is looked for, and not too often, as a tenant may
-write any number of those.
+What always holds: if a slot's owner stays unknown for a while, the container is surveyed. Surveys are rare, because a
+tenant may write any number of unknown owners.
 """
 
 import time
@@ -17,23 +17,23 @@ from hook.broker.shares.gates import Gate
 from hook.broker.shares.work_pages import WorkPages
 
 UNKNOWN_S: Final = 1.0
-"""A process greets as soon as it owns a slot: after so long its greeting is lost."""
+"""Seconds. A process sends its hello as soon as it owns a slot; after this time the hello is lost."""
 
 SURVEY_PAUSE_S: Final = 10.0
-"""Between two surveys of one container: each looks at every process of the machine."""
+"""Seconds between two surveys of a container: each reads every process of the machine."""
 
 _log: Final = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
 class Sharer:
-    """One container.
+    """A container with its gate and pages.
 
     Attributes:
-        is_scanned: its slots are known, so a process that comes is new.
-        unknown_s: since when an owner is there that the node does not know.
-        surveyed_s: when it was last surveyed for those.
-        unheld: its processes that are known to have run unheld.
+        is_scanned: its slots were read before, so a process that now appears is new.
+        unknown_s: since when each unknown owner is in its slots.
+        surveyed_s: when the container was last surveyed for unknown owners.
+        unheld: its processes that were announced as having run without their share enforced.
     """
 
     key: ContainerKey
@@ -46,7 +46,7 @@ class Sharer:
     unheld: set[ProcessKey] = field(default_factory=set)
 
     def adopt(self, gate: Gate) -> None:
-        """It was laid out again: take the gate over, if it is another."""
+        """Take the gate of a new layout; close it if the file is the same."""
         if self.gate.identity == gate.identity:
             gate.close()
             return
@@ -63,7 +63,7 @@ class Sharer:
         self.gate = gate
 
     def needs_survey(self, known: Mapping[ProcessKey, int]) -> bool:
-        """Whether it is time to look for owners that the node does not know."""
+        """Whether a survey for unknown owners is due; `known` holds the announced processes."""
         now_s, unknown = time.monotonic(), {page.owner for page in self.pages.all}.difference(known.values())
         self.unknown_s = {owner: self.unknown_s.get(owner, now_s) for owner in unknown}
         is_due = now_s - min(self.unknown_s.values(), default=now_s) > UNKNOWN_S
@@ -73,7 +73,7 @@ class Sharer:
         return True
 
     def newly_unheld(self, known: Mapping[ProcessKey, int], started_ticks: int) -> list[ProcessKey]:
-        """Known processes from before this broker's start (in clock ticks since boot) that nobody held until now."""
+        """Processes that started before `started_ticks` (clock ticks since boot) and ran without a gate until now."""
         if not self.gate.was_unheld:
             return []
         owners = {page.owner for page in self.pages.all}

@@ -1,9 +1,10 @@
-"""Carries the share scheduler's instructions out, at once: no thread and no task lies between.
+"""Feeds the share scheduler with ticks and other events, and carries its instructions out at once, without another
+thread or task.
 
-What always holds: every event is handled on the loop, in the order in which it came; a gate shows the scheduler's
-latest word from the moment that it was decided; exactly one timer stands. While anybody is to be metered it is a
-tick; else it is a slow scan of the slots. A scheduler that fails is replaced by a new one; where new ones fail
-again and again, all gates open for a while. So no thread stands at a gate that nobody would open.
+What always holds: the loop handles every event, in the order of arrival. A gate shows the scheduler's latest word
+from the moment of its decision. Exactly one timer is set: for a tick while any container must be metered, else for a
+slow scan of the slots. A new scheduler replaces one that fails. If new ones fail again and again, all gates open for
+a while. So no thread stands at a gate that nothing would open.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Final, assert_never
 
 import structlog
 
+from hook.broker.core.events import Unheld
 from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.shares.events import (
     Appeared,
@@ -34,7 +36,6 @@ from hook.broker.core.shares.events import (
     Words,
 )
 from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.core.turns import Unheld
 from hook.broker.processes import TICKS_PER_S
 from hook.broker.shares.gates import Gate
 from hook.broker.shares.sharers import Sharer
@@ -44,43 +45,43 @@ from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid
 
 BEAT_S: Final = 1.0
-"""The library takes a broker for lost after 3 s without a beat."""
+"""Seconds between two beats. The library takes a broker for dead after 3 s without a beat."""
 
 BUSY_MOST: Final = 0.35
-"""The ticks take this part of a core at most: where one takes longer, as with hundreds of processes, they come
-further apart. `ShareSettings.tick_ms` tells what longer ticks cost."""
+"""The largest part of a core that ticks may take. Where a tick takes longer, as with hundreds of processes, ticks
+come further apart. `ShareSettings.tick_ms` says what longer ticks cost."""
 
 IDLE_TICK_S: Final = 0.02
-"""Between two ticks while nobody has work or owes anything: then only what begins is to be seen, and it is charged
-from its beginning however late that is."""
+"""Seconds between two ticks while no process has work and no account has a debt. Then a tick only looks for new work,
+which is charged from its start, however late the tick is."""
 
 SMOOTHING: Final = 8
-"""Over about so many ticks what one takes is averaged."""
+"""The duration of a tick is averaged over about so many ticks."""
 
 SCAN_S: Final = 1.0
-"""Between two scans of a container's slots, for processes whose greeting or death no event reported."""
+"""Seconds between two scans of a container's slots, for processes whose hello or death no event reported."""
 
 FAILURES_MOST: Final = 5
 FAILURES_S: Final = 60.0
-"""More failures than this, in so long, are no accident that a new scheduler is spared."""
+"""After more failures than this in so many seconds, a new scheduler would fail too."""
 
 COMPARE_S: Final = 1.0
-"""Between two questions to NVML; the driver remembers some seconds."""
+"""Seconds between two questions to NVML. The driver keeps samples of some seconds."""
 
 LEAST_SPAN_NS: Final = 500_000_000
-"""NVML's figure of a shorter time says nothing of the whole span."""
+"""NVML's figure for a shorter time does not represent the whole span."""
 
 VALUE_MOST: Final = 2000
 """Characters of an event in the log: a tick names every process."""
 
 REST_S: Final = 60.0
-"""From there until it is tried again; meanwhile nobody is held."""
+"""Seconds with all gates open before another scheduler is tried."""
 
 _log: Final = structlog.get_logger()
 
 
 class Shares:
-    """The node's compute shares at work; to be used on the loop's thread only."""
+    """The compute shares of a node at work; for the loop's thread only."""
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class Shares:
         """Begin with no container.
 
         Args:
-            new_scheduler: makes one that knows nothing.
-            tick_s: between two ticks.
-            processes_of: a container's processes that the node knows, with their owner words.
-            survey: has the node look for processes that it does not know.
-            announce: for operators.
+            new_scheduler: makes a scheduler without containers.
+            tick_s: seconds between two ticks.
+            processes_of: gives a container's announced processes, with their owner words.
+            survey: surveys a container, for processes that were not announced.
+            announce: takes findings for the operator.
         """
         self._new_scheduler = new_scheduler
         self._scheduler = new_scheduler()
@@ -117,7 +118,7 @@ class Shares:
         self._started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
     def join(self, container: ContainerKey, lines: ContainerLines, gate: Gate, counts: int | None) -> None:
-        """A container was laid out, perhaps again; takes over the gate, and the file from `open_counts`."""
+        """Take in a container that was laid out, perhaps again, and own its gate and its file of `open_counts`."""
         sharer, terms = self._sharers.get(container), _terms(lines)
         if sharer is None:
             pages = WorkPages(len(terms.gpus), self._new_number)
@@ -133,7 +134,7 @@ class Shares:
         self.rescan(container)
 
     def leave(self, container: ContainerKey) -> None:
-        """A container was removed; whoever should linger there is let through."""
+        """Remove a container. Its gate opens, so that its last threads go on."""
         sharer = self._sharers.pop(container, None)
         if sharer is not None:
             self._ring.remove(sharer)
@@ -142,24 +143,24 @@ class Shares:
             sharer.gate.open_for_good()
 
     def rescan(self, container: ContainerKey) -> None:
-        """A process came to a container, or may have."""
+        """Scan a container's slots, because a process may have come."""
         sharer = self._sharers.get(container)
         if sharer is not None:
             self._attempt(partial(self._rescan, sharer), "a scan")
 
     def died(self, container: ContainerKey, owner: int) -> None:
-        """A process is dead: its words count as far as they go, and it wants nothing any more."""
+        """Take in a death: the process's words count up to now, and it wants nothing any more."""
         sharer = self._sharers.get(container)
         if sharer is not None:
             for page in sharer.pages.drop(owner):
                 self._handle(Gone(page.number, time.monotonic_ns(), page.read()))
 
     def uses(self, container: ContainerKey) -> ShareUse | None:
-        """What a container had of its GPUs' compute time; None for one that is not laid out."""
+        """A container's compute time; None for a container that is not laid out."""
         return self._scheduler.uses(container, time.monotonic_ns())
 
     async def beat(self) -> None:
-        """Show for ever, wherever a thread may stand, that the broker lives."""
+        """Write a beat to every gate that is not open, for ever."""
         while True:
             await asyncio.sleep(BEAT_S)
             for sharer in self._sharers.values():
@@ -167,7 +168,7 @@ class Shares:
                     sharer.gate.beat()
 
     async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], Used]]]) -> None:
-        """Hold for ever, while anybody is metered, what processes say against what NVML shows."""
+        """Compare the words of processes with NVML's figures, for ever, while any container is metered."""
         while True:
             await asyncio.sleep(COMPARE_S)
             if self._is_ticking:
@@ -176,7 +177,7 @@ class Shares:
                     self._handle(Utilised(gpu, time.monotonic_ns(), self._used_pct(gpu, used)))
 
     def close(self) -> None:
-        """Read and do nothing any more. The words stand: the next broker goes on from them."""
+        """Stop reading and ticking. The gate words stay, and the next broker continues from them."""
         for timer in (self._timer, self._resuming):
             if timer is not None:
                 timer.cancel()
@@ -194,7 +195,7 @@ class Shares:
             page.is_live = True
 
     def _rescan(self, sharer: Sharer) -> None:
-        """Find the processes that came and went."""
+        """Find the processes that came and those that went."""
         came, went = sharer.pages.rescan()
         for page in went:
             self._take(Gone(page.number, time.monotonic_ns()))
@@ -209,7 +210,7 @@ class Shares:
             self._announce(Unheld(sharer.key, process))
 
     def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
-        """What NVML shows of each process on a GPU, by its number; only of spans that are about as long as ours."""
+        """NVML's figure for each process on a GPU, by its number; only figures of spans about as long as ours."""
         found: dict[int, float] = {}
         for sharer in self._ring:
             pids = {owner: key.pid for key, owner in self._processes_of(sharer.key).items()}
@@ -229,7 +230,7 @@ class Shares:
         self._tick_took_s += (time.thread_time() - began_s - self._tick_took_s) / SMOOTHING
 
     def _tick(self, span_s: float) -> None:
-        """Read all pages, if anybody is to be metered, and scan some containers' slots: all in `SCAN_S`."""
+        """Read all pages if any container must be metered. Scan some containers' slots: all within `SCAN_S`."""
         scans = len(self._ring)
         if self._is_ticking:
             pages: dict[int, Words] = {}
@@ -245,7 +246,7 @@ class Shares:
             self._ring.rotate(-1)
 
     def _set_timer(self) -> None:
-        """A tick is next while anybody is to be metered, else a scan; nothing is metered in a rest."""
+        """Set the timer: for a tick while any container must be metered, else for a scan. A rest has no ticks."""
         is_ticking = self._scheduler.needs_ticks and self._resuming is None
         if self._timer is not None:
             if is_ticking == self._is_ticking:
@@ -257,7 +258,7 @@ class Shares:
         due_s = self._ticked_s + (tick_s if is_ticking else SCAN_S)
         self._timer = loop.call_at(max(due_s, loop.time()), self._on_timer)
 
-    # What comes of it.
+    # Instructions and failures.
 
     def _handle(self, event: ShareEvent) -> None:
         self._attempt(partial(self._take, event), event)
@@ -275,7 +276,7 @@ class Shares:
     def _attempt(self, work: Callable[[], None], what: object) -> None:
         try:
             work()
-        except Exception:  # noqa: BLE001 - else whoever stands at a gate might stand there for ever
+        except Exception:  # noqa: BLE001 - else a thread might stand at a gate for ever
             effect, remedy = "all shares begin anew", "none needed if it stays at that; report it as a bug"
             _log.exception("scheduler_failed", value=repr(what)[:VALUE_MOST], effect=effect, remedy=remedy)
             self._mend()
@@ -295,8 +296,8 @@ class Shares:
             self._enter(sharer)
 
     def _give_up(self) -> None:
-        """Let everybody run, and try again later."""
-        self._scheduler = self._new_scheduler()  # knows nobody, so it has nothing to say of them
+        """Open all gates, and try again after `REST_S`."""
+        self._scheduler = self._new_scheduler()  # It has no container, so it gives no instruction.
         for sharer in self._ring:
             sharer.gate.open()
         if self._resuming is not None:
@@ -310,7 +311,7 @@ class Shares:
 
 
 def _terms(lines: ContainerLines) -> Terms:
-    """Every line promises the same, see `core.checks`."""
+    """The terms of a container. All its lines have the same share and limit; see `core.registration.checks`."""
     first = lines.lines[0]
     gpus = tuple(line.gpu for line in lines.lines)
     return Terms(gpus, first.share_pct, first.limit_pct, lines.whole)

@@ -1,6 +1,6 @@
-"""How much of each GPU every process really uses, by NVML; read only when somebody asks.
+"""The utilisation of each GPU by each process, read from NVML on demand.
 
-What always holds: a driver that is not there costs one log line, is asked again slowly, and holds nobody up.
+What always holds: a missing driver causes a single log line, is tried again slowly, and blocks nothing.
 """
 
 import time
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from plimsoll.nvml.library import Nvml
 
 SPAN_US: Final = 2_000_000
-"""No usage is asked for over a longer time. Whoever asks once a second has each span follow the one before."""
+"""The longest span of a question. With a question each second, the spans follow each other."""
 
 RETRY_S: Final = 30.0
-"""Between two questions to a driver that is not there."""
+"""Seconds between two questions to a missing driver."""
 
 _log: Final = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a process used of a GPU's multiprocessors over a span.
+    """A process's use of a GPU's multiprocessors over a span.
 
     Attributes:
-        busy_pct: of the span, exact to about one point: the driver tells whole percent.
+        busy_pct: percent of the span, exact to about a point, because the driver gives whole percent.
         began_ns: CLOCK_MONOTONIC at the start of the span; a younger process was measured from its own start.
-        ended_ns: CLOCK_MONOTONIC at its end, which is the driver's latest sample and up to a sample's length ago.
+        ended_ns: CLOCK_MONOTONIC at the driver's latest sample, up to a sample's length before the question.
     """
 
     busy_pct: float
@@ -42,7 +42,7 @@ class Used:
 
 
 class Utilisation:
-    """Asks the driver how busy each process kept the GPUs since it was asked last.
+    """Asks the driver how busy each process kept the GPUs since the last question.
 
     Args:
         driver: the broker's thread for NVML.
@@ -54,10 +54,10 @@ class Utilisation:
         self._away_until_s: float | None = None
 
     async def ask(self) -> Mapping[tuple[GpuUuid, int], Used]:
-        """What each process used since the latest span before this, by GPU and pid as the host sees it.
+        """Each process's use since the end of the last span, by GPU and host pid.
 
-        A process that used nothing is absent, and so is everybody where no driver answers or it does not tell (in MIG
-        mode, for example).
+        A process that used nothing is absent. If no driver answers, or the driver gives no utilisation (in MIG mode,
+        for example), the result is empty.
         """
         if self._away_until_s is not None and time.monotonic() < self._away_until_s:
             return {}

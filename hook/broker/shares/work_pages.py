@@ -1,7 +1,7 @@
-"""The pages on which a container's processes say what work they have: read once a tick, by `pread`.
+"""The pages on which a container's processes record their work; read once a tick, by `pread`.
 
-What always holds: nothing that a tenant does to its `counts` leads the broker elsewhere or ends it, as the file is
-opened without following links and never mapped. A page counts only while slot and page name the same owner.
+What always holds: whatever a tenant does to its `counts`, the broker reads no other file and does not crash, because
+it follows no link and never maps the file. A page counts only while slot and page name the same owner.
 """
 
 import contextlib
@@ -19,25 +19,25 @@ from hook.broker.core.shares.work import WORDS
 from plimsoll.broker.pages import MAX_SLOTS
 
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A tenant may put a link or a pipe in the place of `counts`."""
+"""Flags for `counts`: a tenant may put a link or a pipe in its place."""
 
 _TRIES: Final = 3
-"""Readings in a row of a page that is being written: a process needs some tens of nanoseconds for that."""
+"""Readings in a row of a page that a process is writing; the write takes some tens of nanoseconds."""
 
 _OWNERS: Final = struct.Struct(f"<Q{SLOT_BYTES - 8}x")
 
 
 @dataclass(eq=False, slots=True)
 class WorkPage:
-    """One process's page.
+    """A process's page.
 
     Attributes:
-        number: as the scheduler knows the process.
-        file: its container's `counts`; None where there is none.
-        offset: where the page stands there.
-        format: the owner, and the words of all of its container's GPUs.
-        data: as last read.
-        is_live: what it says changes with time, or it was not read yet.
+        number: the scheduler's number of the process.
+        file: the descriptor of the container's `counts`; None where there is no such file.
+        offset: the page's offset in the file.
+        format: the owner word, and the words for all of the container's GPUs.
+        data: the bytes that were last read.
+        is_live: the page shows unfinished work or a standing thread, or was not read yet.
     """
 
     number: int
@@ -50,7 +50,7 @@ class WorkPage:
     is_live: bool = True
 
     def read(self) -> Words | None:
-        """The words of the process; None if they say nothing new, or cannot be read."""
+        """The words of the process; None if nothing changed, or the page cannot be read."""
         for _ in range(_TRIES):
             data = _read(self.file, self.format.size, self.offset)
             if data == self.data and not self.is_live:
@@ -63,7 +63,7 @@ class WorkPage:
             is_live = False
             for place in range(1, len(words), WORDS):
                 if words[place] != words[place + 6]:
-                    break  # It was being written.
+                    break  # The process is writing the page.
                 is_live = is_live or words[place + 1] != 0 or words[place + 8] != 0
             else:
                 self.data, self.is_live = data, is_live
@@ -72,14 +72,14 @@ class WorkPage:
 
 
 class WorkPages:
-    """All pages of one container. `close` it when the container leaves."""
+    """All pages of a container. `close` it when the container leaves."""
 
     def __init__(self, gpu_count: int, new_number: Callable[[], int]) -> None:
         """Begin with no process.
 
         Args:
-            gpu_count: how many GPUs each page has words for.
-            new_number: names a process.
+            gpu_count: the number of GPUs with words on each page.
+            new_number: gives the number of a new process.
         """
         self._new_number = new_number
         self._format = struct.Struct(f"<{1 + WORDS * gpu_count}Q")
@@ -89,11 +89,11 @@ class WorkPages:
 
     @property
     def all(self) -> Collection[WorkPage]:
-        """Those of the processes that own slots."""
+        """The pages of the processes that own slots."""
         return self._pages.values()
 
     def rescan(self) -> tuple[list[WorkPage], list[WorkPage]]:
-        """Read again which slots are claimed; returns the pages that came, and those that went.
+        """Read the owners of all slots; returns the pages that came, and those that went.
 
         All slots are read: `slots_touched` is for the library, and a tenant may write anything there.
         """
@@ -108,7 +108,7 @@ class WorkPages:
         return came, went
 
     def drop(self, owner: int) -> list[WorkPage]:
-        """A process is dead: its pages are not read again, though its slots are cleared later. Returns them."""
+        """Drop and return the pages of a dead process. No page is read again, though slots are cleared later."""
         self._dead.add(owner)
         dropped = [page for page in self._pages.values() if page.owner == owner]
         for page in dropped:
@@ -116,14 +116,14 @@ class WorkPages:
         return dropped
 
     def take(self, file: int | None) -> None:
-        """Read from this file from now on, which `open_counts` opened."""
+        """Read from this descriptor of `open_counts` from now on, and own it."""
         self.close()
         self._file = file
         for page in self._pages.values():
             page.file = file
 
     def close(self) -> None:
-        """Keep nothing open."""
+        """Close the descriptor."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -133,7 +133,7 @@ class WorkPages:
 
 
 def open_counts(path: Path) -> int | None:
-    """Open a container's `counts`; None where there is none, or something else. Blocks."""
+    """Open a container's `counts`; None where there is no regular file. Blocks."""
     with contextlib.suppress(OSError):
         file = os.open(path, _FLAGS)
         if stat.S_ISREG(os.fstat(file).st_mode):
@@ -146,4 +146,4 @@ def _read(file: int | None, size_bytes: int, offset: int) -> bytes:
     try:
         return os.pread(file, size_bytes, offset) if file is not None else b""
     except OSError:
-        return b""  # The tenant's own doing.
+        return b""  # The tenant caused this.

@@ -1,8 +1,8 @@
-"""The broker's end of `broker.sock`: requests in, answers out, announcements to whoever subscribed.
+"""The broker's end of `broker.sock`: requests in, answers out, announcements to subscribers.
 
-What always holds: every line gets exactly one answer, a bad one a `Refused` that names field, value and
-remedy, and the connection stays. A subscriber's place is a number in the journal, not a queue: a slow one holds
-nobody up and costs no memory.
+What always holds: every line gets exactly one answer. A bad line gets a `Refused` that names field, value and remedy,
+and the connection stays. A subscriber's place is a number in the journal, not a queue, so a slow subscriber holds up
+no other and costs no memory.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ REQUEST_BYTES: Final = 1024 * 1024
 """The longest request: a pod of 16 GPUs in each of a hundred containers needs a fifth of it."""
 
 BATCH: Final = 256
-"""Announcements written before it is waited for the subscriber to read them."""
+"""Announcements that are written before the broker waits for the subscriber to read them."""
 
 STUCK_S: Final = 60.0
-"""A peer that reads nothing for so long is cut off; nothing is lost, as it may subscribe anew."""
+"""Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
 
 StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 _REQUESTS: Final = msgspec.json.Decoder(Request)
 
 
 def bind_control_socket(root: Path) -> socket.socket:
-    """`broker.sock` in the root directory, for its owner alone. Blocks shortly.
+    """Bind `broker.sock` in the root directory, with permissions for its owner alone. Blocks shortly.
 
     Raises:
         OSError: the directory is not writable, for example.
@@ -60,7 +60,7 @@ def bind_control_socket(root: Path) -> socket.socket:
 
 
 async def serve_control(engine: Engine, listener: socket.socket, start_task: StartTask) -> None:
-    """Answer requests until cancelled; takes the socket over."""
+    """Answer requests until cancelled; owns the socket from now on."""
 
     def take_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         start_task(_Peer(engine, reader, writer, start_task).serve(), "control connection")
@@ -71,7 +71,7 @@ async def serve_control(engine: Engine, listener: socket.socket, start_task: Sta
 
 
 class _Peer:
-    """One connection to the control socket."""
+    """A connection to the control socket."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Peer:
         self._subscription: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Answer line by line until the peer hangs up."""
+        """Answer line by line until the peer closes the connection."""
         try:
             while (line := await self._next_line()) is not None:
                 await self._write(await self._answer(line) if line else _too_long())
@@ -102,7 +102,7 @@ class _Peer:
             self._writer.close()
 
     async def _next_line(self) -> bytes | None:
-        """The next line; None at the end, empty for one that was too long and is now skipped."""
+        """The next line; None at the end, empty for a line that was too long and is skipped."""
         is_too_long = False
         while True:
             try:
@@ -139,7 +139,7 @@ class _Peer:
                 assert_never(request)
 
     async def _announce(self) -> None:
-        """Write the journal from its beginning, and go on as it grows."""
+        """Write the journal from its start, and each new announcement."""
         seq = 0
         with contextlib.suppress(OSError, TimeoutError):
             while True:
@@ -150,7 +150,7 @@ class _Peer:
                     continue
                 seq = batch[-1].seq
                 await self._write(*batch)
-        # The peer is gone or stuck. Its next read ends the connection.
+        # The peer is gone or stuck: end the connection at its next read.
         self._writer.transport.abort()
 
     async def _write(self, *answers: Answer | Announcement) -> None:
@@ -182,7 +182,7 @@ def _decoded(line: bytes) -> Request:
 
 
 def _refusal(line: bytes, problem: str) -> InputError:
-    """Name field and value of a request that is JSON but not as `brokerwire` defines it."""
+    """The error for a request that is JSON but does not match `plimsoll.broker.wire`, with field and value."""
     what, _, path = problem.partition(" - at ")
     field = path.strip("`").removeprefix("$").removeprefix(".") or "request"
     remedy = "see plimsoll.broker.wire for what each request holds"
@@ -190,7 +190,7 @@ def _refusal(line: bytes, problem: str) -> InputError:
 
 
 def _value_at(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
-    """What stands at a path like `containers[0].name`; the whole value where the path leads nowhere."""
+    """The value at a path like `containers[0].name`; the whole value where the path leads nowhere."""
     for step in path.replace("[", ".").replace("]", "").split("."):
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]

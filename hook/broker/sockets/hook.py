@@ -1,8 +1,8 @@
-"""The `hook.sock` of every container: who connects, and what its datagrams say.
+"""The `hook.sock` of every container: its connections and their datagrams.
 
-What always holds: the kernel says who connected (SO_PEERCRED), the datagram is believed in nothing that can be
-checked; a damaged one costs a log line and the connection goes on. A connection's end says nothing about its
-process, and an open one neither: a forked child may hold it.
+What always holds: the kernel names the connecting process (SO_PEERCRED), and the broker checks everything in a
+datagram that can be checked. A damaged datagram costs a log line, and the connection goes on. Neither a closed nor
+an open connection says whether its process lives: a forked child may hold the connection.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
+from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey, full_start_ticks
-from hook.broker.core.turns import Heard, HungUp, Reply
+from hook.broker.core.instructions import Reply
 from hook.broker.processes import read_process, uptime_ticks
 from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.pages import SOCKET_NAME
@@ -27,26 +28,26 @@ from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 
 BACKLOG: Final = 1024
-"""Each message comes over a connection of its own, and the library does not wait: what finds the queue full is
-sent again with the next message, or found by the audit."""
+"""Connections that may wait to be accepted. Each message uses its own connection, and the library does not wait. If
+the queue is full, the library sends the message again with its next one, or the audit finds the change."""
 SOCKET_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
 LAST_WORDS_S: Final = 10.0
-"""How long a dead process's words may take to be heard. They lie in the kernel already, so only a program that
-keeps on connecting, or a child that keeps on talking over its parent's connection, can use this up."""
+"""The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
+program that keeps connecting, or a child that keeps sending over its parent's connection, can use up this time."""
 
 GLANCE_S: Final = 0.001
-"""Between two looks at whether anything is still to be heard."""
+"""Seconds between two checks whether a datagram is still unread."""
 
 ACCEPT_PAUSE_S: Final = 0.5
-"""After an accept, or a look at who was accepted, that failed for want of file descriptors or memory."""
+"""Seconds after an accept, or a check of its peer, that failed for want of file descriptors or memory."""
 
 _CREDENTIALS: Final = struct.Struct("=iII")
 
 
 def bind_hook_socket(directory: Path) -> socket.socket:
-    """A listening `hook.sock` in a directory, in the place of any older one. Blocks shortly.
+    """Bind a listening `hook.sock` in a directory, in the place of any older socket. Blocks shortly.
 
     Raises:
         OSError: the directory is gone, or the disk is full.
@@ -56,30 +57,31 @@ def bind_hook_socket(directory: Path) -> socket.socket:
 
 @dataclass(eq=False, slots=True)
 class _Speaker:
-    """One connection of a process.
+    """A connection of a process.
 
     Attributes:
-        number: by which a reply finds it.
-        has_asked: it may wait for an answer, so its end is to be told.
+        number: names the connection in replies.
+        is_in_use: a datagram of the connection is being handled.
+        has_asked: the process may wait for an answer, so the core must know when the connection closes.
     """
 
     container: ContainerKey
     pid: int
     connection: socket.socket
     number: int
-    is_being_heard: bool = False
+    is_in_use: bool = False
     has_asked: bool = False
 
 
 class HookSockets:
-    """Listens for the processes of every container; to be used on the loop's thread only."""
+    """Listens for the processes of every container; for the loop's thread only."""
 
     def __init__(
         self,
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         in_files_thread: Callable[[Callable[[], Process]], Awaitable[Process]],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
-        hear: Callable[[Heard | HungUp], Awaitable[None]],
+        hear: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
         connections_max: int,
         log: BoundedLog | None = None,
     ) -> None:
@@ -100,7 +102,7 @@ class HookSockets:
         return container in self._listeners
 
     def listen(self, container: ContainerKey, listener: socket.socket) -> None:
-        """Accept a container's processes from now on; takes the socket over."""
+        """Accept a container's processes from now on; owns the socket."""
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
         self._connections[container] = set()
@@ -108,14 +110,14 @@ class HookSockets:
         self._listeners[container] = (listener, task)
 
     def close(self, container: ContainerKey) -> None:
-        """Stop listening for a container and drop its connections."""
+        """Stop listening for a container, and close its connections."""
         if container in self._listeners:
             self._listeners.pop(container)[1].cancel()
         for task in self._connections.pop(container, set()):
             task.cancel()
 
     def reply(self, to: Reply) -> None:
-        """Tell one that waits; whoever hung up meanwhile, or reads nothing, is none of the broker's trouble."""
+        """Answer a waiting process; a closed connection, or a process that reads nothing, is ignored."""
         speaker = self._numbered.get(to.connection)
         if speaker is None:
             return
@@ -125,26 +127,25 @@ class HookSockets:
             self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
 
     async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
-        """Wait until everything that a dead process had sent in these containers was heard, within reason.
+        """Wait until every datagram of a dead process in these containers was handled, at most `LAST_WORDS_S`.
 
-        A program refused memory often dies of it: the refusal and the death arrive together, and the refusal
-        may lie in a connection that is not even accepted. A connection that a child holds open is waited for
-        only as long as there is something in it. Other containers' crowds are not waited for, and neither is a
-        container that is removed meanwhile.
+        A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
+        the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
+        only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
         """
         own = tuple(places)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                # Twice: what the loop has taken from the kernel reaches its task in the loop's next round.
+                # Twice: a datagram that the loop has read reaches its task in the loop's next round.
                 quiet_count = 0
                 while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
                     quiet_count = quiet_count + 1 if self._is_quiet(pid, own) else 0
 
     def _is_quiet(self, pid: int, places: Iterable[ContainerKey]) -> bool:
-        """Whether nobody is still to be accepted, and nothing that this process sent is still to be read."""
+        """Whether no connection waits to be accepted, and no datagram of this process waits to be read."""
         speakers = self._speakers.get(pid, set())
-        if any(speaker.is_being_heard for speaker in speakers):
+        if any(speaker.is_in_use for speaker in speakers):
             return False
         poll = select.poll()
         for place in places:
@@ -165,7 +166,7 @@ class HookSockets:
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                     continue
                 self._take_in(container, connection)
-                await asyncio.sleep(0)  # a program that does nothing but connect must not stop the loop
+                await asyncio.sleep(0)  # A program that only connects must not stop the loop.
 
     def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
         pid = _peer_pid(connection)
@@ -192,19 +193,19 @@ class HookSockets:
     async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
         loop = asyncio.get_running_loop()
         while data := await _received(loop, speaker.connection):
-            speaker.is_being_heard = True
-            problem = await self._listened(container, speaker, data)
-            speaker.is_being_heard = False
+            speaker.is_in_use = True
+            problem = await self._handle(container, speaker, data)
+            speaker.is_in_use = False
             if problem is not None:
                 self._note_damage(speaker, problem)
         if speaker.has_asked:
-            await self._hear(HungUp(speaker.number, asyncio.get_running_loop().time()))
+            await self._hear(ConnectionClosed(speaker.number, asyncio.get_running_loop().time()))
 
     def _note_damage(self, speaker: _Speaker, problem: str) -> None:
         self._log.warning("datagram_damaged", speaker.container, pid=speaker.pid, problem=problem)
 
-    async def _listened(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
-        """Take one datagram in; returns what was wrong with it, or None."""
+    async def _handle(self, container: ContainerKey, speaker: _Speaker, data: bytes) -> str | None:
+        """Handle a datagram; returns the problem with it, or None."""
         pid = speaker.pid
         asks_on: GpuUuid | None = None
         problem = None
@@ -214,20 +215,20 @@ class HookSockets:
             process = await self._in_files_thread(partial(_speaker, pid, datagram))
             speaker.has_asked |= datagram.kind is Kind.WAIT
             at_s = asyncio.get_running_loop().time()
-            await self._hear(Heard(container, process, datagram, speaker.number, at_s))
+            await self._hear(DatagramReceived(container, process, datagram, speaker.number, at_s))
             return None
         except (InputError, OSError) as error:
             problem = str(error)
-        except Exception:  # noqa: BLE001 - what one tenant sends must not end the node's broker
+        except Exception:  # noqa: BLE001 - no tenant's datagram may end the node's broker
             self._log.error("datagram_not_handled", container, pid=pid, value=data.hex(), exc_info=True)
-        if asks_on is not None:  # it sleeps until it is answered
+        if asks_on is not None:  # The process sleeps until it gets an answer.
             refusal = problem or "the broker failed; its log says why"
             self.reply(Reply(speaker.number, asks_on, refusal=refusal))
         return problem
 
 
 async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """The next datagram, cut to one byte more than it may have; empty at the end, however it came."""
+    """The next datagram, cut to a byte more than the longest valid one; empty at the end of the connection."""
     try:
         return await loop.sock_recv(connection, SIZE + 1)
     except ConnectionError:
@@ -235,7 +236,7 @@ async def _received(loop: asyncio.AbstractEventLoop, connection: socket.socket) 
 
 
 def _speaker(pid: int, datagram: Datagram) -> Process:
-    """Who sent a datagram.
+    """The sender of a datagram.
 
     Raises:
         InputError: the owner that it names is not the process that connected.
@@ -243,7 +244,7 @@ def _speaker(pid: int, datagram: Datagram) -> Process:
     _check_seen(pid)
     process = read_process(pid)
     if process is None:
-        # It died since. What it said of itself is all there is; its counts are cleared by that owner.
+        # The process died since. Only the owner word in its datagram is left; its slots are cleared by that.
         start_ticks = full_start_ticks(datagram.owner, uptime_ticks())
         return Process(ProcessKey(pid, start_ticks), datagram.owner)
     if process.owner != datagram.owner:

@@ -8,16 +8,16 @@ from pathlib import Path
 def bind_unix(
     directory: Path, name: str, kind: socket.SocketKind, *, mode: int, backlog: int
 ) -> socket.socket:
-    """A listening socket in a directory, in the place of any older one. Blocks shortly.
+    """Bind a listening socket in a directory, in the place of any older socket. Blocks shortly.
 
-    The directory is reached by descriptor: a socket's address holds 107 bytes and the path may be longer. It
-    takes its name when it already listens, so a process never finds it missing or deaf.
+    The address names the directory by descriptor, because an address holds 107 bytes and the path may be longer. The
+    socket gets its name when it already listens. So a process never finds it missing or refusing.
 
     Args:
-        directory: exists.
-        name: within it.
-        kind: of the socket.
-        mode: its permissions.
+        directory: an existing directory.
+        name: the socket's name in the directory.
+        kind: the socket's kind.
+        mode: the socket's permissions.
         backlog: connections that may wait to be accepted.
 
     Raises:

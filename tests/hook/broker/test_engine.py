@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.codec import Numbers
+from hook.broker.core.events import Event, HeldRead
 from hook.broker.core.ids import ContainerKey
+from hook.broker.core.instructions import Instruction
 from hook.broker.core.journal import Journal
+from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy
-from hook.broker.core.memory.pressure import Pressure
-from hook.broker.core.memory.waits import Overcommit
+from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.core.turns import Event, HeldRead, Instruction
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
@@ -44,7 +45,7 @@ class RecordingNode(Node):
 
     def __init__(self, files: Files) -> None:
         super().__init__(
-            Journal((), 100), (), "boot", overcommit=Overcommit(Pressure(wait_policy("fifo", b"")))
+            Journal((), 100), (), "boot", overcommit=Overcommit(MemoryArbiter(wait_policy("fifo", b"")))
         )
         self.heard: list[tuple[HeldRead, float]] = []
         self._files = files
@@ -118,4 +119,4 @@ async def test_nothing_is_read_until_a_page_that_could_not_be_written_was(bench:
     await bench.engine.take(registration(GIB))
     await bench.engine.take(measured((GIB // 4, GIB // 4)))
     line = registration(GIB).containers[0].lines[0]
-    assert bench.node.waits.granted_bytes(ContainerKey(POD, MAIN), line) == GIB // 4
+    assert bench.node.memory_requests.granted_bytes(ContainerKey(POD, MAIN), line) == GIB // 4

@@ -8,7 +8,7 @@ import pytest
 
 from hook.broker.core.audit.absences import Absences
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
-from hook.broker.core.turns import VacateSlots
+from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
 from plimsoll.ids import GpuUuid

@@ -1,18 +1,19 @@
-"""Who counts memory that NVML does not show: a process that became another program by an exec, as it may be.
+"""Finds processes that count memory in their words, but that NVML does not list: an exec may have made them other
+programs.
 
-An exec ends the old program's GPU memory but not the process, so its slot's words outlive what they stand for. What
-NVML shows of a process only says that it is worth a look; whether it let go of `counts` is for the engine to see.
+An exec frees the old program's GPU memory but does not end the process, so the slot's words outlive the memory. The
+absence from NVML's list is only a suspicion. The engine then checks whether the process still maps `counts`.
 """
 
 from collections.abc import Mapping
 
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
-from hook.broker.core.turns import VacateSlots
+from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.wire import Measured
 
 
 class Absences:
-    """The holders of words that the latest measurement did not list."""
+    """The processes with memory in their words that the latest measurement did not list."""
 
     def __init__(self) -> None:
         self._absent: frozenset[tuple[ContainerKey, ProcessKey]] = frozenset()
@@ -20,11 +21,14 @@ class Absences:
     def take(
         self, measured: Measured, holders: Mapping[tuple[ContainerKey, ProcessKey], int]
     ) -> list[VacateSlots]:
-        """Take in a measurement; who is absent from two running is to be looked at.
+        """Take in a measurement.
 
         Args:
-            measured: what NVML showed.
-            holders: the owner words of everybody who has any memory in its words.
+            measured: the measurement by NVML.
+            holders: the owner words of all processes with memory in their words.
+
+        Returns:
+            An instruction for each process that was absent from two measurements in a row.
         """
         listed = {ProcessKey(process.pid, process.start_ticks) for process in measured.processes}
         absent = frozenset(holder for holder in holders if holder[1] not in listed)

@@ -1,7 +1,7 @@
-"""Whose each measured process is, and what is known of it beside what NVML shows.
+"""Attributes each measured process to a container, and joins NVML's figure with the process's own words.
 
-A process that said hello belongs to the container on whose socket it did. Of any other the kernel tells the pod by
-its cgroup, and so the container only where the pod has a single one.
+A process that sent a hello belongs to the container of the socket. For any other process, its cgroup names the pod.
+So its container is known only where the pod has a single container.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from plimsoll.broker.wire import ContainerLines, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 UNKNOWN_CONTAINER: Final = ContainerName("")
-"""Of a pod with several containers: the kernel tells a process's pod, not its container."""
+"""The container of a process that never sent a hello, in a pod of several: its cgroup names only the pod."""
 
 Place = tuple[ContainerKey, GpuUuid]
 """A container on a GPU."""
@@ -28,10 +28,10 @@ class Hooked:
     """A process under the library.
 
     Attributes:
-        words: what it says to hold, per GPU in the order of its container's lines; None where its slot is not known.
-        contexts: the GPUs on which it said to have made a context.
-        slots: the numbers of the slots in which its words stand.
-        changed_ns: CLOCK_MONOTONIC just before its words last changed, by its own account; 0 for never.
+        words: bytes in its words, per GPU in the order of its container's lines; None where its slot is not known.
+        contexts: the GPUs on which it reported a context.
+        slots: the numbers of the slots that hold its words.
+        changed_ns: CLOCK_MONOTONIC just before its words last changed, as it wrote itself; 0 for never.
     """
 
     words: tuple[int, ...] | None
@@ -50,16 +50,18 @@ class Audited:
 
     @property
     def line_bytes(self) -> dict[GpuUuid, int]:
-        """Its lines."""
+        """The container's line per GPU, in bytes."""
         return {line.gpu: line.line_bytes for line in self.lines.lines}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a process counts somewhere. While it changes, nobody knows which words belong to what NVML shows.
+    """The place and state of a process at a measurement.
+
+    After a change of these, the words may not belong to NVML's figure, so the measurement does not count.
 
     Attributes:
-        slots: where its words stand; None for a process that has none, as it never said hello.
+        slots: the slots that hold its words; None for a process without words, which never sent a hello.
     """
 
     place: Place
@@ -69,13 +71,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A measured process with whose it is.
+    """A measured process with its container.
 
     Attributes:
-        process: as NVML shows it.
-        owner: whose it is; None for a process of nobody here.
-        container: the owner as it is registered; None where only the pod is known.
-        hooked: what the broker knows of it; None if it never said hello.
+        process: NVML's figures.
+        owner: its container; None for a process of no registered container.
+        container: the registration of the owner; None where only the pod is known.
+        hooked: the broker's knowledge of the process; None if it never sent a hello.
     """
 
     process: MeasuredProcess
@@ -85,24 +87,24 @@ class Held:
 
     @property
     def key(self) -> ProcessKey:
-        """Which process."""
+        """The process."""
         return ProcessKey(self.process.pid, self.process.start_ticks)
 
     @property
     def seen(self) -> Seen:
-        """Which process on which GPU."""
+        """The process and the GPU."""
         return self.key, self.process.gpu
 
     @property
     def place(self) -> Place | None:
-        """Where it counts; None where that is known of no container with a line there."""
+        """The container and GPU; None where no container with a line on this GPU is known."""
         if self.container is None or self.process.gpu not in self.container.line_bytes:
             return None
         return self.container.key, self.process.gpu
 
     @property
     def standing(self) -> Standing | None:
-        """How it counts; None where it counts nowhere."""
+        """The place and state of the process; None where its place is None."""
         if self.place is None:
             return None
         if self.hooked is None:
@@ -111,17 +113,17 @@ class Held:
 
     @property
     def changed_ns(self) -> int:
-        """CLOCK_MONOTONIC just before its words last changed; 0 for never, and where it has none."""
+        """CLOCK_MONOTONIC just before its words last changed; 0 for never, and for a process without words."""
         return 0 if self.hooked is None else self.hooked.changed_ns
 
     @property
     def line_bytes(self) -> int:
-        """The line that it should keep; 0 where it has none."""
+        """The line of its container on this GPU in bytes; 0 where there is none."""
         return 0 if self.container is None else self.container.line_bytes.get(self.process.gpu, 0)
 
     @property
     def sample(self) -> Sample | None:
-        """Its NVML figure beside its word; None where it should have a word and that is not known."""
+        """NVML's figure beside the process's word; None where the process has a word that is not known."""
         used_bytes, gpu = self.process.used_bytes, self.process.gpu
         if self.hooked is None or self.container is None:
             return Sample(used_bytes, 0)
@@ -132,7 +134,7 @@ class Held:
 
 
 def attributed(processes: Iterable[MeasuredProcess], containers: Sequence[Audited]) -> tuple[Held, ...]:
-    """Every measured process with its owner."""
+    """Every measured process with its container."""
     hooked = {key: (container, each) for container in containers for key, each in container.hooked.items()}
     pods: dict[PodUid, list[Audited]] = {}
     for container in containers:

@@ -1,12 +1,14 @@
-"""Holds the processes' own counts against what NVML shows: the words can lie or miss something, the driver does not.
+"""Compares the processes' own words with NVML's figures: words can lie or miss memory, the driver does not.
 
 What always holds:
 
-* What a container holds past its words (`excess_bytes`) counts against its line; it goes when its process goes.
-* A measurement counts only for a process that stood in the same slots at the one before, and whose words did not
-  change between the moment before NVML was asked and the reading of the words. Else its excess stays as it was.
-* What a context costs (`context_bytes`) only ever falls: the least that was seen, which nobody is wrongly charged.
-* A finding is told once, and again only after it had ended; only what two measurements running show is one.
+* The bytes that a container holds past its words (`excess_bytes`) count against its line. They end with their
+  process.
+* A measurement counts for a process on two conditions. The process had the same slots at the measurement before. Its
+  words did not change between the moment before NVML was asked and the reading of the words. Otherwise its excess
+  stays as it was.
+* The cost of a context (`context_bytes`) only falls: it is the least cost seen, so no process is charged too much.
+* A finding needs two measurements in a row. It is announced once, and again only after it had ended.
 """
 
 from collections import defaultdict
@@ -14,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hook.broker.core.announcer import NOBODY, Told
+from hook.broker.core.announcer import NOBODY, Details
 from hook.broker.core.audit.attribution import Audited, Held, Place, Seen, Standing, attributed
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
 from hook.broker.core.ids import ContainerKey, ProcessKey
@@ -27,21 +29,21 @@ _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never ca
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to announce."""
+    """A violation or a process without its hook, to be announced."""
 
     container: ContainerKey
     process: ProcessKey
     what: str
-    told: Told
+    details: Details
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a measurement came to.
+    """The result of a measurement.
 
     Attributes:
-        stale: containers whose `limits` no longer show the numbers as they are.
-        has_learned: a context's cost was learned, and is worth keeping.
+        stale: containers whose `limits` hold old numbers now.
+        has_learned: the cost of a context was learned, and is to be saved.
     """
 
     findings: tuple[Finding, ...]
@@ -60,25 +62,25 @@ class Audit:
         """
         self.contexts = dict(contexts)
         self.capacity: dict[GpuUuid, int] = {}
-        """Per GPU: usable bytes less what processes that are nobody's here hold."""
+        """Usable bytes per GPU, less the bytes of processes of no registered container."""
         self._overheads: dict[Seen, tuple[Standing, Overhead]] = {}
         self._excess: dict[Place, int] = {}
         self._uncharged: set[Seen] = set()
         self._over: frozenset[Place] = frozenset()
-        self._over_told: frozenset[Place] = frozenset()
+        self._over_announced: frozenset[Place] = frozenset()
         self._bare: frozenset[ProcessKey] = frozenset()
-        self._bare_told: frozenset[ProcessKey] = frozenset()
+        self._bare_announced: frozenset[ProcessKey] = frozenset()
 
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What a container holds past its words."""
+        """Bytes that a container holds past its words."""
         return self._excess.get((container, gpu), 0)
 
     def take(self, measured: Measured, containers: Sequence[Audited]) -> Verdict:
         """Take in a measurement.
 
         Args:
-            measured: what NVML showed.
-            containers: everything registered, with the words as read after that.
+            measured: the measurement by NVML.
+            containers: every registered container, with its words as read after the measurement.
         """
         held = attributed(measured.processes, containers)
         self._weigh(held, measured.began_ns)
@@ -89,12 +91,12 @@ class Audit:
         return Verdict(findings, frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
-        """A process is gone, and what it held past its words with it; returns whose numbers changed."""
+        """Forget a dead process and its excess; returns the containers whose numbers changed."""
         self._overheads = {seen: each for seen, each in self._overheads.items() if seen[0] != process}
         return frozenset(self._sum_up())
 
     def _weigh(self, held: Iterable[Held], began_ns: int) -> None:
-        """The next sample of each process that counts somewhere; one that is not listed any more has no overhead."""
+        """Take the next sample of each process with a place. A process that NVML no longer lists has no overhead."""
         before, self._overheads = self._overheads, {}
         for each in held:
             standing, sample = each.standing, each.sample
@@ -108,10 +110,11 @@ class Audit:
             self._overheads[each.seen] = (standing, overhead)
 
     def _learn(self, held: Sequence[Held]) -> frozenset[GpuUuid]:
-        """What a context costs, at the least; returns the GPUs of which something new is known.
+        """Learn the least cost of a context; returns the GPUs whose cost changed.
 
-        A context made while its cost was not known is in nobody's word: there NVML shows it past the word. Later
-        ones are in the words; still, no process with a context holds less than one.
+        A context that was made before its cost was known is in no word, so NVML shows it past the word. Later
+        contexts are in the words. There the whole figure is a bound: a process with a context holds at least its
+        cost.
         """
         with_context = {each.seen for each in held if each.sample and each.sample.has_context}
         unknown = {seen for seen in with_context if seen[1] not in self.contexts}
@@ -126,7 +129,7 @@ class Audit:
         return frozenset(learned)
 
     def _sum_up(self) -> set[ContainerKey]:
-        """Each container's excess anew; returns whose changed."""
+        """Sum up each container's excess; returns the containers whose excess changed."""
         before, now = self._excess, defaultdict[Place, int](int)
         for standing, overhead in self._overheads.values():
             now[standing.place] += overhead.excess_bytes
@@ -140,7 +143,7 @@ class Audit:
         for each in held:
             listed[each.process.gpu] += each.process.used_bytes
             ours[each.process.gpu] += each.process.used_bytes if each.place else 0
-        # What is used but on no list belongs to processes that are hidden from the monitor.
+        # Used memory of no listed process belongs to processes that are hidden from the monitor.
         self.capacity = {
             gpu.gpu: max(0, gpu.usable_bytes - max(gpu.used_bytes, listed[gpu.gpu]) + ours[gpu.gpu])
             for gpu in measured.gpus
@@ -158,30 +161,33 @@ class Audit:
             for gpu, line_bytes in container.line_bytes.items()
         }
         over = frozenset(place for place, line in lines.items() if used[place] > line + BLOCK_BYTES)
-        new = sorted((over & self._over) - self._over_told)
-        self._over, self._over_told = over, (self._over_told & over) | frozenset(new)
+        new = sorted((over & self._over) - self._over_announced)
+        self._over, self._over_announced = over, (self._over_announced & over) | frozenset(new)
         text = "NVML shows more than the line"
         return [
             Finding(
                 container, NOBODY, "violated",
-                Told(gpu=gpu, used_bytes=used[container, gpu], line_bytes=lines[container, gpu], text=text),
+                Details(gpu=gpu, used_bytes=used[container, gpu], line_bytes=lines[container, gpu], text=text),
             )
             for container, gpu in new
         ]  # fmt: skip
 
     def _unenforced(self, held: Sequence[Held]) -> list[Finding]:
         bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
-        new = sorted((bare.keys() & self._bare) - self._bare_told)
-        self._bare, self._bare_told = frozenset(bare), (self._bare_told & bare.keys()) | frozenset(new)
+        new = sorted((bare.keys() & self._bare) - self._bare_announced)
+        self._bare, self._bare_announced = (
+            frozenset(bare),
+            (self._bare_announced & bare.keys()) | frozenset(new),
+        )
         return [_unenforced(bare[key]) for key in new]
 
 
 def _unenforced(held: Held) -> Finding:
     assert held.owner is not None
-    told = Told(
+    details = Details(
         gpu=held.process.gpu,
         used_bytes=held.process.used_bytes,
         line_bytes=held.line_bytes,
         text=_UNHOOKED if held.container else _UNHOOKED_SOMEWHERE,
     )
-    return Finding(held.owner, held.key, "unenforced", told)
+    return Finding(held.owner, held.key, "unenforced", details)

@@ -1,4 +1,4 @@
-"""A measurement's way through the core: words are read, the audit judges, and what it found is announced."""
+"""Takes a measurement through the core: words are read, the audit compares, and its findings are announced."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,22 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from hook.broker.core.audit.absences import Absences
 from hook.broker.core.audit.attribution import Audited, Hooked
 from hook.broker.core.audit.audit import Audit
+from hook.broker.core.events import WordsRead
 from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.instructions import Instruction, ReadWords, SaveContexts
 from hook.broker.core.processes.lives import Lives
-from hook.broker.core.turns import Instruction, ReadWords, SaveContexts, WordsRead
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid
 
 
 class Measuring:
-    """What measurements have come to, and how often they found something wrong."""
+    """The results of all measurements so far, and the number of findings."""
 
     def __init__(self, lives: Lives, contexts: Mapping[GpuUuid, int]) -> None:
         """Begin.
 
         Args:
-            lives: the hooked processes, and who announces.
-            contexts: what a context was known to cost, in bytes per GPU.
+            lives: the hooked processes, and the announcer.
+            contexts: the known cost of a context, in bytes per GPU.
         """
         self._lives = lives
         self._audit = Audit(contexts)
@@ -30,39 +31,42 @@ class Measuring:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any hooked process lives, which a measurement could tell something about."""
+        """Whether any hooked process lives; without one a measurement shows nothing."""
         return bool(self._lives.containers)
 
     def context_bytes(self, gpu: GpuUuid) -> int:
-        """What a context costs there; 0 while that is not known."""
+        """Bytes that a context costs on a GPU; 0 while the cost is not known."""
         return self._audit.contexts.get(gpu, 0)
 
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What NVML showed of a container past its words."""
+        """Bytes that NVML showed of a container past its words."""
         return self._audit.excess_bytes(container, gpu)
 
     @property
     def capacity(self) -> Mapping[GpuUuid, int]:
-        """Usable bytes less what processes hold that are nobody's here; only of GPUs that were measured."""
+        """Usable bytes per measured GPU, less the bytes of processes of no registered container."""
         return self._audit.capacity
 
     def found_count(self, container: ContainerKey, what: str) -> int:
-        """How often `violated` or `unenforced` was announced of a container since this broker's start."""
+        """How often `violated` or `unenforced` was announced for a container since this broker's start."""
         return self._found[container, what]
 
     def ask(self, measured: Measured, containers: Iterable[ContainerKey]) -> ReadWords:
-        """What must be read before a measurement can be judged."""
+        """The reading that must come before a measurement can be compared."""
         return ReadWords(measured, tuple(key for key in containers if self._lives.of(key)))
 
     def take(
         self, event: WordsRead, containers: Mapping[ContainerKey, ContainerLines], now_s: float
     ) -> tuple[list[Instruction], frozenset[ContainerKey]]:
-        """Judge a measurement; also returns whose `limits` no longer show the numbers as they are.
+        """Compare a measurement with the words.
 
         Args:
             event: the measurement and the words.
-            containers: everything registered.
+            containers: every registered container.
             now_s: for the announcements' times.
+
+        Returns:
+            Instructions, and the containers whose `limits` hold old numbers now.
         """
         audited = [
             Audited(key, lines, self._hooked(key, lines, event.slots.get(key, ())))
@@ -75,17 +79,17 @@ class Measuring:
         for finding in verdict.findings:
             self._found[finding.container, finding.what] += 1
             instructions += self._lives.announcer.announce(
-                finding.container, finding.process, finding.what, now_s, finding.told
+                finding.container, finding.process, finding.what, now_s, finding.details
             )
         instructions += self._absences.take(event.measured, self._holders(event))
         return instructions, verdict.stale
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
-        """A process is gone; returns whose numbers changed by that."""
+        """Forget a dead process; returns the containers whose numbers changed."""
         return self._audit.forget(process)
 
     def forget_pod(self, pod: PodUid) -> None:
-        """A pod is gone: nobody asks for its counts any more."""
+        """Forget the counts of a pod that was removed."""
         self._found = Counter({key: count for key, count in self._found.items() if key[0].pod != pod})
 
     def _holders(self, event: WordsRead) -> dict[tuple[ContainerKey, ProcessKey], int]:
@@ -114,7 +118,7 @@ class Measuring:
 
 
 def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: frozenset[GpuUuid]) -> Hooked:
-    """A process by its own slots; None where they are not known."""
+    """A process with the words of its own slots; `None` for slots that are not known."""
     if own is None:
         return Hooked(None, contexts)
     words = tuple(sum(slot.used_bytes[place] for slot in own) for place in range(len(lines.lines)))

@@ -1,9 +1,11 @@
-"""What one process holds past its words, and what its contexts seem to cost, from measurements that count.
+"""The bytes that a process holds past its words, and the apparent cost of its contexts, from measurements that count.
 
 A measurement counts where the process's words did not change between the moment before NVML was asked and the reading
-of the words (see `audit`), so a single one proves what it shows past the word. What always holds: a measurement that
-shows less lowers the excess at once, yet not further than to what it shows past the lower of the words now and at the
-measurement before. A program that fills its line has reserved before the driver gives: it has freed nothing.
+of the words (see `audit`). So a single measurement proves the bytes that it shows past the word.
+
+What always holds: a measurement that shows less lowers the excess at once, but never below NVML's figure less the
+lower of two words: the word now, and the word at the measurement before. A program that fills its line reserves bytes
+in its word before the driver gives them, and has freed nothing.
 """
 
 from collections import deque
@@ -13,24 +15,24 @@ from typing import Final
 from plimsoll.quantity import MIB
 
 RUN: Final = 3
-"""Measurements over which memory must stand still before a context's cost is learned from it: a context that is just
-being ended is seen in part, and what was learned only ever falls."""
+"""Measurements over which memory must stay the same before a context's cost is learned from it. NVML shows a part of
+a context that is just ending, and a learned cost only falls."""
 
 BLOCK_BYTES: Final = 2 * MIB
-"""NVIDIA's driver gives out memory in such blocks; differences up to this are none."""
+"""NVIDIA's driver gives out memory in blocks of this size. Smaller differences do not count."""
 
 LEAST_CONTEXT_BYTES: Final = MIB
-"""Less is no context of any driver: the process counted it already."""
+"""No driver's context costs less. Less means that the process has counted the context already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process on one GPU at one measurement that counts.
+    """A process on a GPU at a measurement that counts.
 
     Attributes:
-        used_bytes: by NVML.
-        word_bytes: by the process's own count.
-        has_context: it had announced its context, so that all of this is there.
+        used_bytes: NVML's figure.
+        word_bytes: the process's own word.
+        has_context: the process had reported its context, so that the figure holds the whole context.
     """
 
     used_bytes: int
@@ -39,17 +41,17 @@ class Sample:
 
     @property
     def past_bytes(self) -> int:
-        """What NVML shows past the word; below 0 where memory is reserved that the driver has not given yet."""
+        """NVML's figure less the word; below 0 where the driver has not given reserved memory yet."""
         return self.used_bytes - self.word_bytes
 
 
 class Overhead:
-    """One process on one GPU."""
+    """The overhead of a process on a GPU."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=RUN)
         self.excess_bytes = 0
-        """What it holds past its word, at least 0."""
+        """Bytes that the process holds past its word, at least 0."""
 
     def add(self, sample: Sample) -> None:
         """Take in the next measurement that counts."""
@@ -60,12 +62,12 @@ class Overhead:
 
     @property
     def bare_bytes(self) -> int | None:
-        """What NVML shows past the word, where it did not change over a run with a context; else None."""
+        """NVML's figure less the word, if it did not change over `RUN` measurements with a context; else None."""
         return self._steady([each.past_bytes for each in self._samples])
 
     @property
     def whole_bytes(self) -> int | None:
-        """What NVML shows, where it did not change over a run with a context; else None."""
+        """NVML's figure, if it did not change over `RUN` measurements with a context; else None."""
         return self._steady([each.used_bytes for each in self._samples])
 
     def _steady(self, values: list[int]) -> int | None:

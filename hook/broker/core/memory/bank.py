@@ -5,10 +5,11 @@ end one after the other, each with what is free when its turn comes, up to the w
 grant leads from a safe state to a safe one, containers never wait for each other in a circle. Each GPU is a resource
 of its own; a container on several claims all of them.
 
-A claim is the container's line, clipped to what the GPU can hold at all. A state may become unsafe without a
-grant (the node lost memory to others, a line was raised): then whoever can still end must stay able to.
+A claim is the container's line, clipped to what the GPU can hold at all. A state may become unsafe without a grant:
+the node lost memory to other processes, or a line was raised. Then every container that can still end must stay able
+to.
 
-It is assumed that containers end or give memory back; about when, nothing is assumed.
+The algorithm assumes that containers end or give memory back. It assumes nothing about the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +21,14 @@ from plimsoll.ids import GpuUuid
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one container holds of one GPU, and the most it may come to hold."""
+    """The bytes that a container holds of a GPU, and the most that it may come to hold."""
 
     held_bytes: int
     most_bytes: int
 
 
 class Bank:
-    """The memory of a node's GPUs, divided among containers; a scratch copy, to try things out on."""
+    """The memory of a node's GPUs, divided among containers: a scratch copy for trying out grants."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Bank:
         """Take the division as it is, safe or not.
 
         Args:
-            usable_bytes: what all containers may hold together, per GPU; nothing of a GPU that is missing here.
+            usable_bytes: bytes that all containers may hold together, per GPU; a missing GPU counts as 0.
             claims: by container, for each of its GPUs.
         """
         self._usable = usable_bytes
@@ -55,7 +56,7 @@ class Bank:
         self._enders = self._can_end()
 
     def free_bytes(self, gpu: GpuUuid) -> int:
-        """What nobody holds; below zero where the node lost memory to others."""
+        """Bytes that no container holds; below 0 where the node lost memory to other processes."""
         return self._free.get(gpu, 0)
 
     def holds(self, container: ContainerKey) -> bool:
@@ -63,13 +64,14 @@ class Bank:
         return any(self._held[container].values())
 
     def held_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """What a container holds of a GPU."""
+        """The bytes that a container holds of a GPU."""
         return self._held[container][gpu]
 
     def may_reach(self, container: ContainerKey, gpu: GpuUuid, target_bytes: int) -> bool:
-        """Whether a container may hold so much: it is there, and whoever could end before still can afterwards.
+        """Whether a container may hold `target_bytes`.
 
-        A container that holds nothing yet must itself be able to end afterwards: nothing is lost if it waits.
+        The bytes must be free, and every container that could end before must be able to end afterwards. A container
+        that holds nothing yet must itself be able to end afterwards: nothing is lost if it waits.
         """
         more_bytes = target_bytes - self._held[container][gpu]
         if more_bytes <= 0:
@@ -83,17 +85,19 @@ class Bank:
         return is_allowed
 
     def reach(self, container: ContainerKey, gpu: GpuUuid, target_bytes: int) -> None:
-        """Let it hold so much, unless it holds more already."""
+        """Let a container hold `target_bytes`, unless it holds more already."""
         self._move(container, gpu, max(0, target_bytes - self._held[container][gpu]))
         self._enders = self._can_end()
 
     def in_circle(
         self, asks: Mapping[ContainerKey, Sequence[tuple[GpuUuid, int]]]
     ) -> frozenset[ContainerKey]:
-        """Those that hold memory and wait for each other: even if all that do not wait ended, none could go on.
+        """The containers that hold memory and wait for each other in a circle.
+
+        None of them could go on, even if every container that does not wait ended.
 
         Args:
-            asks: per waiting container, what each of its waiting processes asks for beyond what is held.
+            asks: per waiting container, the GPU and bytes of each of its requests, beyond what it holds.
         """
         free = dict(self._usable)
         for name in asks:
@@ -106,7 +110,7 @@ class Bank:
         return frozenset(name for name in left if self.holds(name))
 
     def _can_go_on(self, asks: Sequence[tuple[GpuUuid, int]], free: Mapping[GpuUuid, int]) -> bool:
-        """Nothing is known of a GPU that was never measured: it is no reason to refuse anyone."""
+        """Whether free memory meets a request; a GPU that was never measured is no reason to refuse one."""
         return any(gpu not in self._usable or more <= free[gpu] for gpu, more in asks)
 
     def _move(self, container: ContainerKey, gpu: GpuUuid, more_bytes: int) -> None:
@@ -114,7 +118,7 @@ class Bank:
         self._free[gpu] = self._free.get(gpu, 0) - more_bytes
 
     def _can_end(self) -> frozenset[ContainerKey]:
-        """The holders that can end one after the other; whoever holds nothing keeps nobody from ending."""
+        """The holders that can end one after the other. A container that holds nothing hinders no other's end."""
         free = dict(self._free)
         left = [name for name in self._held if self.holds(name)]
         ended: set[ContainerKey] = set()

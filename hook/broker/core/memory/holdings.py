@@ -1,7 +1,7 @@
-"""What each container holds, was granted and was promised, per GPU.
+"""The bytes that each container uses, was granted and was promised, per GPU.
 
-What always holds: `ceiling_bytes` is the most that the container's processes may have reserved by now, whatever they
-read when: it sinks only when the words were read after the lower grant was written.
+What always holds: `ceiling_bytes` is the most that the container's processes may have reserved by now, at whatever
+time they read their page. It sinks only after a reading of the words that followed the write of a lower grant.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,24 +10,25 @@ from typing import Final
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.memory.bank import Claim
-from hook.broker.core.memory.waiting import Ticket
+from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0
-"""A process that was told to go on reserves within milliseconds. What it has not reserved after this time, as it was
-stopped perhaps, may go to others; it then waits again."""
+"""Seconds for which granted memory is kept for a request. A process that goes on reserves its bytes within
+milliseconds. If it did not after this time (it may be stopped), others may get the bytes, and it waits again."""
 
 
 @dataclass(slots=True)
 class Holding:
-    """One container on one GPU.
+    """A container on a GPU.
 
     Attributes:
-        line_bytes: what it declared.
-        used_bytes: by its words and its excess, as last read.
-        granted_bytes: what its page says now: up to here it asks nobody.
-        ceiling_bytes: see above.
-        promises: granted to a waiter and not yet seen in use: bytes, and until when they are kept for it.
+        line_bytes: the container's line.
+        used_bytes: its words and its excess together, as last read.
+        granted_bytes: the number on its page: up to here its processes do not ask the broker.
+        ceiling_bytes: see the module.
+        promises: grants to waiting requests that are not in use yet: the bytes, and the time (in seconds) until which
+            they are kept.
     """
 
     line_bytes: int
@@ -38,22 +39,22 @@ class Holding:
 
     @property
     def floor_bytes(self) -> int:
-        """What cannot be taken back: used or promised."""
+        """The bytes that cannot be taken back: used or promised."""
         return self.used_bytes + sum(promised for promised, _ in self.promises.values())
 
     def read(self, used_bytes: int, now_s: float) -> None:
-        """The words were read, later than the last grant was written."""
+        """Take in a reading of the words that followed the write of the last grant."""
         self._keep_promises(used_bytes - self.used_bytes, now_s)
         self.used_bytes = used_bytes
         self.ceiling_bytes = max(used_bytes, self.granted_bytes)
 
     def grant(self, granted_bytes: int) -> None:
-        """Another number goes onto the page."""
+        """Note another number for the page."""
         self.granted_bytes = granted_bytes
         self.ceiling_bytes = max(self.ceiling_bytes, granted_bytes)
 
     def _keep_promises(self, grown_bytes: int, now_s: float) -> None:
-        """What has grown is what was promised, oldest first: nobody else of this container had to wait."""
+        """Count growth as promised bytes, oldest promise first: only granted requests could grow."""
         for ticket, (promised, until_s) in list(self.promises.items()):
             kept = min(max(0, grown_bytes), promised)
             grown_bytes -= kept
@@ -64,7 +65,7 @@ class Holding:
 
 
 class Holdings:
-    """Every enrolled container, in the order in which they came."""
+    """Every enrolled container, in the order of enrolment."""
 
     def __init__(self) -> None:
         self._by_container: dict[ContainerKey, dict[GpuUuid, Holding]] = {}
@@ -74,7 +75,7 @@ class Holdings:
     def enrol(
         self, container: ContainerKey, lines: Mapping[GpuUuid, int], granted: Mapping[GpuUuid, int]
     ) -> None:
-        """Take a container in, or change its lines; `granted` is what a page of it says already."""
+        """Take a container in, or change its lines; `granted` holds the bytes that its page grants already."""
         if container not in self._enrolled:
             self._enrolled[container] = self._enrolments
             self._enrolments += 1
@@ -92,11 +93,11 @@ class Holdings:
         self._enrolled.pop(container, None)
 
     def find(self, container: ContainerKey, gpu: GpuUuid) -> Holding | None:
-        """What is known, or None."""
+        """A container's holding on a GPU; None where it has no line there."""
         return self._by_container.get(container, {}).get(gpu)
 
     def has_promise(self, container: ContainerKey) -> bool:
-        """Whether a thread of it was told to go on and has not been seen to."""
+        """Whether a request of the container was granted and the bytes are not in use yet."""
         return any(holding.promises for holding in self._by_container.get(container, {}).values())
 
     def enrolled(self, container: ContainerKey) -> int:
@@ -104,15 +105,15 @@ class Holdings:
         return self._enrolled[container]
 
     def on(self, gpu: GpuUuid) -> dict[ContainerKey, Holding]:
-        """Everyone with a line on this GPU, in order."""
+        """Every container with a line on this GPU, in order."""
         return {name: own[gpu] for name, own in self._by_container.items() if gpu in own}
 
     def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
-        """The GPUs on which a container has a line; none if it is not enrolled."""
+        """The GPUs on which a container has a line; empty if it is not enrolled."""
         return tuple(self._by_container.get(container, ()))
 
     def connected(self, gpus: Iterable[GpuUuid]) -> frozenset[GpuUuid]:
-        """These GPUs, those that share a container with them, and so on."""
+        """These GPUs, the GPUs that share a container with them, and so on."""
         reached = set(gpus)
         while more := {
             gpu
@@ -125,17 +126,17 @@ class Holdings:
         return frozenset(reached)
 
     def items(self) -> list[tuple[ContainerKey, GpuUuid, Holding]]:
-        """All of it, containers in order."""
+        """Every holding, containers in order."""
         return [
             (name, gpu, holding) for name, own in self._by_container.items() for gpu, holding in own.items()
         ]
 
     def floors(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
-        """As if everything that can be taken back were."""
+        """The claims if everything that can be taken back is taken back."""
         return self._claims(lambda holding: holding.floor_bytes)
 
     def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
-        """As if everyone used all that it may."""
+        """The claims if every container uses all that it may."""
         return self._claims(lambda holding: holding.ceiling_bytes)
 
     def _claims(self, held: Callable[[Holding], int]) -> dict[ContainerKey, dict[GpuUuid, Claim]]:

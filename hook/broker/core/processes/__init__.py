@@ -1,1 +1,1 @@
-"""The processes that use the library: which containers they belong to, and when they are gone."""
+"""The processes that run under the library: their containers, and their deaths."""

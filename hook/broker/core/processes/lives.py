@@ -1,29 +1,30 @@
-"""The lives of hooked processes: met, seen to make contexts, denied, gone; each step announced exactly once.
+"""The lives of hooked processes: hello, contexts, denials, death; each step is announced exactly once.
 
-What always holds: a process's `hello` comes first and its `exited` once, after which it is never met again;
-here slots are cleared only for processes that are dead.
+What always holds: a process's `hello` is announced first and its `exited` once. After that the process is never
+announced again. This module clears slots only for dead processes.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from hook.broker.core.announcer import Announcer, Told
+from hook.broker.core.announcer import Announcer, Details
 from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, Watch
 from hook.broker.core.journal import Announced, Journal
-from hook.broker.core.turns import ClearSlots, Heard, Instruction, Report, Rewrite, Surveyed, Unheld, Watch
 from plimsoll.ids import GpuUuid
 
 DENIED_PAUSE_S: Final = 1.0
-"""A program that retries a refused allocation in a loop is announced once in this time, per GPU; every denial
-is counted in its slot."""
+"""A program may retry a refused allocation in a loop. One `denied` is announced in so many seconds, per GPU; the slot
+counts every denial."""
 
 UNKNOWN_NAMES: Final = 64
-"""Unknown functions announced per process; a driver has a few hundred functions, a hostile program any number."""
+"""Unknown functions announced per process. A driver has a few hundred functions, a hostile program any number."""
 
 REMEMBERED_DEATHS: Final = 4096
-"""How many deaths are remembered, so that a datagram still under way does not bring a process back to life."""
+"""Deaths that are remembered, so that a datagram still under way does not announce a dead process again."""
 
 
 _UNHELD: Final = "the broker was away: until now nobody held this process to its share of compute time"
@@ -34,8 +35,10 @@ class Life:
     """A process that was announced and has not exited.
 
     Attributes:
-        owner: its word in `counts`; 0 after a restart until a survey finds it.
-        watched: its death will be reported.
+        owner: its owner word in `counts`; 0 after a restart of the broker, until a survey finds the word.
+        watched: the engine reports its death.
+        denied_at_s: when a denial was last announced, per GPU, in seconds since 1970.
+        unknown: the unknown functions that were announced.
     """
 
     owner: int
@@ -49,7 +52,7 @@ class Lives:
     """Every process that runs under a hook on this node, by container.
 
     Attributes:
-        announcer: writes the journal, for everybody who has something to announce.
+        announcer: makes the announcements of the whole core.
     """
 
     def __init__(self, journal: Journal, boot_id: str) -> None:
@@ -65,23 +68,23 @@ class Lives:
 
     @property
     def containers(self) -> frozenset[ContainerKey]:
-        """Where any process lives."""
+        """The containers with a living process."""
         return frozenset(self._lives)
 
     def of(self, container: ContainerKey) -> dict[ProcessKey, int]:
-        """The owner words of a container's processes."""
+        """A container's living processes with their owner words."""
         return {key: life.owner for key, life in self._lives.get(container, {}).items()}
 
     def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
-        """The GPUs on which a container's process said to have made a context."""
+        """The GPUs on which a process reported a context."""
         life = self._lives.get(container, {}).get(process)
         return frozenset(life.contexts) if life else frozenset()
 
-    def heard(self, event: Heard, now_s: float) -> list[Instruction]:
-        """A process said something; whatever came before it and was missed is announced first."""
+    def received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
+        """Take in a datagram; a `hello` that was missed is announced first."""
         container, process, datagram = event.container, event.process, event.datagram
         if (container, process.key) in self._buried:
-            return self._heard_from_beyond(event, now_s)
+            return self._received_after_death(event, now_s)
         instructions, life = self._meet(container, process, now_s)
         if life is None:
             return instructions
@@ -90,28 +93,28 @@ class Lives:
                 instructions += self._context(container, process.key, datagram.gpu, now_s)
             case Kind.DENIED if _has_passed(life.denied_at_s.get(datagram.gpu), now_s):
                 life.denied_at_s[datagram.gpu] = now_s
-                instructions += self._tell(container, process.key, datagram, now_s)
+                instructions += self._announce_datagram(container, process.key, datagram, now_s)
             case Kind.UNKNOWN if datagram.text not in life.unknown and len(life.unknown) < UNKNOWN_NAMES:
                 life.unknown.add(datagram.text)
-                instructions += self._tell(container, process.key, datagram, now_s)
+                instructions += self._announce_datagram(container, process.key, datagram, now_s)
         return instructions
 
     def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
-        """A process is gone, from every container it was met in."""
+        """A process died: announce that for every container in which it was announced."""
         places = [container for container, lives in self._lives.items() if key in lives]
         return [step for container in places for step in self._bury(container, key, now_s)]
 
     def all_died(self, now_s: float) -> list[Instruction]:
-        """The machine was booted: nobody known lives."""
+        """The machine was booted: all known processes are dead."""
         gone = [(container, key) for container, lives in self._lives.items() for key in lives]
         return [step for container, key in gone for step in self._bury(container, key, now_s)]
 
     def surveyed(self, event: Surveyed, gpus: tuple[GpuUuid, ...], now_s: float) -> list[Instruction]:
-        """Catch up with what a container's slots show: the dead, the never announced, their contexts."""
+        """Announce what a container's slots show and no datagram reported: deaths, processes, contexts."""
         instructions: list[Instruction] = []
         for key in sorted(event.dead & self.of(event.container).keys()):
             instructions += self._bury(event.container, key, now_s)
-        # A dead process that nobody reaped is still listed in /proc; it was buried all the same.
+        # A dead process that its parent has not reaped is still in /proc, though its death was announced.
         living = {
             owner: process
             for owner, process in event.living.items()
@@ -129,12 +132,12 @@ class Lives:
         return instructions
 
     def unheld(self, event: Unheld, now_s: float) -> list[Instruction]:
-        """A process ran without its share being held, until now; also one whose greeting is still under way."""
-        told = Told(text=_UNHELD)
-        return self.announcer.announce(event.container, event.process, "unenforced", now_s, told)
+        """A process ran without its share being enforced until now; its hello may still be under way."""
+        details = Details(text=_UNHELD)
+        return self.announcer.announce(event.container, event.process, "unenforced", now_s, details)
 
     def announced(self) -> tuple[Announced, ...]:
-        """For the journal's snapshot."""
+        """The living processes, for the journal's snapshot."""
         return tuple(
             Announced(
                 pod=container.pod,
@@ -148,13 +151,13 @@ class Lives:
         )
 
     def rewrite(self) -> Rewrite:
-        """The journal file anew, as short as can be."""
+        """Write the journal file anew, as short as possible."""
         return Rewrite(self._journal.rewritten(self._boot_id, self.announced()))
 
     def _meet(
         self, container: ContainerKey, process: Process, now_s: float
     ) -> tuple[list[Instruction], Life | None]:
-        """Make sure that a process is known, announced and watched; None for an impostor."""
+        """Announce and watch a process if it is new; None for a process with the owner word of another."""
         lives = self._lives.setdefault(container, {})
         instructions: list[Instruction] = []
         life = lives.get(process.key)
@@ -176,7 +179,7 @@ class Lives:
         if life is None or gpu in life.contexts:
             return []
         life.contexts.add(gpu)
-        return self.announcer.announce(container, key, "context", now_s, Told(gpu=gpu))
+        return self.announcer.announce(container, key, "context", now_s, Details(gpu=gpu))
 
     def _bury(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
         life = self._lives[container].pop(key)
@@ -188,27 +191,27 @@ class Lives:
             instructions.append(ClearSlots(container, life.owner))
         return instructions
 
-    def _heard_from_beyond(self, event: Heard, now_s: float) -> list[Instruction]:
-        """Its last words arrived after it was seen to die: a denial is often what it died of."""
+    def _received_after_death(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
+        """Announce a denial that arrived after the death of its process: the denial is often the cause."""
         if event.datagram.kind is not Kind.DENIED:
             return []
-        return self._tell(event.container, event.process.key, event.datagram, now_s)
+        return self._announce_datagram(event.container, event.process.key, event.datagram, now_s)
 
-    def _tell(
+    def _announce_datagram(
         self, container: ContainerKey, key: ProcessKey, datagram: Datagram, now_s: float
     ) -> list[Instruction]:
-        told = Told(
+        details = Details(
             gpu=datagram.gpu,
             requested_bytes=datagram.requested_bytes,
             used_bytes=datagram.used_bytes,
             line_bytes=datagram.line_bytes,
             text=datagram.text,
         )
-        return self.announcer.announce_if_room(container, key, datagram.kind.value, now_s, told)
+        return self.announcer.announce_if_room(container, key, datagram.kind.value, now_s, details)
 
 
 def _has_passed(before_s: float | None, now_s: float) -> bool:
-    # A clock set back must not silence denials until it has caught up: either direction counts.
+    # A clock that was set back must not silence denials until it has caught up, so either direction counts.
     return before_s is None or abs(now_s - before_s) >= DENIED_PAUSE_S
 
 

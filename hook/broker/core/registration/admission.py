@@ -1,13 +1,13 @@
-"""Whether compute time may be promised: the shares on a GPU never pass 100, or none of them could be kept.
+"""Checks the shares that a registration asks for: all shares on a GPU together never exceed 100.
 
-Who owns whole GPUs takes no part, and a pod that was unregistered neither, though its last processes may linger. A
-registration that raises no share is always taken: what stands, as after a restart, is asked for again and again.
+Containers that own whole GPUs do not count. Unregistered pods do not count either, though their last processes may
+still run. A registration that raises no share is always accepted, because pods are registered again after a restart.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from hook.broker.core.turns import Record
+from hook.broker.core.registration.record import Record
 from plimsoll.broker.wire import ContainerLines, Register
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.part.errors import InputError
@@ -16,14 +16,14 @@ WHOLE_PCT: Final = 100
 
 
 def check_shares(request: Register, records: Iterable[Record]) -> None:
-    """Refuse what would promise more of a GPU than there is.
+    """Refuse a registration whose shares would promise more than 100 % of a GPU.
 
     Args:
-        request: a registration that is right in itself.
-        records: of every pod, also of the asking one as it was before.
+        request: a registration that passed `check`.
+        records: the records of all pods, the earlier record of the same pod among them.
 
     Raises:
-        InputError: naming the share that is too much, and what is left.
+        InputError: names the share that is too much, and what is left.
     """
     standing = [record.pod for record in records if not record.leaving]
     others = [pod for pod in standing if pod.pod != request.pod]
@@ -37,8 +37,8 @@ def check_shares(request: Register, records: Iterable[Record]) -> None:
 
 
 def promised_pct(containers: Iterable[ContainerLines], gpu: GpuUuid) -> int:
-    """What containers were promised of a GPU, together."""
-    return sum(line.share_pct for one in containers if not one.whole for line in one.lines if line.gpu == gpu)
+    """The shares of a GPU that these containers were promised together, in percent."""
+    return sum(line.share_pct for c in containers if not c.whole for line in c.lines if line.gpu == gpu)
 
 
 def _fields(request: Register) -> Iterator[tuple[str, GpuUuid, int]]:

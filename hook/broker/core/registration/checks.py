@@ -1,4 +1,4 @@
-"""Whether a registration can work; refused at the edge, with field, value and remedy."""
+"""Checks registrations at the edge; a refusal names field, value and remedy."""
 
 import re
 from typing import Final
@@ -8,20 +8,20 @@ from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.part.errors import InputError
 
 RECORD_NAME: Final = "record.json"
-"""Stands beside the containers' directories, so no container may have its name."""
+"""This file is beside the containers' directories, so no container may have its name."""
 
 MAX_LINE_BYTES: Final = 1 << 62
-"""Far above any card, and the sum of two still fits a 64-bit word."""
+"""Far above any GPU's memory, and the sum of two still fits a 64-bit word."""
 
-# Kubernetes' own names and uids all fit; no separator, no leading dot, and within any file system's limit.
+# All names and uids of Kubernetes match. The names have no separator and no leading dot, and fit any file system.
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def check(request: Register) -> None:
-    """Refuse what cannot be laid out.
+    """Refuse a registration that cannot be laid out.
 
     Raises:
-        InputError: naming the first field that is wrong.
+        InputError: names the first field that is wrong.
     """
     _check_name("pod", request.pod)
     if not request.containers:
@@ -36,10 +36,10 @@ def check(request: Register) -> None:
 
 
 def check_change(old: Register, new: Register) -> None:
-    """Refuse what cannot be changed in place.
+    """Refuse a change of a registration that cannot be made in place.
 
     Raises:
-        InputError: a container would vanish, or its GPUs would change under its processes' counts.
+        InputError: a container is missing, or its GPUs differ from those that its processes count memory on.
     """
     offered = {container.name: container for container in new.containers}
     for container in old.containers:
@@ -77,7 +77,7 @@ def _check_container(field: str, container: ContainerLines) -> None:
 
 
 def _check_evenness(field: str, lines: tuple[Line, ...]) -> None:
-    """A container holds the tokens of all its GPUs or of none, so it has them for the same time."""
+    """Require the same share and limit on all GPUs, because a single gate covers them all."""
     for place, line in enumerate(lines):
         for name in ("share_pct", "limit_pct"):
             first, here = getattr(lines[0], name), getattr(line, name)

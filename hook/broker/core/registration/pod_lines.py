@@ -1,4 +1,4 @@
-"""What a bound pod's own annotations say of its lines: the twin of what `plimsoll run` registers."""
+"""The registration of a bound pod, made from its annotations; `plimsoll run` registers the same."""
 
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.contract import (
@@ -15,10 +15,10 @@ from plimsoll.resizes import Resized, resized_of
 
 
 def registration(pod: Pod) -> Register | None:
-    """A bound pod's lines, or None for one that was given no GPU.
+    """A bound pod's registration; None for a pod without a GPU.
 
     Raises:
-        InputError: its demand or the placer's answer cannot be read, or contradict each other.
+        InputError: the pod's demand or the placer's answer cannot be read, or they contradict each other.
     """
     assigned = assigned_gpus(pod)
     if not assigned:
@@ -67,9 +67,9 @@ def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> L
 
 
 def _line_bytes(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> int:
-    """What a resize gave, or the declaration; where nothing is declared, what the placer found free.
+    """The line of a resize or of the declaration; where neither exists, the bytes that the placer found free.
 
-    Without the placer's word, nothing: a line is never guessed.
+    Without the placer's answer the line is 0: the broker never guesses a line.
     """
     if demand.memory_bytes is not None:
         return demand.memory_bytes

@@ -1,27 +1,29 @@
-"""Lines, shares and limits that changed under running containers, and the announcement that they hold now.
+"""Lines, shares and share limits that changed under running containers, and the announcement that they hold now.
 
-What always holds: a new line is announced after it stands in `limits`, with what the container holds by its words
-read after that; and before it stands in the pod's record, so that a broker killed in between finds the old line in
-the record, is told of the new one again, and announces it then. Twice is possible, never not at all.
+What always holds: a new line is announced after it was written to `limits`, with the bytes that the container holds
+by a later reading of its words. It is announced before it is written to the pod's record. If the broker is killed in
+between, the record holds the old line; the pod is registered again, and the next broker announces the new line. So a
+change may be announced twice, but is never missed.
 """
 
-from hook.broker.core.announcer import NOBODY, Announcer, Told
+from hook.broker.core.announcer import NOBODY, Announcer, Details
+from hook.broker.core.events import Surveyed
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.turns import Instruction, Surveyed
+from hook.broker.core.instructions import Instruction
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.quantity import format_bytes
 
 
 class Resizes:
-    """Changed lines that were not announced yet; usually none, or those of the turn under way."""
+    """Changed lines that were not announced yet; usually none, or those of the current turn."""
 
     def __init__(self, announcer: Announcer) -> None:
         self._announcer = announcer
         self._changed: dict[ContainerKey, set[GpuUuid]] = {}
 
     def note(self, old: Register, new: Register) -> None:
-        """A pod is registered anew; containers and GPUs are those of before, and perhaps more."""
+        """Note the changes of a pod that is registered again, with the same containers and GPUs or more."""
         before = {
             (container.name, line.gpu): line for container in old.containers for line in container.lines
         }
@@ -32,27 +34,27 @@ class Resizes:
                     self._changed.setdefault(key, set()).add(line.gpu)
 
     def of(self, pod: PodUid) -> list[ContainerKey]:
-        """The pod's containers with changes to be announced."""
+        """The pod's containers whose changes are not announced yet."""
         return sorted(container for container in self._changed if container.pod == pod)
 
     @property
     def containers(self) -> frozenset[ContainerKey]:
-        """Every container with changes to be announced."""
+        """Every container whose changes are not announced yet."""
         return frozenset(self._changed)
 
     def forget(self, pod: PodUid) -> None:
-        """The pod is gone."""
+        """Forget a pod that was removed."""
         for container in self.of(pod):
             del self._changed[container]
 
     def surveyed(self, event: Surveyed, lines: ContainerLines, now_s: float) -> list[Instruction]:
-        """Announce a container's changes; its lines were laid out before these slots were read."""
+        """Announce a container's changes. Its lines were written before these slots were read."""
         changed = self._changed.pop(event.container, set())
         instructions: list[Instruction] = []
         for place, line in enumerate(lines.lines):
             if line.gpu in changed:
-                told = _told(line, _used_bytes(event, place))
-                instructions += self._announcer.announce(event.container, NOBODY, "resized", now_s, told)
+                details = _details(line, _used_bytes(event, place))
+                instructions += self._announcer.announce(event.container, NOBODY, "resized", now_s, details)
         return instructions
 
 
@@ -64,8 +66,8 @@ def _used_bytes(event: Surveyed, place: int) -> int:
     )
 
 
-def _told(line: Line, used_bytes: int) -> Told:
-    return Told(
+def _details(line: Line, used_bytes: int) -> Details:
+    return Details(
         gpu=line.gpu,
         used_bytes=used_bytes,
         line_bytes=line.line_bytes,

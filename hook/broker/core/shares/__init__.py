@@ -1,12 +1,12 @@
-"""Weighted processor sharing by gates, as a pure core: every container runs, and a gate shuts only on one that is
-ahead.
+"""Weighted processor sharing by gates, as a pure core: every container runs, and a gate shuts only for a container
+that is ahead of its due.
 
-Values and `now_ns` in, instructions out; nothing here reads a clock, a file or a socket. `events` has both;
-`scheduler` turns one into the other, once a tick. What the processes' words say (`work`) becomes charges (`charging`)
-to one account per container and GPU (`accounts`), whose dues are a water level (`rates`); `gpus` decides which
-containers are to stand. NVML's figures correct the charges (`correction`), and `spans` finds requests that were not
-met.
+Values and `now_ns` go in, instructions come out. Nothing here reads a clock, a file or a socket. `events` defines
+both, and `scheduler` turns events into instructions once a tick. The processes' words (`work`) become charges
+(`charging`) to an account per container and GPU (`accounts`). The dues of the accounts are a water level (`rates`),
+and `gpus` decides which gates shut. NVML's figures correct the charges (`correction`), and `spans` finds requests
+that were not met.
 
-What always holds: a GPU's charges of a tick never add up to more than the tick; lags, spares and credits are bounded;
-a gate over a container of which nothing executes opens by time alone; the same events give the same instructions.
+What always holds: the charges of a GPU in a tick never add up to more than the tick. Lags, spares and credits are
+bounded. If nothing of a container executes, its gate opens by time alone. The same events give the same instructions.
 """

@@ -1,14 +1,15 @@
-"""What one container is due on one GPU, and what it had: three sums, from which `gpus` decides whether its gate
+"""The account of a container on a GPU: three sums of due and used time, from which `gpus` decides whether the gate
 shuts.
 
 | sum | grows by | sinks by | bounds |
 | --- | --- | --- | --- |
-| lag | its due of what all had | what it had | ± DEBT; its idle claim while it pauses |
-| spare | its request of the time | what it had | -DEBT, SPARE × (1 - request) |
-| credit | its limit of the time | what it had | CREDIT × (1 - limit) |
+| lag | its due of all charges | its charges | ± DEBT; its idle claim while it pauses |
+| spare | its request of the time | its charges | -DEBT, SPARE × (1 - request) |
+| credit | its limit of the time | its charges | CREDIT × (1 - limit) |
 
-Unlike a sliding window (KubeShare's), a lag forgets nothing: with kernels of 200 ms, a container of request 10 beside
-one of 90 would get 18 % of the GPU, being below its request again as soon as half of its last kernel has slid out.
+Unlike a sliding window (KubeShare's), a lag forgets nothing. Under a window and with kernels of 200 ms, a container
+with request 10 beside a container with request 90 would get 18 % of the GPU: it falls below its request again as soon
+as half of its last kernel has left the window.
 """
 
 from dataclasses import dataclass
@@ -32,21 +33,22 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Account:
-    """One container's on one GPU.
+    """The account of a container on a GPU.
 
     Attributes:
-        request, limit: its terms, as parts of 1.
-        floor: what its spare grows by, as a part of the time.
-        claim_ns: the most that it may be behind while it pauses.
-        enough_ns: the credit that opens its gate again once it was spent.
-        most_spare_ns: the most that its spare may be.
-        wanted_ns: when it last wanted the GPU.
-        pressed_ns: when it last wanted it for more than a moment; only then others stand for its sake.
-        rate: its due of what all are served, as a part of 1; 0 unless it is active.
-        is_active: it wanted the GPU lately.
-        rests: no tick changes it until it wants again.
-        charge_ns: what it ran in this tick.
-        pause: the part of this tick in which it wanted nothing.
+        request, limit: the container's terms, 0 to 1.
+        floor: growth of the spare per elapsed time, 0 to 1.
+        claim_ns: the largest lag while the container pauses.
+        enough_ns: the credit at which a gate opens that shut for a spent limit.
+        most_spare_ns: the largest spare.
+        lag_ns, spare_ns, credit_ns: the three sums; see the module.
+        wanted_ns: when the container last wanted the GPU.
+        pressed_ns: when it last wanted the GPU for more than `MOMENT`; only then gates of others shut for its sake.
+        rate: its due as a part of all charges, 0 to 1; 0 unless it is active.
+        is_active: the container wanted the GPU within `WINDOW_NS`.
+        rests: no tick changes the account until the container wants the GPU again.
+        charge_ns: the time that the GPU ran its work in this tick.
+        pause: the part of this tick in which it wanted nothing, 0 to 1.
     """
 
     client: "Client"
@@ -69,18 +71,22 @@ class Account:
     pause: float = 1.0
 
     def settle(self, served_ns: float, idle_ns: float, span_ns: int) -> float:
-        """Enter a tick; returns what it saved up while it paused, which is forgiven to those ahead.
+        """Enter a tick.
 
         Args:
-            served_ns: what all ran together on this GPU.
-            idle_ns: for how long nobody did.
+            served_ns: the charges of all accounts of the GPU together.
+            idle_ns: the time in which the GPU ran nothing.
             span_ns: the length of the tick.
+
+        Returns:
+            The growth past the largest claim of a pausing container. The accounts that are ahead are forgiven as
+            much.
         """
-        # Comparisons rather than `min` and `max`: this runs for each account at each tick.
+        # Comparisons instead of `min` and `max`, because this runs for each account at each tick.
         charge_ns = self.charge_ns
         growth_ns = served_ns * self.rate - charge_ns
         lag_ns, excess_ns = self.lag_ns + growth_ns, 0.0
-        if lag_ns < 0:  # Idle time pays debts off, and makes no claims.
+        if lag_ns < 0:  # Idle time pays off debts and makes no claims.
             lag_ns = max(min(lag_ns + idle_ns * self.rate, 0.0), -DEBT_NS)
         elif growth_ns > 0:
             most_ns = DEBT_NS if self.pause < PAUSED else self.claim_ns
@@ -106,17 +112,17 @@ class Account:
         return excess_ns
 
     def change(self, request: float, limit: float) -> None:
-        """Its terms are these from now on; its sums stay."""
+        """Change the terms (0 to 1); the sums stay."""
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
         self.claim_ns, self.enough_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR), CREDIT_NS * (1 - limit)
         self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 
     def must_stand(self, claim_ns: float, quantum_ns: float) -> bool:
-        """Whether the container's gate is to be shut for the sake of this GPU.
+        """Whether the container's gate must be shut for the sake of this GPU.
 
         Args:
-            claim_ns: the largest lag of another that is behind and wants the GPU; 0 for none.
+            claim_ns: the largest lag of another container that is behind and wants the GPU; 0 for none.
             quantum_ns: see `ShareSettings.quantum_ms`.
         """
         is_shut = self.client.is_shut
@@ -128,7 +134,7 @@ class Account:
 
     @property
     def may_rest(self) -> bool:
-        """Whether time alone changes nothing of it."""
+        """Whether time alone no longer changes the account."""
         is_full = self.spare_ns >= self.most_spare_ns and (
             self.limit >= 1 or self.credit_ns >= self.enough_ns
         )

@@ -1,14 +1,16 @@
-"""How much of a tick each process's work really had of its GPU.
+"""The part of a tick in which the GPU executed each process's work.
 
-The hardware gives each process with work a slice in turn. The first slice of a burst is surely the process's own; of
-the rest, it had its part among those that were sliced at the same time. The words say how long each was sliced in the
-tick, and not when: the mean takes the others as independent. It is that of 1 ÷ (1 + others), and as 1 ÷ (1 + n) is
-the integral of zⁿ over 0 … 1, it is the integral of ∏(1 - u + u·z), by Gauss' rule with four points.
+The hardware gives each process with work a slice in turn. The first slice of a burst surely belongs to the process.
+In the rest of the burst, the process shares the GPU with all processes that are sliced at the same time. The words
+show for how long each process was sliced in the tick, but not when. So the charge is a mean that takes the others as
+independent: the mean of 1 ÷ (1 + others). As 1 ÷ (1 + n) is the integral of zⁿ over 0 … 1, that mean is the integral
+of ∏(1 - u + u·z), computed by Gauss' rule with four points.
 
-While a process is sliced, it has nothing of the others' first slices. Among several these are taken as independent
-too. One of two, though, launches burst after burst while the other is held, and can do so only when the GPU is its
-own: its first slices lie outside the other's time as far as there is room for them. Taken as independent, they
-would make every greedy process beside one that synchronises run 0.4 points more than it is charged.
+While a process is sliced, it gets nothing of the others' first slices. Among three or more processes these count as
+independent too. Among two they do not: a process launches burst after burst while the other is held, and can do so
+only while the GPU is its own. So its first slices are placed outside the other's time, as far as there is room. If
+they counted as independent, every greedy process beside a synchronising one would run 0.4 points more than its
+charge.
 """
 
 from collections.abc import Sequence
@@ -23,11 +25,11 @@ POINTS: Final = (
     (0.66999052, 0.32607258),
     (0.93056816, 0.17392742),
 )
-"""Gauss' points and weights over 0 … 1: exact for up to seven others."""
+"""Gauss' points and weights over 0 … 1: exact for up to seven other processes."""
 
 
 def charge(meters: Sequence[Meter], span_ns: int, room_ns: float) -> list[float]:
-    """How long each of these processes ran on one GPU in a tick of `span_ns`: at most `room_ns` in all, in ns."""
+    """The charge of each process on a GPU for a tick of `span_ns`, in ns: at most `room_ns` together."""
     all_sure = sum([meter.sure for meter in meters])
     means = _means([_sliced(meter) for meter in meters if meter.sliced])
     are_two = sum([meter.sure > 0 or meter.sliced > 0 for meter in meters]) == 2
@@ -54,7 +56,7 @@ def _left_by_other(meter: Meter, other_sure: float) -> float:
 
 
 def _means(sliced: Sequence[float]) -> dict[float, float]:
-    """By the part in which a process was sliced: the mean of 1 ÷ (1 + others sliced at the same time)."""
+    """The mean of 1 ÷ (1 + others sliced at the same time), by the part of the tick in which a process was sliced."""
     means = dict.fromkeys(sliced, 0.0)
     for z, weight in POINTS:
         chance = prod([1 - part + part * z for part in sliced])

@@ -11,11 +11,11 @@ from hook.broker.core.shares.work import WORDS, Meter
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One process of a container.
+    """A process of a container.
 
     Attributes:
-        places: on each of its container's GPUs, in their order.
-        is_unread: what its words say until they are read for the first time does not count.
+        places: the GPU, account and meter for each of its container's GPUs, in their order.
+        is_unread: its words were not read yet; work before the first reading does not count.
     """
 
     owner: int
@@ -24,7 +24,7 @@ class Process:
     is_unread: bool
 
     def read(self, words: Words, now_ns: int, span_ns: int, slice_ns: int) -> None:
-        """Take its page in, and note on each GPU what is new there."""
+        """Read its page, and note the new work on each GPU."""
         is_metered = self.client.state is not GateState.OPEN and not self.is_unread
         self.is_unread = False
         begin = 0
@@ -41,14 +41,15 @@ class Process:
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """One container that shares its GPUs.
+    """A container that shares its GPUs.
 
     Attributes:
-        accounts: one on each of its GPUs, in their order.
-        word, sharers: what its gate file says.
-        is_shut: at the last tick it was to stand.
-        stood_ns: at which tick a thread of it last stood at the gate.
-        waited_ns, waits: for how long and how often one did.
+        accounts: the accounts on its GPUs, in their order.
+        word, sharers: the numbers in its gate file.
+        is_shut: the last tick decided to shut its gate.
+        stood_ns: the tick at which a thread last stood at the shut gate.
+        waited_ns: time in which a thread stood there.
+        waits: the number of such times.
     """
 
     key: ContainerKey
@@ -65,20 +66,20 @@ class Client:
     waits: int = 0
 
     def change(self, terms: Terms) -> None:
-        """Its terms are these from now on; its accounts stay."""
+        """Change the terms; the accounts stay."""
         self.terms = terms
         for gpu, account in zip(self.gpus, self.accounts, strict=True):
             account.change(terms.request_pct / 100, terms.limit_pct / 100)
             gpu.is_live_stale = gpu.are_rates_stale = True
 
     def note_unmetered(self, now_ns: int) -> None:
-        """Its gate is open, or was until now: its processes say nothing of what they run."""
+        """Note that the gate is open, or was until now: its processes do not record their work."""
         for process in self.processes.values():
             for _, _, meter in process.places:
                 meter.skipped_ns = now_ns
 
     def note_stand(self, now_ns: int, span_ns: int) -> None:
-        """A thread of it stands at the shut gate; a stand is counted when first seen, and its time from then on."""
+        """Note that a thread stands at the shut gate: count it when first seen, and its time from then on."""
         if self.stood_ns == now_ns - span_ns:
             self.waited_ns += span_ns
         elif self.stood_ns < now_ns:
@@ -87,16 +88,16 @@ class Client:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it must be metered even where it is alone."""
+        """Whether the container must be metered even where it is alone."""
         return self.terms.limit_pct < 100
 
     @property
     def has_rivals(self) -> bool:
-        """Whether others have processes on any of its GPUs."""
+        """Whether another container has processes on any of its GPUs."""
         return any(gpu.has_rivals(account) for gpu, account in zip(self.gpus, self.accounts, strict=True))
 
     def may_open(self, now_ns: int, relax_ns: float) -> bool:
-        """Whether its work need not be metered."""
+        """Whether the gate may be open, because the work need not be metered."""
         if self.is_limited:
             return False
         pairs = zip(self.gpus, self.accounts, strict=True)

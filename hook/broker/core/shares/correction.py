@@ -1,9 +1,9 @@
-"""What NVML's process utilisation says of the charges: whether slices are equal, and whether words are true.
+"""Compares the charges with NVML's process utilisation: whether slices are equal, and whether words are true.
 
-The charge takes slices to be equally long. Where they are not, a process runs more or less than its words come to, by
-a factor that changes slowly. One span says little of it: NVML tells whole percent, and its span ends up to a sample's
-length before ours, so that a program which has just begun seems to use less than it ran. Sums over many spans differ
-by no more than that at their ends: what exceeds it is corrected, and nothing else.
+The charge assumes slices of equal length. Where slices differ, a process runs more or less than its charge, by a
+factor that changes slowly. A single span proves little. NVML gives whole percent, and its span ends up to a sample's
+length before ours, so a program that has just begun seems to use less than it ran. Sums over many spans differ only
+by that much at their ends. So only a difference beyond that is corrected.
 """
 
 from typing import Final
@@ -12,28 +12,28 @@ from hook.broker.core.shares.settings import MS
 from hook.broker.core.shares.work import Meter
 
 KEPT: Final = 0.9
-"""Each span leaves so much of the sums: with spans of a second they tell of about ten."""
+"""The part of the sums that each span keeps: with spans of a second, the sums cover about ten of them."""
 
 LEAST: Final = 0.5
 MOST: Final = 2.0
-"""Slices differ by no more than this from the mean; what seems to is a span that does not fit."""
+"""The bounds of the factor. Real slices differ less from the mean; a larger difference comes from a bad span."""
 
 EXACT: Final = 0.01
-"""How far a whole number of percent may be from the truth."""
+"""The error of a figure in whole percent, as a part of 1."""
 
 SAMPLE_NS: Final = 200 * MS
-"""NVML's samples are of a sixth of a second: for so long the ends of its spans and ours differ at most."""
+"""The largest difference between the ends of NVML's spans and ours: NVML's samples last a sixth of a second."""
 
 WHOLE: Final = 0.9
-"""A span says something only of processes that were metered for this part of it."""
+"""A span counts only for processes that were metered for this part of it."""
 
 LIE_PCT: Final = 10.0
 LIE_SPANS: Final = 2
-"""Nobody is suspected for fewer points, or for one span that does not fit."""
+"""The points, and the spans in a row, from which a process is announced. A single bad span is no reason."""
 
 
 def correct(meter: Meter, used_pct: float, span_ns: int) -> None:
-    """Set the factor of a process by what NVML showed of this span and those before it."""
+    """Set the factor of a process by NVML's figure for this span and those before it."""
     meter.seen_ns = KEPT * meter.seen_ns + used_pct / 100 * span_ns
     meter.charged_ns = KEPT * meter.charged_ns + meter.ran_ns
     meter.compared_ns = KEPT * meter.compared_ns + span_ns
@@ -42,6 +42,6 @@ def correct(meter: Meter, used_pct: float, span_ns: int) -> None:
 
 
 def is_violation(meter: Meter, used_pct: float, told_pct: float) -> bool:
-    """Whether a process has now been seen, twice in a row, to use more than its words can mean."""
+    """Whether a process has now used more than its words can mean in `LIE_SPANS` spans in a row."""
     meter.violations = meter.violations + 1 if used_pct > told_pct + LIE_PCT else 0
     return meter.violations == LIE_SPANS

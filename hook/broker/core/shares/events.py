@@ -1,6 +1,6 @@
-"""What goes into the share scheduler (events) and what comes out (instructions).
+"""The events that go into the share scheduler, and the instructions that come out.
 
-All times are nanoseconds of CLOCK_MONOTONIC. Events come in the order of their moments.
+All times are nanoseconds of CLOCK_MONOTONIC. Events come in the order of their times.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from plimsoll.ids import GpuUuid
 
 Words = tuple[int, ...]
-"""The words of `pages.Work` of one process: those of its container's first GPU, then of the second, and so on."""
+"""A process's words of `pages.Work`: for its container's first GPU, then for the second, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one container was promised of each of its GPUs.
+    """The share that a container was promised of each of its GPUs.
 
     Attributes:
-        request_pct: compute time guaranteed, 0 to 100 (KubeShare's gpu_request).
-        limit_pct: compute time at most, 1 to 100, never below the request (gpu_limit).
-        whole: it owns its GPUs: it has no account, and its gate stays open.
+        request_pct: guaranteed compute time, 0 to 100 (KubeShare's gpu_request).
+        limit_pct: the most compute time, 1 to 100, never below the request (KubeShare's gpu_limit).
+        whole: the container owns its GPUs: it has no account, and its gate stays open.
     """
 
     gpus: tuple[GpuUuid, ...]
@@ -33,10 +33,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A container was registered, or its terms changed; its GPUs never do.
+    """A container was registered, or its terms changed. Its GPUs never change.
 
     Attributes:
-        word: the gate word in its file, from which the count of changes goes on. With changed terms it says nothing.
+        word: the gate word in its file, from which the count of changes continues; unused for changed terms.
     """
 
     container: ContainerKey
@@ -58,8 +58,9 @@ class Appeared:
     """A process owns a slot of a container.
 
     Attributes:
-        number: by which ticks name it; never used twice.
-        is_new: it came since the slots were last read, so all that its words say is of now. Else only what they gain.
+        number: names the process in ticks; no number is used twice.
+        is_new: the process came since the slots were last read, so all its work counts. Otherwise only new work
+            counts.
     """
 
     container: ContainerKey
@@ -71,10 +72,10 @@ class Appeared:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A process is dead, or its slot has another owner: it wants nothing any more.
+    """A process is dead, or its slot has another owner: the process wants nothing any more.
 
     Attributes:
-        words: its page as it was found then; None where it could not be read.
+        words: its page at that time; None if the page could not be read.
     """
 
     number: int
@@ -88,8 +89,8 @@ class Ticked:
 
     Attributes:
         now_ns: when the last of the pages had been read.
-        pages: by process, each whole. One that is left out could not be read, or has nothing under way and nothing
-            new.
+        pages: the consistent pages by process. A missing page could not be read, or shows no unfinished and no new
+            work.
     """
 
     now_ns: int
@@ -101,7 +102,7 @@ class Utilised:
     """NVML's process utilisation on one GPU since the last such event, about a second ago.
 
     Attributes:
-        used_pct: by process, exact to a point. One that used nothing may be left out.
+        used_pct: by process, exact to a point. A process that used nothing may be missing.
     """
 
     gpu: GpuUuid
@@ -113,7 +114,7 @@ ShareEvent = Joined | Left | Appeared | Gone | Ticked | Utilised
 
 
 class GateState(Enum):
-    """As in `pages.Gate.word`."""
+    """The state of a gate; see `pages.Gate.word`."""
 
     OPEN = GATE_OPEN
     METERED = GATE_METERED
@@ -122,7 +123,7 @@ class GateState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetGate:
-    """Write a container's gate, and wake the threads that wait on its word if that changed; see `pages.Gate`."""
+    """Write a container's gate. If the word changed, wake the threads that wait on it; see `pages.Gate`."""
 
     container: ContainerKey
     word: int
@@ -134,9 +135,9 @@ class Unmet:
     """A container wanted compute time throughout a whole span and got less than its request.
 
     Attributes:
-        gpu: where it got least.
-        used_pct: what it got.
-        span_s: how long the span was.
+        gpu: the GPU with the least compute time.
+        used_pct: the compute time there, in percent.
+        span_s: the length of the span.
     """
 
     container: ContainerKey
@@ -148,12 +149,12 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True)
 class ShareViolated:
-    """NVML showed a process to use more of a GPU than its words say, over two spans in a row.
+    """NVML showed that a process used more of a GPU than its words can mean, over two spans in a row.
 
     Attributes:
-        owner: the process, as its slot names it.
-        used_pct: what NVML showed in the second span.
-        told_pct: the most that its words can mean, in the same span.
+        owner: the owner word of the process.
+        used_pct: NVML's figure for the second span.
+        told_pct: the most that its words can mean for the same span.
     """
 
     container: ContainerKey
@@ -168,14 +169,14 @@ ShareInstruction = SetGate | Unmet | ShareViolated
 
 @dataclass(frozen=True, slots=True)
 class ShareUse:
-    """What a container had of its GPUs' compute time, for metrics and the description; the mean over its GPUs.
+    """A container's compute time as the mean over its GPUs, for metrics and the description.
 
     Attributes:
-        state: its gate's; of a time when it was open nothing is known.
-        used_pct: over the latest second or two.
-        busy_s: time that the GPU worked for it, since it joined.
-        waited_s: time in which a thread of it stood at its shut gate, likewise.
-        waits: how many such times there were.
+        state: the state of its gate. Time behind an open gate is not metered, and not counted here.
+        used_pct: compute time over the latest second or two.
+        busy_s: time that the GPU executed its work, since it joined.
+        waited_s: time in which a thread of it stood at its shut gate, since it joined.
+        waits: the number of such times.
     """
 
     terms: Terms

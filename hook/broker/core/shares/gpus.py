@@ -1,4 +1,4 @@
-"""One GPU at a tick: its time is charged and becomes due, and it says which containers are to stand."""
+"""A GPU at a tick: its time is charged, becomes due, and decides which gates shut."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client
 
 ERROR_NS: Final = 20.0 * MS
-"""A tick's charges may exceed it, as a mean does, by what earlier ones fell short: no more than of some ticks."""
+"""The charges of a tick are means, so they may exceed the tick by time that earlier ticks did not charge. This bounds
+that time to a few ticks."""
 
 
 @dataclass(eq=False, slots=True)
 class Gpu:
-    """Those who share one GPU.
+    """The containers that share a GPU.
 
     Attributes:
-        accounts: in the order in which they joined.
-        live: those of them that do not rest, in the same order.
-        readings: of this tick, of processes that want the GPU or ran.
-        crowd: how many processes lately had work at once.
-        sharers: the same as shown on the gates: it grows at once, and sinks once a second.
-        room_ns: time that has passed and was not charged to anybody, as far as it may still be.
+        accounts: the accounts in the order in which their containers joined.
+        live: the accounts that do not rest, in the same order.
+        readings: this tick's readings of processes that want the GPU or ran.
+        crowd: the number of processes that lately had work at once.
+        sharers: `crowd` as shown on the gates: it grows at once, and sinks once a second.
+        room_ns: past time that was not charged yet and still may be.
         utilised_ns: when NVML was last asked.
         sole: the account that wanted the GPU last.
-        others_ns: when another than that wanted it last.
-        populated: containers that have processes.
-        are_rates_stale, is_live_stale: to be worked out again.
+        others_ns: when an account other than `sole` last wanted the GPU.
+        populated: the number of containers that have processes.
+        are_rates_stale: the rates must be computed again.
+        is_live_stale: `live` must be computed again.
     """
 
     uuid: GpuUuid
@@ -53,7 +55,7 @@ class Gpu:
     is_live_stale: bool = True
 
     def note(self, account: Account, meter: Meter, now_ns: int) -> None:
-        """A process wants this GPU, or ran there."""
+        """Take in the reading of a process that wants this GPU, or ran on it."""
         self.readings.append((account, meter))
         if account.rests:
             account.rests, self.is_live_stale = False, True
@@ -70,18 +72,18 @@ class Gpu:
             self.take_over(account, now_ns)
 
     def take_over(self, account: Account, now_ns: int) -> None:
-        """Another wants this GPU than the one that wanted it before; behind an open gate nobody sees who wants."""
+        """Note a wanting account other than `sole`. Behind an open gate the broker cannot see when `sole` wants."""
         if self.sole is not None:
             is_open = self.sole.client.state is GateState.OPEN
             self.others_ns = now_ns if is_open else self.sole.wanted_ns
         self.sole = account
 
     def has_rivals(self, account: Account) -> bool:
-        """Whether others have processes here."""
+        """Whether another container has processes on this GPU."""
         return self.populated > bool(account.client.processes)
 
     def may_open(self, account: Account, now_ns: int, relax_ns: float) -> bool:
-        """Whether nobody else wants this GPU. Of several who want nothing, one may be the one with the open gate."""
+        """Whether no other container wants this GPU. If several want nothing, a single one may have the open gate."""
         if self.has_rivals(account):
             return self.sole is account and now_ns - self.others_ns > relax_ns
         if account.client.processes:
@@ -89,7 +91,7 @@ class Gpu:
         return True
 
     def remove(self, account: Account) -> None:
-        """Its container leaves."""
+        """Remove the account of a container that leaves."""
         self.accounts.remove(account)
         self.populated -= bool(account.client.processes)
         self.readings = [reading for reading in self.readings if reading[0] is not account]
@@ -98,11 +100,11 @@ class Gpu:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a tick changes nothing here."""
+        """Whether a tick would change nothing."""
         return not self.live and not self.is_live_stale and not self.readings and self.crowd <= 1
 
     def tick(self, now_ns: int, span_ns: int) -> None:
-        """Charge what ran, and enter what is due."""
+        """Charge the executed work, and enter the dues."""
         if self.is_live_stale:
             self.live, self.is_live_stale = [a for a in self.accounts if not a.rests], False
         meters = [meter for _, meter in self.readings]
@@ -124,7 +126,7 @@ class Gpu:
                 self._forgive(excess_ns)
 
     def standing(self, now_ns: int, quantum_ns: float) -> Iterator["Client"]:
-        """Those whose gate is to be shut."""
+        """The containers whose gate must be shut."""
         behind_ns = quantum_ns / 4
         claims = [
             (a.lag_ns, n)
@@ -135,12 +137,12 @@ class Gpu:
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)
         for n, account in enumerate(self.live):
             if account.spare_ns > 0 and account.limit == 1:
-                continue  # Nothing can shut its gate.
+                continue  # Neither sum can shut its gate.
             if account.must_stand(second_ns if n == first else first_ns, quantum_ns):
                 yield account.client
 
     def _divide(self, now_ns: int) -> None:
-        """Work out again what each is due, where those who lately wanted are others than before."""
+        """Compute the dues again if the set of active accounts has changed."""
         for account in self.live:
             if account.is_active:
                 if now_ns - account.wanted_ns > WINDOW_NS:
@@ -154,7 +156,7 @@ class Gpu:
             self.are_rates_stale = False
 
     def _forgive(self, excess_ns: float) -> None:
-        """Those ahead owe so much less, each in proportion."""
+        """Reduce the debts of the accounts that are ahead by `excess_ns` together, in proportion."""
         owed_ns = -sum([a.lag_ns for a in self.live if a.lag_ns < 0])
         if owed_ns > 0:
             left = 1 - min(excess_ns, owed_ns) / owed_ns

@@ -1,4 +1,4 @@
-"""How a GPU's time would be divided if it could be divided as finely as one likes."""
+"""The division of a GPU's time into dues, as if the time could be divided at will."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ from hook.broker.core.shares.settings import FLOOR
 
 
 def water_level(bounds: Sequence[tuple[float, float]], total: float) -> list[float]:
-    """Each rate is at least the first of its bounds and at most the second, and otherwise as high as all others.
+    """Rates within their bounds; all rates that no bound holds are equal.
 
-    It is what KubeShare's three steps (Yeh et al., HPDC 2020, §4.5) come to when their quota goes to 0: nobody passes
-    its limit (step 1), everybody gets its request first (step 2), and the rest goes to whoever uses least, so that
-    those between their bounds end at one level (step 3).
+    KubeShare's three steps (Yeh et al., HPDC 2020, §4.5) give the same when their quota goes to 0. No container
+    passes its limit (step 1). Every container gets its request first (step 2). The rest goes to the container that
+    uses least, so that all containers between their bounds end at the same level (step 3).
 
     Args:
-        bounds: request and limit of each, as parts of 1.
-        total: what there is to divide.
+        bounds: request and limit of each container, 0 to 1.
+        total: the rate to divide.
 
     Returns:
-        The rates; their sum is the total unless the bounds forbid it: then all requests, or all limits.
+        The rates. Their sum is the total, unless the bounds forbid that: then they are all requests, or all limits.
     """
     if total <= sum(least for least, _ in bounds):
         return [least for least, _ in bounds]
@@ -28,7 +28,7 @@ def water_level(bounds: Sequence[tuple[float, float]], total: float) -> list[flo
 
 
 def _level(bounds: Sequence[tuple[float, float]], total: float) -> float:
-    """Raise the level from bend to bend of the sum, which grows by the number of those who rise with it."""
+    """Raise the level from bend to bend; the sum grows with the number of rates that rise."""
     bends = sorted([(least, 1) for least, _ in bounds] + [(most, -1) for _, most in bounds])
     reached, rising, level = sum(least for least, _ in bounds), 0, 0.0
     for bend, change in bends:
@@ -40,9 +40,9 @@ def _level(bounds: Sequence[tuple[float, float]], total: float) -> float:
 
 
 def dues(bounds: Sequence[tuple[float, float]]) -> list[float]:
-    """What each is due of all that is served, given its request and its limit; their sum is 1.
+    """Each container's due as a part of all charges, by its request and limit; the sum is 1.
 
-    Requests come first, the rest goes to whoever has least, and nobody is due more than its limit.
+    Requests come first. The rest goes to the container with the least, and no due exceeds its limit.
     """
     rates = water_level([(max(min(request, limit), FLOOR), limit) for request, limit in bounds], 1.0)
     total = sum(rates)

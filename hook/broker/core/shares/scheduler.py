@@ -1,8 +1,8 @@
-"""One node's compute time: events in, gate words out.
+"""The compute time of a node: events in, gate words out.
 
-Every container runs, and the hardware gives each process with work its slices. A tick charges what ran and finds
-those who are ahead of their due while another is behind, or whose limit is used up: their gates are shut until time
-and the accounts open them. One gate covers all GPUs of a container, so it is shut for the sake of any of them.
+Every container runs, and the hardware gives each process with work its slices. A tick charges the executed work. It
+then shuts the gate of each container that is ahead of its due while another is behind, or that has used up its limit.
+Time and the accounts open the gates again. A gate covers all GPUs of its container, so any of them may shut it.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ class Scheduler:
         self._reviewed_ns = 0
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
-        """Something happened; returns what is to be done now, in this order."""
+        """Take in an event; returns the instructions for now, in their order."""
         match event:
             case Ticked():
                 return self._tick(event)
@@ -79,17 +79,17 @@ class Scheduler:
 
     @property
     def needs_ticks(self) -> bool:
-        """Whether anybody is to be metered: somebody with a limit, or one who is not alone."""
+        """Whether any container must be metered: it has a limit, or shares a GPU."""
         is_shared = any(gpu.populated > 1 for gpu in self._gpus.values())
         return is_shared or any(client.is_limited and client.processes for client in self._clients.values())
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nobody had work at the last tick, and time alone changes no account and no gate."""
+        """Whether no process had work at the last tick, and time alone changes no account and no gate."""
         return all(gpu.is_at_rest for gpu in self._gpus.values())
 
     def uses(self, container: ContainerKey, now_ns: int) -> ShareUse | None:
-        """What a container had of its GPUs up to now; None for one that is not registered."""
+        """A container's compute time up to now; None for a container that is not registered."""
         if container in self._whole:
             return ShareUse(self._whole[container], GateState.OPEN)
         client = self._clients.get(container)
@@ -105,7 +105,7 @@ class Scheduler:
             waits=client.waits,
         )
 
-    # Who is there.
+    # Containers and processes come and go.
 
     def _join(self, event: Joined) -> list[ShareInstruction]:
         if event.terms.whole:
@@ -171,7 +171,7 @@ class Scheduler:
             gpu.populated -= 1
         return self._show_all(client.gpus, event.now_ns)
 
-    # What they do.
+    # Ticks.
 
     def _tick(self, event: Ticked) -> list[ShareInstruction]:
         now_ns, span_ns = event.now_ns, event.now_ns - self._ticked_ns
@@ -202,7 +202,7 @@ class Scheduler:
     def _decide(
         self, shut: dict[Client, None], crowded: list[Gpu], now_ns: int
     ) -> Iterable[ShareInstruction]:
-        """Bring the gates up to date of those for whom something may have changed."""
+        """Show the gates of all containers for which something may have changed."""
         opened = [client for client in self._shut if client not in shut]
         closed = [client for client in shut if client not in self._shut]
         self._shut = shut
@@ -218,7 +218,7 @@ class Scheduler:
         return [step for client in clients for step in self._show(client, now_ns)]
 
     def _show(self, client: Client, now_ns: int) -> Iterable[ShareInstruction]:
-        """Write its gate, if that is to change."""
+        """Write a container's gate, if it changes."""
         state = GateState.SHUT if client.is_shut else GateState.METERED
         if client.may_open(now_ns, self._relax_ns):
             state = GateState.OPEN
@@ -235,7 +235,7 @@ class Scheduler:
             yield SetGate(client.key, word, sharers)
 
     def _review(self, now_ns: int) -> Iterable[Unmet]:
-        """Once a second: remember what every account had, and find requests that were not met."""
+        """Once a second: remember every account's compute time, and find requests that were not met."""
         self._reviewed_ns = now_ns
         for client in self._clients.values():
             for account in client.accounts:
@@ -245,7 +245,7 @@ class Scheduler:
                 yield found
 
     def _compare(self, event: Utilised) -> list[ShareInstruction]:
-        """Hold what processes say against what NVML shows."""
+        """Compare the words of processes with NVML's figures."""
         gpu = self._gpus.get(event.gpu)
         if gpu is None:
             return []
@@ -268,7 +268,7 @@ class Scheduler:
 
 
 def _next_word(word: int, state: GateState) -> int:
-    """A gate's word of this state, one step after `word`; `word` itself if its state is this one."""
+    """The gate word of this state, a step after `word`; `word` itself if it has this state already."""
     if word % GATE_STEP == state.value:
         return word
     return (word - word % GATE_STEP + GATE_STEP + state.value) % _WORDS

@@ -1,4 +1,4 @@
-"""Time looked back upon: what an account had over the latest seconds, and whether it was kept from its request."""
+"""The latest seconds of an account: its compute time, and spans in which it did not get its request."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client
 
 UNMET_PCT: Final = 2.0
-"""Points below its request from which a container is announced: the accuracy that shares are held to."""
+"""A container is announced from so many points below its request on: shares are accurate to this."""
 
 
 @dataclass(eq=False, slots=True)
 class Tally:
-    """What one account had of its GPU.
+    """The compute time of an account on its GPU.
 
     Attributes:
-        ran_ns: since its container joined.
-        paused_ns: of the time in which it was looked at, that in which it wanted nothing.
-        past: two moments about a second apart, and `ran_ns` then.
-        span: since when it is looked whether its request is met, with `ran_ns` and `paused_ns` then; None while it
+        ran_ns: time that the GPU ran its work, since its container joined.
+        paused_ns: time of all ticks in which it wanted nothing, since its container joined.
+        past: two moments about a second apart, each with `ran_ns` at that moment.
+        span: the start of the current span of wanting, with `ran_ns` and `paused_ns` then; None while the account
             wants nothing.
     """
 
@@ -31,21 +31,21 @@ class Tally:
     span: tuple[int, float, float] | None = None
 
     def begin_span(self, now_ns: int) -> None:
-        """It wants the GPU from now on."""
+        """Begin a span: the account wants the GPU from now on."""
         self.span = (now_ns, self.ran_ns, self.paused_ns)
 
     def remember(self, now_ns: int) -> None:
-        """A second has passed."""
+        """Note the present moment, if a second has passed since the last one."""
         if now_ns - self.past[1][0] >= S:
             self.past = (self.past[1], (now_ns, self.ran_ns))
 
     def used_pct(self, now_ns: int) -> float:
-        """What it had since one to two seconds ago, in percent of the time."""
+        """Compute time of the latest one to two seconds, in percent."""
         since_ns, ran_ns = self.past[0]
         return 100 * (self.ran_ns - ran_ns) / (now_ns - since_ns) if now_ns > since_ns else 0.0
 
     def short_pct(self, request_pct: int, now_ns: int) -> float | None:
-        """What it had in the span that ends now, in percent; None if it had its request or paused."""
+        """Compute time of the span that ends now, in percent; None if that met the request or the account paused."""
         if self.span is None:
             return None
         since_ns, ran_ns, paused_ns = self.span
@@ -58,7 +58,7 @@ class Tally:
 
 
 def unmet(client: "Client", span_ns: float, behind_ns: float, now_ns: int) -> Unmet | None:
-    """What a container had on the GPU where it was shortest, if a span of wanting ends there without its request."""
+    """The finding for the GPU with the least compute time, if a span ends there with the request unmet."""
     found = []
     for gpu, account in zip(client.gpus, client.accounts, strict=True):
         since_ns = account.tally.span[0] if account.is_active and account.tally.span else now_ns

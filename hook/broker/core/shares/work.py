@@ -1,8 +1,8 @@
-"""What the words of one process say of its work on one GPU since they were last read.
+"""The work of a process on a GPU since its words were last read.
 
-What always holds: nothing is believed beyond what can be. A gain is never below 0 and never above the time since the
-last tick. What exceeds that, as when the start of a burst became known late, is gained at the next ticks. What was
-gained of a burst beyond its end is set off against later ones, as far as an end can be told late.
+What always holds: a gain is never below 0 and never above the time since the last tick. If the words show more (the
+start of a burst became known late, for example), the rest is gained at the next ticks. If more of a burst was gained
+than its end then shows, later bursts gain less, as far as an end can become known late.
 """
 
 from dataclasses import dataclass
@@ -13,28 +13,30 @@ from hook.broker.core.shares.settings import DEBT_NS
 from plimsoll.broker.pages import SILENT_NS
 
 WORDS: Final = 10
-"""A page has so many for each GPU, in the order of `pages.Work`."""
+"""Words per GPU on a page, in the order of `pages.Work`."""
 
 _LATE_NS: Final = int(DEBT_NS)
-"""Gained at later ticks at most: larger debts are not kept either."""
+"""The most that is gained at later ticks: larger debts are not kept either."""
 
 
 @dataclass(eq=False, slots=True)
 class Meter:
-    """One process on one GPU.
+    """The work of a process on a GPU.
 
     Attributes:
-        unfinished_ns, sure_ns, sliced_ns: as far as its words were taken in; see `pages.Work`.
+        unfinished_ns, sure_ns, sliced_ns: the sums of its words that were taken in so far; see `pages.Work`.
         ended_ns: the sum of its words about ended bursts.
-        unfinished, sure, sliced: gained in this tick, as parts of it.
-        is_busy: it has unfinished work.
+        unfinished, sure, sliced: the gains of this tick, as parts of the tick.
+        is_busy: the process has unfinished work.
         stands: a thread of it stands at the gate.
-        factor: what it really runs, as a part of what its words come to; see `correction`.
-        ran_ns: uncorrected, since NVML was last asked.
-        told_ns: the most that its words can mean, since then.
-        seen_ns, charged_ns, compared_ns: what NVML showed, what was charged, and in what time; see `correction`.
+        factor: its real compute time ÷ the charge by its words; see `correction`.
+        ran_ns: uncorrected charge since NVML was last asked.
+        told_ns: the most compute time that its words can mean, since NVML was last asked.
+        seen_ns: decayed sum of NVML's figures; see `correction`.
+        charged_ns: decayed sum of the charges in the same time.
+        compared_ns: decayed sum of that time.
         skipped_ns: when its words last did not count.
-        violations: spans in a row in which NVML showed more than that.
+        violations: spans in a row in which NVML showed more than its words can mean.
     """
 
     unfinished_ns: int = 0
@@ -56,28 +58,28 @@ class Meter:
     violations: int = 0
 
     def skip(self, words: Words, now_ns: int, slice_ns: int) -> None:
-        """Nothing that these words say up to now is gained."""
+        """Take these words in without any gain."""
         self.skipped_ns = now_ns
         self.ended_ns = words[3] + words[4] + words[5]
         self.unfinished_ns, self.sure_ns, self.sliced_ns = _totals(words, now_ns, slice_ns)
 
     def read(self, words: Words, now_ns: int, span_ns: int, slice_ns: int) -> bool:
-        """Take in what is new.
+        """Take in the gains of these words.
 
         Args:
-            words: those of this GPU, not torn.
-            now_ns: when they were read, or shortly after.
-            span_ns: since the last tick.
+            words: the words for this GPU, from a consistent page.
+            now_ns: when the words were read, or shortly after.
+            span_ns: the time since the last tick.
             slice_ns: see `ShareSettings.slice_ms`.
 
         Returns:
             Whether the process wants the GPU, or ran.
         """
         ended_ns = words[3] + words[4] + words[5]
-        if ended_ns < self.ended_ns:  # another program under the same owner
+        if ended_ns < self.ended_ns:  # Another program runs under the same owner word.
             self.unfinished_ns = self.sure_ns = self.sliced_ns = 0
         self.ended_ns = ended_ns
-        # Comparisons rather than `min` and `max`: this runs for each process at each tick.
+        # Comparisons instead of `min` and `max`, because this runs for each process at each tick.
         unfinished_ns, sure_ns, sliced_ns = _totals(words, now_ns, slice_ns)
         gained_ns, new_sure_ns, new_sliced_ns = 0, 0, 0
         if unfinished_ns > self.unfinished_ns:
@@ -92,13 +94,14 @@ class Meter:
         self.told_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
-        is_heard = now_ns < words[9] + SILENT_NS
-        self.is_busy, self.stands = is_heard and 0 < words[1] <= now_ns, is_heard and words[8] != 0
+        is_reporting = now_ns < words[9] + SILENT_NS
+        self.is_busy = is_reporting and 0 < words[1] <= now_ns
+        self.stands = is_reporting and words[8] != 0
         return self.is_busy or self.stands or gained_ns > 0 or new_sure_ns > 0 or new_sliced_ns > 0
 
 
 def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:
-    """The gain of this tick from a sum that has grown, and how much of the sum counts as taken in after it."""
+    """The gain of this tick from a sum that has grown, and the part of the sum that is then taken in."""
     new_ns = total_ns - taken_ns
     if new_ns <= most_ns:
         return new_ns, total_ns
@@ -106,7 +109,7 @@ def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:
 
 
 def _totals(words: Words, now_ns: int, slice_ns: int) -> tuple[int, int, int]:
-    """The length of all bursts up to now; of it, surely executed; of it, sliced with others'."""
+    """The length of all bursts up to now; the part surely executed; the part sliced with other processes."""
     launched_ns, executed_ns, unfinished_ns, sure_ns, sliced_ns = words[1:6]
     now_ns = min(now_ns, words[9] + SILENT_NS)
     if not 0 < launched_ns < now_ns:
@@ -122,7 +125,7 @@ def _totals(words: Words, now_ns: int, slice_ns: int) -> tuple[int, int, int]:
 
 
 def ended(words: Words, now_ns: int, slice_ns: int) -> Words:
-    """The same words, as if all that was under way had ended now."""
+    """The same words, as if all unfinished work had ended now."""
     page: list[int] = []
     for place in range(0, len(words), WORDS):
         totals = _totals(words[place : place + WORDS], now_ns, slice_ns)

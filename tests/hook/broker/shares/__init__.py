@@ -1,1 +1,1 @@
-"""Tests of the share scheduler, over simulated GPUs and programs."""
+"""Tests of shares outside the core: gate files, pages of work, ticks, metrics."""

@@ -1,12 +1,12 @@
-"""The wait policies by the names that `PLIMSOLL_BROKER_WAIT_POLICY` takes; one file each."""
+"""The wait policies, one file each, by their names in `PLIMSOLL_BROKER_WAIT_POLICY`."""
 
 from typing import Literal, assert_never
 
 from hook.broker.core.memory.policies.best_fit import BestFit
 from hook.broker.core.memory.policies.fifo import Fifo
+from hook.broker.core.memory.policies.policy import WaitPolicy
 from hook.broker.core.memory.policies.random_choice import RandomChoice
 from hook.broker.core.memory.policies.recent_use import RecentUse
-from hook.broker.core.memory.waiting import WaitPolicy
 
 WaitPolicyName = Literal["fifo", "best-fit", "recent-use", "random"]
 
@@ -15,8 +15,8 @@ def wait_policy(name: WaitPolicyName, seed: bytes) -> WaitPolicy:
     """The policy of this name.
 
     Args:
-        name: as in the settings.
-        seed: for `random`; at most 64 bytes.
+        name: a value of the setting.
+        seed: used by `random` alone; at most 64 bytes.
     """
     match name:
         case "fifo":

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.waiting import Waiting
+from hook.broker.core.memory.policies.policy import Waiting
 
 
 class Fifo:
-    """The oldest created container among those paused (ConVGPU III.D); within it, who waits longest.
+    """The oldest container among those that wait (ConVGPU III.D), and its oldest request.
 
-    Nobody starves: younger containers that hold nothing yet do not pass.
+    No container starves: younger containers that hold nothing yet do not pass older ones.
     """
 
     def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy

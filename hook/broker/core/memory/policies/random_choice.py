@@ -1,20 +1,20 @@
-"""Random: by lot."""
+"""Random: the container that draws the lowest lot."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from hook.broker.core.memory.waiting import Ticket, Waiting
+from hook.broker.core.memory.policies.policy import Ticket, Waiting
 
 
 class RandomChoice:
-    """A random one among those paused (ConVGPU III.D).
+    """A random request among those that wait (ConVGPU III.D).
 
-    Each wait draws one lot for its whole length, and the lowest is next. ConVGPU draws anew whenever memory is
-    given back; but here the core looks more often than that, and with a new draw at each look, whoever
-    happens to fit would always be drawn in the end.
+    Each wait draws a single lot, and the lowest lot is next. ConVGPU draws anew whenever memory is given back. The
+    broker chooses more often than that: with a new draw at each choice, a request that happens to fit would always
+    be drawn in the end.
 
     Attributes:
-        seed: other seeds give other lots; the same seed and tickets give the same ones.
+        seed: the same seed and tickets give the same lots; other seeds give others.
     """
 
     def __init__(self, seed: bytes) -> None:

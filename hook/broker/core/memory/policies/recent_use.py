@@ -1,12 +1,12 @@
-"""Recent use: whoever was paused last."""
+"""Recent use: the request that began to wait last."""
 
 from collections.abc import Sequence
 
-from hook.broker.core.memory.waiting import Waiting
+from hook.broker.core.memory.policies.policy import Waiting
 
 
 class RecentUse:
-    """The most recently suspended (ConVGPU III.D). While new ones keep coming, old ones starve."""
+    """The most recently suspended (ConVGPU III.D). Old requests starve while new ones keep coming."""
 
     def choose(self, waiting: Sequence[Waiting], free_bytes: int) -> Waiting:  # noqa: ARG002 - a policy
         """See `WaitPolicy`."""

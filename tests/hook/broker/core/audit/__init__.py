@@ -1,0 +1,1 @@
+"""Tests of what NVML shows against what processes count."""

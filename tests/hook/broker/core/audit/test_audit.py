@@ -1,0 +1,351 @@
+"""What the broker makes of NVML's figures: excess, the cost of a context, and findings."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
+from hook.broker.core.audit.audit import Audit, Verdict
+from hook.broker.core.audit.overheads import RUN, Overhead, Sample
+from hook.broker.core.ids import ContainerKey, ProcessKey
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.quantity import GIB, MIB
+
+GPU = GpuUuid("GPU-a")
+POD = PodUid("pod-a")
+MAIN = ContainerKey(POD, ContainerName("main"))
+ONE, TWO = ProcessKey(1, 11), ProcessKey(2, 22)
+USABLE = 16 * GIB
+CONTEXT = 300 * MIB
+BEGAN_NS = 1_000
+
+
+class Bench:
+    """An audit of one GPU, told what NVML shows and what words say."""
+
+    def __init__(self, contexts: Mapping[GpuUuid, int] | None = None) -> None:
+        self.audit = Audit(contexts or {})
+        self.names: tuple[str, ...] = ("main",)
+        self.line = Line(gpu=GPU, line_bytes=GIB)
+        self.whole = self.best_effort = False
+
+    def take(
+        self,
+        used: Mapping[ProcessKey, int],
+        words: Mapping[ProcessKey, int] | None = None,
+        *,
+        pods: Mapping[ProcessKey, PodUid] | None = None,
+        with_context: bool = True,
+        slots: tuple[int, ...] = (0,),
+        began_ns: int = BEGAN_NS,
+        changed_ns: int = BEGAN_NS - 1,
+    ) -> Verdict:
+        """One measurement; who has a word is hooked, in the container `main`."""
+        contexts = frozenset({GPU} if with_context else ())
+        hooked = {key: Hooked((word,), contexts, slots, changed_ns) for key, word in (words or {}).items()}
+        processes = tuple(
+            MeasuredProcess(
+                pid=key.pid,
+                start_ticks=key.start_ticks,
+                gpu=GPU,
+                used_bytes=used_bytes,
+                pod=(pods or {}).get(key),
+            )
+            for key, used_bytes in used.items()
+        )
+        gpu = MeasuredGpu(gpu=GPU, usable_bytes=USABLE, used_bytes=sum(used.values()))
+        measured = Measured(began_ns=began_ns, gpus=(gpu,), processes=processes)
+        return self.audit.take(measured, self._containers(hooked))
+
+    def run(self, used_bytes: int, word_bytes: int, times: int = RUN + 1) -> Verdict:
+        """The same of one process, until it is believed; the last verdict."""
+        return [self.take({ONE: used_bytes}, {ONE: word_bytes}) for _ in range(times)][-1]
+
+    @property
+    def excess(self) -> int:
+        """Of the container `main`."""
+        return self.audit.excess_bytes(MAIN, GPU)
+
+    def _containers(self, hooked: Mapping[ProcessKey, Hooked]) -> Sequence[Audited]:
+        return [
+            Audited(
+                ContainerKey(POD, ContainerName(name)),
+                ContainerLines(
+                    name=ContainerName(name),
+                    lines=(self.line,),
+                    whole=self.whole,
+                    best_effort=self.best_effort,
+                ),
+                hooked if name == "main" else {},
+            )
+            for name in self.names
+        ]
+
+
+def test_excess_is_believed_at_the_second_measurement_and_falls_at_once() -> None:
+    """The first finds the process in its slot, the second counts; less is believed when it is seen."""
+    bench = Bench()
+    assert not bench.run(700 * MIB, 500 * MIB, times=1).stale
+    assert bench.excess == 0
+    assert bench.run(700 * MIB, 500 * MIB, times=1).stale == {MAIN}
+    assert bench.excess == 200 * MIB
+    assert not bench.run(700 * MIB, 500 * MIB, times=1).stale
+    assert bench.run(600 * MIB, 500 * MIB, times=1).stale == {MAIN}
+    assert bench.excess == 100 * MIB
+    bench.run(700 * MIB, 650 * MIB, times=1)
+    assert bench.excess == 100 * MIB, "reserved may be more than is held yet"
+    bench.run(700 * MIB, 650 * MIB, times=1)
+    assert bench.excess == 50 * MIB
+
+
+@pytest.mark.parametrize("changed_ns", [BEGAN_NS, BEGAN_NS + 1, 2**64 - 1])
+def test_words_that_changed_since_nvml_was_asked_leave_the_excess_as_it_was(changed_ns: int) -> None:
+    """Neither raised by what NVML still shows, nor lowered; a stamp that lies in the future changes nothing else."""
+    bench = Bench()
+    bench.run(700 * MIB, 500 * MIB)
+    for used, word in ((GIB, 0), (500 * MIB, 500 * MIB)):
+        verdict = bench.take({ONE: used}, {ONE: word}, changed_ns=changed_ns)
+        assert (bench.excess, verdict.stale) == (200 * MIB, frozenset())
+    over = [bench.take({ONE: 2 * GIB}, {ONE: 0}, changed_ns=changed_ns).findings for _ in range(2)]
+    assert [finding.what for findings in over for finding in findings] == ["violated"]
+
+
+def test_a_process_that_came_into_other_slots_is_not_weighed_there_at_once() -> None:
+    """Words elsewhere than at the measurement before may be those of another program."""
+    bench = Bench()
+    bench.run(GIB, GIB)
+    bench.take({ONE: GIB}, {ONE: 0}, slots=(1,))
+    assert bench.excess == 0
+    bench.take({ONE: GIB}, {ONE: 0}, slots=(1,))
+    assert bench.excess == GIB
+
+
+def test_a_process_is_not_weighed_at_the_measurement_at_which_it_says_hello() -> None:
+    """Neither before it by its missing word, as that may be under way, nor when the word is seen first."""
+    bench = Bench()
+    bench.take({ONE: GIB}, pods={ONE: POD})
+    bench.take({ONE: GIB}, {ONE: 0})
+    assert bench.excess == 0
+    bench.take({ONE: GIB}, {ONE: GIB})
+    assert bench.excess == 0
+
+
+@given(
+    st.lists(st.sampled_from(["take", "free", "measure"]), min_size=50, max_size=80),
+    st.sampled_from([0, 100 * MIB]),
+)
+def test_no_order_of_calls_and_measurements_charges_more_than_is_there(steps: list[str], hidden: int) -> None:
+    """NVML is asked, shows, and the words are read, at any moments of a program that takes and frees 1 GiB."""
+    program = Program(hidden)
+    for step in steps:
+        program.do(step)
+        assert program.bench.excess <= hidden
+    program.finish()
+    for _ in range(2 * 3):
+        program.do("measure")
+    assert program.bench.excess == hidden
+
+
+class Program:
+    """A program under the library that also holds what no word shows, and a measurement of it, step by step."""
+
+    def __init__(self, hidden: int) -> None:
+        self.bench = Bench()
+        self.hidden = hidden
+        self.now_ns = BEGAN_NS
+        self.word = self.held = self.changed_ns = 0
+        self.call: Iterator[str] = iter(())
+        self.measurement: Iterator[str] = iter(())
+
+    def do(self, step: str) -> None:
+        """Take the next step of the call or of the measurement that is under way, or begin the next one."""
+        self.now_ns += 1
+        if step == "measure":
+            if next(self.measurement, None) is None:
+                self.measurement = self._measured()
+                next(self.measurement)
+        elif next(self.call, None) is None:
+            self.call = self._taken() if step == "take" else self._freed()
+            next(self.call, None)
+
+    def finish(self) -> None:
+        """End the call and the measurement that are under way."""
+        self.now_ns += 1
+        list(self.call)
+        list(self.measurement)
+
+    def _taken(self) -> Iterator[str]:
+        """Reserved first: the stamp with the word, then the driver's call."""
+        self.changed_ns, self.word = self.now_ns, self.word + GIB
+        yield "reserved"
+        self.held += GIB
+
+    def _freed(self) -> Iterator[str]:
+        """The driver's call first."""
+        if not self.held:
+            return
+        self.held -= GIB
+        yield "freed"
+        self.changed_ns, self.word = self.now_ns, self.word - GIB
+
+    def _measured(self) -> Iterator[str]:
+        began_ns = self.now_ns
+        yield "NVML is asked"
+        shown = self.hidden + self.held
+        yield "NVML has answered"
+        self.bench.take({ONE: shown}, {ONE: self.word}, began_ns=began_ns, changed_ns=self.changed_ns)
+
+
+def test_who_fills_its_line_while_it_is_measured_stays_charged() -> None:
+    """A word that grew before memory did is no sign that what is past it was freed; one that stands still is."""
+    overhead = Overhead()
+    overhead.add(Sample(300 * MIB, 100 * MIB))
+    overhead.add(Sample(400 * MIB, 700 * MIB))
+    assert overhead.excess_bytes == 200 * MIB
+    overhead.add(Sample(900 * MIB, 700 * MIB))
+    assert overhead.excess_bytes == 200 * MIB
+    overhead.add(Sample(750 * MIB, 700 * MIB))
+    assert overhead.excess_bytes == 50 * MIB
+
+
+def test_a_dead_process_takes_its_excess_with_it() -> None:
+    """At its death, not at the next measurement; the other's stays."""
+    bench = Bench()
+    for _ in range(RUN + 1):
+        bench.take({ONE: 300 * MIB, TWO: 200 * MIB}, {ONE: 0, TWO: 0})
+    assert bench.excess == 500 * MIB
+    assert bench.audit.forget(ONE) == {MAIN}
+    assert bench.excess == 200 * MIB
+    assert bench.audit.forget(ONE) == frozenset()
+
+
+def test_who_leaves_the_gpu_begins_anew() -> None:
+    """A process that NVML does not list has no excess, and on its return none until it is seen again."""
+    bench = Bench()
+    bench.run(700 * MIB, 500 * MIB)
+    assert bench.take({}, {ONE: 0}).stale == {MAIN}
+    assert bench.excess == 0
+    bench.run(700 * MIB, 500 * MIB, times=1)
+    assert bench.excess == 0
+
+
+def test_a_context_is_learned_from_the_first_process() -> None:
+    """What NVML shows past a word that holds no context; every container on that GPU is to be told."""
+    bench = Bench()
+    bench.names = ("main", "side")
+    verdict = bench.run(CONTEXT + 500 * MIB, 500 * MIB)
+    assert verdict.has_learned
+    assert verdict.stale == {MAIN, ContainerKey(POD, ContainerName("side"))}
+    assert bench.audit.contexts == {GPU: CONTEXT}
+    assert bench.excess == CONTEXT, "it is in no word"
+
+
+def test_a_later_context_is_in_its_word_and_teaches_nothing_too_small() -> None:
+    """NVML less the word is then next to nothing, which is no context."""
+    bench = Bench({GPU: CONTEXT})
+    bench.run(CONTEXT + 30 * MIB, CONTEXT)
+    assert bench.audit.contexts == {GPU: CONTEXT}
+    assert bench.excess == 30 * MIB
+
+
+def test_no_process_with_a_context_holds_less_than_one() -> None:
+    """Where a process holds less in all, what was known was too much."""
+    bench = Bench({GPU: CONTEXT})
+    assert bench.run(200 * MIB, CONTEXT).has_learned
+    assert bench.audit.contexts == {GPU: 200 * MIB}
+    assert bench.excess == 0
+
+
+@pytest.mark.parametrize("used", [lambda n: CONTEXT + 10 * n * MIB, lambda n: 20 * n * MIB])
+def test_a_context_is_not_learned_while_memory_moves(used: Callable[[int], int]) -> None:
+    """NVML and words are read one after the other: between them, movement looks like overhead."""
+    bench = Bench()
+    for step in range(3 * RUN):
+        bench.take({ONE: used(step)}, {ONE: 5 * MIB * step})
+    assert bench.audit.contexts == {}
+
+
+def test_a_context_is_not_learned_while_it_is_being_made() -> None:
+    """Before the process has announced it, NVML may show a part of it."""
+    bench = Bench()
+    for _ in range(2 * RUN):
+        bench.take({ONE: 2 * MIB}, {ONE: 0}, with_context=False)
+    bench.take({ONE: 3 * MIB}, {ONE: 0})
+    assert bench.audit.contexts == {}
+
+
+def test_a_context_that_a_process_counts_itself_is_not_learned_as_nothing() -> None:
+    """A few kilobytes past the word are no context."""
+    bench = Bench()
+    bench.run(CONTEXT, CONTEXT - 4096)
+    assert bench.audit.contexts == {}
+
+
+def test_a_violation_is_told_once_until_it_has_ended() -> None:
+    """Two measurements past line and last block in a row; again only after one that was not."""
+    bench = Bench()
+    over = GIB + 2 * MIB + 1
+    told = [
+        bench.run(each, GIB, 1).findings for each in (over, GIB + 2 * MIB, over, over, over, GIB, over, over)
+    ]
+    assert [len(findings) for findings in told] == [0, 0, 0, 1, 0, 0, 0, 1]
+    finding = told[3][0]
+    assert (finding.what, finding.container, finding.process.pid) == ("violated", MAIN, 0)
+    assert (finding.details.gpu, finding.details.used_bytes, finding.details.line_bytes) == (GPU, over, GIB)
+
+
+@pytest.mark.parametrize("kind", ["whole", "best_effort"])
+def test_who_declared_no_line_cannot_violate_it(kind: str) -> None:
+    """Whole GPUs have none, and a best-effort line sinks below what is held without anybody's fault."""
+    bench = Bench()
+    setattr(bench, kind, True)
+    assert [bench.run(8 * GIB, GIB, 1).findings for _ in range(3)] == [()] * 3
+
+
+def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
+    """In a registered pod, in two measurements running; it has no word, so all it holds is excess."""
+    bench = Bench()
+    verdicts = [bench.take({ONE: 100 * MIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
+    assert [len(verdict.findings) for verdict in verdicts] == [0, 1] + [0] * (RUN - 1)
+    (finding,) = verdicts[1].findings
+    assert (finding.what, finding.container, finding.process) == ("unenforced", MAIN, ONE)
+    assert (finding.details.used_bytes, finding.details.line_bytes) == (100 * MIB, GIB)
+    assert bench.excess == 100 * MIB
+    assert [len(bench.take({TWO: 1}, pods={TWO: POD}).findings) for _ in range(2)] == [0, 1]
+
+
+def test_of_several_containers_the_pod_alone_is_named() -> None:
+    """The kernel tells no container: it is told all the same, and charged to nobody."""
+    bench = Bench()
+    bench.names = ("main", "side")
+    verdicts = [bench.take({ONE: 8 * GIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
+    assert [finding.container for verdict in verdicts for finding in verdict.findings] == [
+        ContainerKey(POD, UNKNOWN_CONTAINER)
+    ]
+    assert bench.excess == 0
+    assert bench.audit.capacity == {GPU: USABLE - 8 * GIB}
+
+
+def test_strangers_take_from_what_is_usable_and_from_nothing_else() -> None:
+    """A process of no registered pod is nobody's finding; what it holds is not there for others."""
+    bench = Bench()
+    verdict = bench.take({ONE: GIB, TWO: 3 * GIB}, {ONE: GIB}, pods={TWO: PodUid("pod-of-others")})
+    assert verdict.findings == ()
+    assert bench.audit.capacity == {GPU: USABLE - 3 * GIB}
+    bench.take({ONE: GIB}, {ONE: GIB})
+    assert bench.audit.capacity == {GPU: USABLE}
+
+
+def test_a_process_whose_slot_is_not_known_is_not_judged() -> None:
+    """Adopted and not found yet: it must not be charged as one that counts nothing."""
+    audit = Audit({})
+    lines = ContainerLines(name=MAIN.container, lines=(Line(gpu=GPU, line_bytes=GIB),))
+    container = Audited(MAIN, lines, {ONE: Hooked(None, frozenset({GPU}))})
+    process = MeasuredProcess(pid=1, start_ticks=11, gpu=GPU, used_bytes=GIB)
+    for _ in range(2 * RUN):
+        measured = Measured(began_ns=BEGAN_NS, gpus=(), processes=(process,))
+        assert audit.take(measured, [container]).findings == ()
+    assert audit.excess_bytes(MAIN, GPU) == 0

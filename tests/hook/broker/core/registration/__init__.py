@@ -1,0 +1,1 @@
+"""Tests of registrations: admission, and the lines of bound pods."""

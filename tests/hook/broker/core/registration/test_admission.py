@@ -1,0 +1,95 @@
+"""Which shares of a GPU are promised, and which are refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hook.broker.core.registration.admission import check_shares, promised_pct
+from hook.broker.core.registration.checks import check
+from hook.broker.core.registration.record import Record
+from plimsoll.broker.wire import ContainerLines, Line, Register
+from plimsoll.ids import ContainerName, PodUid
+from plimsoll.part.errors import InputError
+from tests.hook.broker.conftest import GPUS
+
+
+def pod(uid: str, *shares_pct: int, whole: bool = False) -> Register:
+    """A pod with one container per share, each on both GPUs."""
+    containers = tuple(
+        ContainerLines(
+            name=ContainerName(f"c{place}"),
+            lines=tuple(Line(gpu=gpu, line_bytes=1, share_pct=share_pct) for gpu in GPUS),
+            whole=whole,
+        )
+        for place, share_pct in enumerate(shares_pct)
+    )
+    return Register(pod=PodUid(uid), namespace="n", name=uid, containers=containers)
+
+
+def test_a_pod_may_take_what_is_left_and_no_more() -> None:
+    """Of a GPU of which 70 are promised, 30 are given and 31 are refused, with all that stands in the way."""
+    records = [Record(pod=pod("a", 30, 30)), Record(pod=pod("b", 10))]
+    check_shares(pod("c", 10, 20), records)
+    with pytest.raises(InputError) as caught:
+        check_shares(pod("c", 31), records)
+    assert str(caught.value) == (
+        "containers[0].lines[0].share_pct: 31 brings the shares promised of GPU-aaaa to 101;"
+        " give at most 30, or unregister one of a (60), b (10)"
+    )
+
+
+def test_one_pod_alone_may_not_pass_a_hundred() -> None:
+    """Two containers of the same pod that want 60 each are refused, though nobody else is there."""
+    with pytest.raises(InputError, match="to 120; give at most 40, so that they come to 100"):
+        check_shares(pod("a", 60, 60), [])
+
+
+def test_who_leaves_or_owns_its_gpus_takes_nothing() -> None:
+    """Neither unregistered pods nor whole GPUs count, on either side of the sum."""
+    records = [Record(pod=pod("a", 100), leaving=True), Record(pod=pod("b", 100, whole=True))]
+    check_shares(pod("c", 100), records)
+    check_shares(pod("d", 100, whole=True), [Record(pod=pod("e", 100))])
+
+
+def test_who_came_back_while_leaving_is_asked_again() -> None:
+    """What an unregistered pod had was given to others: registered again, it must fit anew."""
+    records = [Record(pod=pod("a", 60), leaving=True), Record(pod=pod("b", 60))]
+    with pytest.raises(InputError, match="give at most 40"):
+        check_shares(pod("a", 60), records)
+
+
+def test_what_stands_is_never_refused() -> None:
+    """Too much was promised by an older broker: the same again, or less, is taken; more is not."""
+    records = [Record(pod=pod("a", 80)), Record(pod=pod("b", 60))]
+    check_shares(pod("b", 60), records)
+    check_shares(pod("b", 50), records)
+    with pytest.raises(InputError, match="to 141; give at most 60"):
+        check_shares(pod("b", 61), records)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 100), st.booleans()), max_size=30))
+def test_the_sum_never_passes_a_hundred(asked: list[tuple[str, int, bool]]) -> None:
+    """Whatever is registered, changed and unregistered in whatever order, all that stands comes to 100 at most."""
+    records: dict[str, Record] = {}
+    for uid, share_pct, leaves in asked:
+        if leaves and uid in records:
+            records[uid] = Record(pod=records[uid].pod, leaving=True)
+            continue
+        try:
+            check_shares(pod(uid, share_pct), records.values())
+        except InputError:
+            continue
+        records[uid] = Record(pod=pod(uid, share_pct))
+        standing = [record.pod for record in records.values() if not record.leaving]
+        assert sum(promised_pct(each.containers, GPUS[0]) for each in standing) <= 100
+
+
+def test_a_container_has_the_same_share_of_each_of_its_gpus() -> None:
+    """It holds all its GPUs or none, so different shares or limits of them are refused."""
+    lines = (
+        Line(gpu=GPUS[0], line_bytes=1, share_pct=30, limit_pct=80),
+        Line(gpu=GPUS[1], line_bytes=1, share_pct=30, limit_pct=90),
+    )
+    uneven = ContainerLines(name=ContainerName("main"), lines=lines)
+    with pytest.raises(InputError, match=r"containers\[0\].lines\[1\].limit_pct: 90 differs from the 80"):
+        check(Register(pod=PodUid("a"), namespace="n", name="a", containers=(uneven,)))

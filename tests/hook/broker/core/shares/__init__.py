@@ -1,0 +1,1 @@
+"""Tests of the share scheduler, over simulated GPUs and programs."""

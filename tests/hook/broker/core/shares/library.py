@@ -1,0 +1,98 @@
+"""How the library stands in a launch, as `hook/lib` does it, over `hardware`'s queues.
+
+A launch stands until time opens the gate if nothing of its container executes, else for a bounded time.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from hook.broker.core.shares.events import GateState
+from tests.hook.broker.core.shares.hardware import SLICE, Item, Process, Stream
+
+AHEAD: Final = 10.0
+PATIENCE: Final = 3.0
+"""A stand ends so long after the time in which the queued work should have ended."""
+
+DOUBLINGS: Final = 6
+SLOWER_MOST: Final = 64.0
+
+
+@dataclass(eq=False, slots=True)
+class Stand:
+    """A thread that stands.
+
+    Attributes:
+        since: when it began to.
+        expected: how long the work queued then should take.
+        queue: how much is left of it, by the marks.
+        until: when it goes, whatever the gate says.
+    """
+
+    since: float
+    expected: float
+    queue: float
+    until: float
+
+
+@dataclass(eq=False)
+class Library:
+    """What the processes of one container share.
+
+    Attributes:
+        estimate: its first guess of a queue's length, as a part of the truth.
+        slower: how much longer than expected its queues take to drain.
+        in_vain: stands in a row that ended although the work that was waited for had not.
+        reprieve: that work: heads of streams, and how far each stream must have executed.
+    """
+
+    processes: list[Process]
+    gpus: range
+    random: random.Random
+    estimate: float = 1.0
+    slower: float = 1.0
+    in_vain: int = 0
+    given_up: int = 0
+    reprieve: list[tuple[Stream, Item, float]] = field(default_factory=list)
+
+    def may_launch(
+        self, process: Process, gpu: int, stand: Stand | None, gate: tuple[GateState, int], now: float
+    ) -> tuple[bool, Stand | None]:
+        """Whether a thread may launch now; and if not, as what it stands."""
+        state, sharers = gate
+        if state is GateState.OPEN:
+            return True, None
+        if not any(other.has_kernel(g) for other in self.processes for g in self.gpus):
+            if stand is not None and state is GateState.SHUT:
+                self.slower = min(max(1.0, 1.5 * (now - stand.since) / (stand.expected + SLICE)), SLOWER_MOST)
+            self.in_vain = 0
+            return state is not GateState.SHUT, None
+        is_full = process.has_kernel(gpu) and process.queued(gpu) >= AHEAD
+        if not is_full and (state is not GateState.SHUT or self._has_reprieve()):
+            return True, None if state is not GateState.SHUT else stand
+        stand = self._stand(stand, sharers, now)
+        if now < stand.until - 1e-9:
+            return False, stand
+        heads = [stream for other in self.processes for stream in other.streams.values() if stream]
+        self.reprieve = [(stream, stream[0], stream.executed + stream[0].ms) for stream in heads]
+        self.in_vain, self.given_up = self.in_vain + 1, self.given_up + 1
+        return True, None
+
+    def _has_reprieve(self) -> bool:
+        self.reprieve = [
+            (stream, head, end)
+            for stream, head, end in self.reprieve
+            if stream and stream[0] is head and stream.executed < end - 1e-9
+        ]
+        return bool(self.reprieve)
+
+    def _stand(self, stand: Stand | None, sharers: int, now: float) -> Stand:
+        """Begin to stand; or a mark came, and what is left is waited for anew."""
+        queue = max(sum(process.unmarked(gpu) for process in self.processes) for gpu in self.gpus)
+        if stand is not None and queue >= stand.queue - 1e-9:
+            return stand
+        expected = self.estimate * (sharers * queue + (sharers - 1) * SLICE) * self.random.uniform(1, 1.5)
+        until = now + (PATIENCE + self.slower * expected) * 2 ** min(self.in_vain, DOUBLINGS)
+        if stand is None:
+            return Stand(now, expected, queue, until)
+        return Stand(stand.since, stand.expected, queue, until)

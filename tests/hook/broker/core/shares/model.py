@@ -1,0 +1,384 @@
+"""Weighted processor sharing by gates, played: programs, the library and the hardware; the broker's core is the real
+one.
+
+Times are milliseconds; `ns` makes the core's of them. A program is a generator of what its thread does; it is given
+the simulation and its process. Several programs in a list are threads of one process.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.shares.events import (
+    Appeared,
+    GateState,
+    Gone,
+    Joined,
+    SetGate,
+    ShareInstruction,
+    ShareUse,
+    Terms,
+    Ticked,
+    Utilised,
+    Words,
+)
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import ShareSettings
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from tests.hook.broker.core.shares.hardware import Device, Item, Name, Process
+from tests.hook.broker.core.shares.library import Library, Stand
+
+MS: Final = 1_000_000
+LOOK: Final = 1000.0
+"""Between two looks at NVML."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Put an item into a stream; the gate may have it wait."""
+
+    stream: Name
+    item: Item
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Wait until a stream is empty; None for all."""
+
+    stream: Name | None = None
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Do nothing for so long."""
+
+    ms: float
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Take the process's lock."""
+
+
+@dataclass(frozen=True)
+class Unlock:
+    """Give it back."""
+
+
+Step = Launch | Sync | Sleep | Lock | Unlock
+Program = Callable[["Actor"], Iterator[Step]]
+
+
+def ns(ms: float) -> int:
+    """A moment as the core knows it; 0 is never a moment there."""
+    return round((ms + 1000) * MS)
+
+
+@dataclass(eq=False)
+class Container:
+    """One container: its terms, its programs, and what came of them.
+
+    Attributes:
+        slices: how long the hardware's slices for it are, as a part of the others'.
+        seconds: how long its kernels ran in each second.
+        latencies: of its requests, if it serves any.
+        work: how long its kernels ran in all.
+        steps: how often its program came around.
+    """
+
+    name: str
+    request: float
+    limit: float
+    programs: Sequence[Program | list[Program]]
+    start: float = 0.0
+    slices: float = 1.0
+    gate: GateState = GateState.OPEN
+    sharers: int = 1
+    processes: list[Process] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    work: float = 0.0
+    steps: int = 0
+
+    @property
+    def key(self) -> ContainerKey:
+        """As the core knows it."""
+        return ContainerKey(PodUid(self.name), ContainerName("main"))
+
+
+@dataclass(frozen=True)
+class Actor:
+    """What a program knows of itself."""
+
+    process: Process
+    container: Container
+    clock: Callable[[], float]
+
+    @property
+    def now(self) -> float:
+        """The moment."""
+        return self.clock()
+
+
+@dataclass(eq=False)
+class Thread:
+    """One thread of a program.
+
+    Attributes:
+        step: what it is about to do.
+        wake: when it goes on by itself.
+    """
+
+    container: Container
+    process: Process
+    code: Iterator[Step]
+    step: Step | None = None
+    wake: float = math.inf
+    stand: Stand | None = None
+
+
+class Simulation:
+    """A machine on which containers run for a while."""
+
+    def __init__(
+        self,
+        containers: Sequence[Container],
+        gpus: int = 1,
+        *,
+        gated: bool = True,
+        span: float = 10_000.0,
+        tick: float = 5.0,
+        estimate: float = 1.0,
+        seed: int = 1,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run it all.
+
+        Args:
+            containers: who is there.
+            gpus: how many GPUs; each container is on all of them.
+            gated: with the broker.
+            span: for so long.
+            tick: the broker's.
+            estimate: the library's first guess of a queue's length, as a part of the truth.
+            seed: of everything that is left to chance.
+            is_over: looked at once a tick: there is nothing more to see.
+        """
+        self.containers, self.gpus, self.span, self.now = containers, range(gpus), span, 0.0
+        self.random = random.Random(seed)  # noqa: S311 - repeatable
+        self._tick, self._gated, self._is_over = tick, gated, is_over
+        self.instructions: list[ShareInstruction] = []
+        self._uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in self.gpus)
+        self._devices = [Device(gpu) for gpu in self.gpus]
+        self._by_number: dict[int, Container] = {}
+        self._processes: list[Process] = []
+        self._threads: list[Thread] = []
+        self._ran: dict[tuple[int, int], float] = {}
+        self._todo = [(container, program) for container in containers for program in container.programs]
+        self._libraries = {c: Library(c.processes, self.gpus, self.random, estimate) for c in containers}
+        self.scheduler = Scheduler(ShareSettings(tick_ms=tick))
+        self._by_key = {container.key: container for container in containers}
+        for c in containers if gated else ():
+            terms = Terms(self._uuids, round(100 * c.request), round(100 * c.limit))
+            self._carry_out(self.scheduler.handle(Joined(c.key, terms, ns(0))))
+        self._ask_nvml()
+        self._run()
+
+    @property
+    def given_up(self) -> int:
+        """Stands in vain, of all."""
+        return sum(library.given_up for library in self._libraries.values())
+
+    def uses(self, container: Container) -> ShareUse:
+        """What the broker says of a container at the end."""
+        use = self.scheduler.uses(container.key, ns(self.now))
+        assert use is not None
+        return use
+
+    # Programs.
+
+    def _start(self) -> None:
+        due = [(c, program) for c, program in self._todo if c.start <= self.now + 1e-9]
+        self._todo = [(c, program) for c, program in self._todo if c.start > self.now + 1e-9]
+        for container, program in due:
+            number = len(self._by_number) + 1
+            seed = len(container.processes) + sum(map(ord, container.name))
+            chance = random.Random(seed)  # noqa: S311 - repeatable
+            process = Process(number, chance, self.random)
+            self._by_number[number] = container
+            container.processes.append(process)
+            self._processes.append(process)
+            actor = Actor(process, container, lambda: self.now)
+            for part in program if isinstance(program, list) else [program]:
+                self._threads.append(Thread(container, process, part(actor), wake=self.now))
+            if self._gated:
+                self._carry_out(self.scheduler.handle(Appeared(container.key, number, number, ns(self.now))))
+
+    def _sleeps(self, thread: Thread) -> bool:
+        return isinstance(thread.step, Sleep) and self.now < thread.wake - 1e-9
+
+    def _go_on(self, thread: Thread) -> bool:
+        """Let a thread go on as far as it can; whether it did anything."""
+        has_moved = False
+        while not thread.process.is_dead:
+            if thread.step is None:
+                thread.step = next(thread.code, Sleep(math.inf))
+                thread.wake = self.now + thread.step.ms if isinstance(thread.step, Sleep) else math.inf
+            if not self._can_do(thread, thread.step):
+                break
+            thread.step, thread.wake, has_moved = None, math.inf, True
+        return has_moved
+
+    def _can_do(self, thread: Thread, step: Step) -> bool:
+        process = thread.process
+        match step:
+            case Sleep():
+                return self.now >= thread.wake - 1e-9
+            case Launch(stream, item):
+                return self._can_launch(thread, stream, item)
+            case Sync(stream):
+                return not any(q for name, q in process.streams.items() if stream in (None, name))
+            case Lock():
+                process.lock = thread if process.lock is None else process.lock
+                return process.lock is thread
+            case Unlock():
+                process.lock = None
+                return True
+
+    def _can_launch(self, thread: Thread, stream: Name, item: Item) -> bool:
+        container, process, gpu = thread.container, thread.process, stream[0]
+        if self._gated:
+            gate = (container.gate, container.sharers)
+            library = self._libraries[container]
+            may, thread.stand = library.may_launch(process, gpu, thread.stand, gate, self.now)
+            if not may:
+                process.at_gate.add(gpu)
+                thread.wake = thread.stand.until if thread.stand else math.inf
+                return False
+        process.at_gate.discard(gpu)
+        process.launch(stream, item)
+        return True
+
+    # Time.
+
+    def _run(self) -> None:
+        next_tick, next_look, second = self._tick, LOOK, 1000.0
+        while self.now < self.span:
+            self._settle()
+            times = [next_tick, second, *self._wakes()]
+            self._execute(max(min(times) - self.now, 1e-6))
+            if self.now >= next_tick - 1e-9:
+                if self._is_over():
+                    break
+                self._account()
+                if self.now >= next_look:
+                    next_look += LOOK
+                    self._ask_nvml()
+                late = (
+                    self.random.expovariate(1) if self.random.random() < 0.05 else 0.2 * self.random.random()
+                )
+                next_tick = self.now + self._tick + late
+            if self.now >= second - 1e-9:
+                second += 1000
+                for container in self.containers:
+                    container.seconds.append(0.0)
+
+    def _settle(self) -> None:
+        """Everything happens that takes no time."""
+        has_moved = True
+        while has_moved:
+            self._start()
+            has_moved = sum(self._go_on(thread) for thread in self._threads if not self._sleeps(thread)) > 0
+            for process in [process for process in self._processes if not process.is_idle]:
+                has_moved |= process.pass_heads(self.now)
+                process.mark(self.gpus, self.now)
+            self._bury()
+        for device in self._devices:
+            device.choose(self._processes, self._slices, self.now)
+
+    def _slices(self, process: Process) -> float:
+        return self._by_number[process.number].slices
+
+    def _bury(self) -> None:
+        for process in [process for process in self._processes if process.is_dead]:
+            self._processes.remove(process)
+            self._by_number[process.number].processes.remove(process)
+            self._threads = [thread for thread in self._threads if thread.process is not process]
+            if self._gated:
+                self._carry_out(
+                    self.scheduler.handle(Gone(process.number, ns(self.now), self._page(process)))
+                )
+
+    def _wakes(self) -> list[float]:
+        threads = [thread.wake for thread in self._threads if thread.wake > self.now + 1e-9]
+        starts = [container.start for container, _ in self._todo]
+        heads = [stream[0] for process in self._processes for stream in process.streams.values() if stream]
+        return (
+            threads + starts + [head.ends for head in heads if head.kind == "host" and head.ends is not None]
+        )
+
+    def _execute(self, most: float) -> None:
+        """Time passes, until something else can happen."""
+        on = [(device, device.executing()) for device in self._devices if device.current]
+        part = min([most, *(device.left for device, _ in on), *(stream[0].ms for _, stream in on if stream)])
+        part = max(part, 1e-6)
+        for device, stream in on:
+            assert device.current is not None
+            container, place = self._by_number[device.current.number], (device.current.number, device.gpu)
+            device.left -= part
+            self._ran[place] = (
+                self._ran.get(place, 0.0) + part
+            )  # A spinning kernel occupies the GPU, but is no work.
+            if stream:
+                stream[0].ms -= part
+                stream.executed += part
+                container.work += part
+                container.seconds[-1] += part
+        self.now += part
+
+    # The broker.
+
+    def _account(self) -> None:
+        """One tick: read the pages, and do what the core says."""
+        if not self._gated:
+            return
+        pages = {process.number: self._page(process) for process in self._processes}
+        self._carry_out(self.scheduler.handle(Ticked(ns(self.now), pages)))
+
+    def _page(self, process: Process) -> Words:
+        page: list[int] = []
+        for gpu in self.gpus:
+            sums, burst = process.words[gpu].shown(self.now) if gpu in process.words else ((0.0,) * 3, None)
+            began = ns(burst.began) if burst else 0
+            executed = ns(burst.executed) if burst and burst.executed is not None else 0
+            page += [
+                1,
+                began,
+                executed,
+                *(round(part * MS) for part in sums),
+                1,
+                0,
+                gpu in process.at_gate,
+                ns(self.now),
+            ]
+        return tuple(page)
+
+    def _ask_nvml(self) -> None:
+        """Its process utilisation: whole points, of figures that are right to 2 %."""
+        if not self._gated:
+            return
+        for gpu, uuid in enumerate(self._uuids):
+            ran = {n: ms for (n, g), ms in self._ran.items() if g == gpu}
+            used = {n: round(ms / LOOK * 100 * self.random.uniform(0.98, 1.02)) for n, ms in ran.items()}
+            self._carry_out(self.scheduler.handle(Utilised(uuid, ns(self.now), used)))
+        self._ran.clear()
+
+    def _carry_out(self, instructions: list[ShareInstruction]) -> None:
+        self.instructions += instructions
+        for step in instructions:
+            if isinstance(step, SetGate):
+                container = self._by_key[step.container]
+                container.gate, container.sharers = GateState(step.word & 3), step.sharers

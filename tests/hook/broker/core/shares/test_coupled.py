@@ -1,0 +1,53 @@
+"""Programs whose launches depend on each other, on locks and on host functions: they get on as fast as shares
+allow."""
+
+import pytest
+
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import collective, greedy, light, locked, persistent, two_streams
+
+PROGRAMS: dict[str, tuple[Program | list[Program], int]] = {
+    "a lock, one thread": (locked(1), 1),
+    "a lock, two threads": (locked(2), 1),
+    "two streams": (two_streams, 1),
+    "a collective on two GPUs": (collective, 2),
+    "a persistent kernel, 8 launches later": (persistent(8), 1),
+    "a persistent kernel, 30 launches later": (persistent(30), 1),
+    "a persistent kernel, never idle": (persistent(8, is_synced=False), 1),
+}
+ALONE = dict.fromkeys(PROGRAMS, 0.95) | {
+    "a persistent kernel, 30 launches later": 0.85,
+    "a persistent kernel, never idle": 0.08,
+}
+"""The least part of the ideal under a limit of 60. A kernel that ends only after 30 ms of launches cannot be ended
+sooner by any gate, and one that is never idle is held for all the time in which it is ahead."""
+
+BESIDE = dict.fromkeys(PROGRAMS, 0.95) | {"a lock, one thread": 0.92}
+
+
+def _steps(name: str, *, limit: float, beside: bool, gated: bool = True) -> tuple[int, float]:
+    """How often it came around, and the GPU's work for that."""
+    program, gpus = PROGRAMS[name]
+    one = Container("a", 0.6, limit, [program])
+    others = [Container("g", 0.4, 1, [greedy(1)])] * beside
+    Simulation([one, *others], gpus, gated=gated)
+    return one.steps, one.work / gpus
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_coupled_program_gets_on(name: str) -> None:
+    """Under a limit of 60 alone, and with a request of 60 beside one that wants all."""
+    steps, work = _steps(name, limit=1, beside=False, gated=False)
+    ideal = steps * min(1, 6000 / work)
+    assert _steps(name, limit=0.6, beside=False)[0] / ideal >= ALONE[name]
+    assert _steps(name, limit=1, beside=True)[0] / ideal >= BESIDE[name]
+
+
+def test_a_neighbours_short_kernels_cost_little() -> None:
+    """A kernel of 20 µs in each 50 ms has run by the next tick: nobody need stand at a gate for its sake."""
+    steps = []
+    for gated in (False, True):
+        one = Container("a", 0.6, 1, [locked(1)])
+        Simulation([one, Container("b", 0.4, 1, [light(0.02, 50)])], gated=gated)
+        steps.append(one.steps)
+    assert steps[1] >= 0.97 * steps[0]

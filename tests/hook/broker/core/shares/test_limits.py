@@ -1,0 +1,60 @@
+"""A container alone with a limit, and programs that try to pass it; figures in percent of the GPU's time."""
+
+import pytest
+
+from tests.hook.broker.core.shares.model import Container, Program, Simulation
+from tests.hook.broker.core.shares.programs import endless, greedy, hoarding, light, share, sync
+
+KINDS = {
+    "greedy 0.02": greedy(0.02),
+    "greedy 1": greedy(1),
+    "greedy 20": greedy(20),
+    "greedy 200": greedy(200),
+    "sync 0.1": sync(0.1),
+    "sync 1": sync(1),
+    "graph 50": sync(50),
+    "10 of 20": light(10, 20),
+}
+LONG = {"greedy 200", "graph 50"}
+"""Of kernels that are long beside a second, the use of one second says little."""
+
+
+@pytest.mark.parametrize("limit", [30, 50, 60])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: int) -> None:
+    """Also where a program would have no more than half of the GPU anyway."""
+    one = Container("a", limit / 100, limit / 100, [KINDS[kind]])
+    simulation = Simulation([one])
+    target = min(limit, 50) if kind == "10 of 20" else limit
+    assert share(simulation, one) == pytest.approx(target, abs=1)
+    if kind not in LONG:
+        assert [second / 10 for second in one.seconds[1:-1]] == pytest.approx([target] * 9, abs=3)
+
+
+@pytest.mark.parametrize(("program", "worst"), [(endless("wait", 1), 33), (hoarding, 55)])
+def test_what_executes_nothing_gains_nothing(program: Program, worst: float) -> None:
+    """Neither a stream that waits for ever nor half a second hoarded behind a host function passes a limit."""
+    one = Container("a", 0.3, 0.3, [program])
+    simulation = Simulation([one])
+    assert share(simulation, one) <= 31
+    assert max(one.seconds) / 10 <= worst
+
+
+def test_a_kernel_that_never_ends_is_seen_though_no_gate_can_stop_it() -> None:
+    """What was launched is never taken back: all of the GPU is charged, for an operator to see."""
+    one = Container("a", 0.3, 0.3, [endless("spin", 5)])
+    simulation = Simulation([one])
+    use = simulation.uses(one)
+    assert use.used_pct > 95
+    assert use.waited_s < 10
+
+
+@pytest.mark.parametrize("kernel", [1, 20, 200])
+@pytest.mark.parametrize("estimate", [0.1, 0.5])
+def test_wrong_guesses_of_queues_cost_no_share(kernel: float, estimate: float) -> None:
+    """The library thinks its queues two or ten times shorter than they are, and learns that they are not."""
+    one = Container("a", 0.3, 0.3, [greedy(kernel)])
+    assert share(Simulation([one], estimate=estimate), one) == pytest.approx(30, abs=2)
+    beside = Container("a", 0.3, 1, [greedy(kernel)])
+    pair = Simulation([beside, Container("b", 0.7, 1, [greedy(1)])], estimate=estimate)
+    assert share(pair, beside) == pytest.approx(30, abs=2)

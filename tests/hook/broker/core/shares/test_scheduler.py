@@ -1,0 +1,362 @@
+"""What becomes of gates and sums at each event."""
+
+import pytest
+
+from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Ticked, Unmet, Utilised
+from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, SPARE_NS, S
+from plimsoll.broker.pages import GATE_STEP
+from tests.hook.broker.core.shares.node import GPUS, TICK_NS, Node, Played, key
+
+OPEN, METERED, SHUT = GateState.OPEN, GateState.METERED, GateState.SHUT
+
+
+def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:
+    """A node on which A and B have requests of one GPU, and one process each."""
+    node = Node()
+    node.join("A", first)
+    node.join("B", second)
+    return node, node.start("A", 1), node.start("B", 2)
+
+
+# Open gates.
+
+
+def test_a_container_alone_is_not_metered() -> None:
+    """Neither where nobody else is registered, nor where others have no process; ticks are not needed."""
+    node = Node()
+    node.join("A", 50)
+    node.join("B", 50)
+    node.start("A", 1)
+    assert node.states == {"A": OPEN, "B": METERED}
+    assert not node.scheduler.needs_ticks
+
+
+def test_beside_one_that_idles_a_container_is_not_metered() -> None:
+    """The idle one is, so that its first launch is seen."""
+    node, a, _ = two()
+    a.work(node.now_ns)
+    node.tick(10)
+    assert node.states == {"A": OPEN, "B": METERED}
+    assert node.scheduler.needs_ticks
+
+
+def test_a_first_launch_is_seen_at_the_next_tick() -> None:
+    """Both are metered from there on, and charged for nothing before that."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    node.tick(100)
+    b.work(node.now_ns + MS)
+    node.tick()
+    assert node.states == {"A": METERED, "B": METERED}
+    assert node.use("A").busy_s == 0
+    node.tick()
+    assert node.use("A").busy_s == pytest.approx(0.0025)
+
+
+def test_after_a_second_alone_a_gate_is_open_again() -> None:
+    """Not sooner: one that launches every half second keeps others metered."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(20)
+    b.rest(unfinished_ns=100 * MS)
+    node.tick(199)
+    assert node.states == {"A": METERED, "B": METERED}
+    node.tick(3)
+    assert node.states == {"A": OPEN, "B": METERED}
+
+
+def test_of_two_that_idle_one_has_the_open_gate() -> None:
+    """The first to launch after that is seen, whichever it is."""
+    node, _, b = two()
+    node.tick(500)
+    assert node.states == {"A": OPEN, "B": METERED}
+    b.work(node.now_ns)
+    node.tick()
+    assert node.states == {"A": METERED, "B": METERED}
+    node.tick(210)
+    assert node.states == {"A": METERED, "B": OPEN}
+
+
+def test_one_of_several_gpus_is_open_only_where_all_are_its_own() -> None:
+    """A rival on one of its GPUs has it metered on both."""
+    node = Node()
+    node.join("A", 50, gpus=2)
+    node.join("B", 50, gpus=1)
+    a, b = node.start("A", 1, gpus=2), node.start("B", 2)
+    a.work(node.now_ns, place=1)
+    node.tick()
+    b.work(node.now_ns)
+    node.tick()
+    assert node.states == {"A": METERED, "B": METERED}
+    node.end(b)
+    assert node.states["A"] is OPEN
+
+
+def test_a_limit_is_metered_alone() -> None:
+    """It needs ticks, once it has a process."""
+    node = Node()
+    node.join("A", 30, 50)
+    assert (node.states["A"], node.scheduler.needs_ticks) == (METERED, False)
+    node.start("A", 1)
+    assert (node.states["A"], node.scheduler.needs_ticks) == (METERED, True)
+
+
+def test_whole_gpus_are_open_and_have_no_share() -> None:
+    """Whatever else is on the node."""
+    node, _, _ = two()
+    node.join("W", whole=True)
+    node.start("W", 9)
+    assert node.states["W"] is OPEN
+    assert node.use("W").busy_s == 0
+
+
+# Accounts.
+
+
+def test_a_spent_credit_is_saved_again_before_the_gate_opens() -> None:
+    """A limit of 50: shut once it has run for half of the time, and for as long as it takes to save enough."""
+    node = Node()
+    node.join("A", 50, 50)
+    a = node.start("A", 1)
+    a.work(node.now_ns)
+    node.tick(2)
+    assert node.states["A"] is SHUT
+    a.rest(unfinished_ns=10 * MS, sure_ns=2 * MS, sliced_ns=8 * MS)
+    a.stand()
+    ticks = 0
+    while node.states["A"] is SHUT:
+        node.tick()
+        ticks += 1
+    debt_ns = 5 * MS + CREDIT_NS / 2
+    assert ticks * TICK_NS * 0.5 == pytest.approx(debt_ns, abs=2 * TICK_NS)
+
+
+def test_changed_terms_leave_the_accounts() -> None:
+    """What a container is behind or ahead stays, and the new request and limit hold from now on."""
+    node, a, b = two(30, 70)
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(10)
+    before = node.account("A").lag_ns
+    assert before < 0
+    node.join("A", 50, 60)
+    assert node.account("A").lag_ns == before
+    assert (node.account("A").request, node.account("A").limit) == (0.5, 0.6)
+    assert node.use("A").terms.limit_pct == 60
+
+
+def test_a_tick_that_comes_late_is_charged_for_what_the_words_say() -> None:
+    """The broker stood still for 3 s: all of it is charged, and sums stay within their bounds."""
+    node, a, b = two(30, 70)
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(2)
+    before = node.use("A").busy_s
+    node.tick(span_ns=3 * S)
+    assert node.use("A").busy_s - before == pytest.approx(1.5)
+    assert abs(node.account("A").lag_ns) <= DEBT_NS
+    node.tick(2)
+    assert node.account("B").spare_ns <= SPARE_NS + TICK_NS
+
+
+def test_what_a_process_had_at_its_death_is_charged() -> None:
+    """Also where a new one takes its slot over before the next tick."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(2)
+    node.now_ns += 3 * MS
+    before = node.use("B").busy_s
+    node.end(b)
+    heir = node.start("B", 3)
+    heir.work(node.now_ns)
+    node.now_ns -= 3 * MS
+    node.tick()
+    assert node.use("B").busy_s - before == pytest.approx(0.0025, abs=0.0006)
+
+
+def test_what_could_not_be_read_is_charged_later() -> None:
+    """A page is left out of a tick: it wants nothing then, and all that it says is charged at the next."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(2)
+    before = node.use("A").busy_s
+    unread = node.processes.pop(a.number)
+    node.tick()
+    assert node.use("A").busy_s == before
+    node.processes[a.number] = unread
+    node.tick(20)
+    assert node.use("A").busy_s > before
+
+
+def test_a_process_that_was_there_before_is_charged_from_now_on() -> None:
+    """A broker finds processes at work: what their words say of the past is not of its time."""
+    node = Node()
+    node.join("A", 30, 50)
+    a = node.start("A", 1, is_new=False)
+    a.rest(unfinished_ns=3600 * S, sure_ns=S, sliced_ns=3599 * S)
+    node.tick(10)
+    assert node.use("A").busy_s == 0
+    assert node.states["A"] is METERED
+
+
+def test_gates_tell_how_many_share_the_fullest_gpu() -> None:
+    """As many as have work there, at once when more come, and a while later when they end."""
+    node, a, b = two()
+    others = [node.start("B", n) for n in (3, 4)]
+    for played in (a, b, *others):
+        played.work(node.now_ns)
+    node.tick(2)
+    assert node.sharers == {"A": 4, "B": 4}
+    for played in (b, *others):
+        played.rest(unfinished_ns=TICK_NS)
+    node.tick(300)
+    assert node.sharers == {"A": 1, "B": 1}
+
+
+def test_sixteen_gpus_have_accounts_of_their_own() -> None:
+    """A container on all of them is shut for the sake of the one on which it is ahead."""
+    node = Node()
+    node.join("A", 10, gpus=16)
+    node.join("B", 90, gpus=16)
+    a, b = node.start("A", 1, gpus=16), node.start("B", 2, gpus=16)
+    node.tick()
+    for played in (a, b):
+        played.work(node.now_ns, place=15)
+    node.tick(30)
+    assert node.states["A"] is SHUT
+    assert node.account("A", 15).lag_ns < 0 == node.account("A", 0).lag_ns
+
+
+def test_words_of_the_gate_count_on() -> None:
+    """From what a broker before wrote; a state that the file has already is not written again."""
+    node = Node()
+    word = 7 * GATE_STEP + SHUT.value
+    node.handle(Joined(key("A"), Terms(GPUS[:1], 30, 50), node.now_ns, word))
+    assert node.words["A"] == 8 * GATE_STEP + METERED.value
+    node.handle(Joined(key("W"), Terms(GPUS[1:2], 30, 50, whole=True), node.now_ns, 2**32 - 1))
+    assert node.words["W"] == OPEN.value
+
+
+def test_a_container_that_left_is_forgotten() -> None:
+    """Its processes' words too, and the other is alone."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick(2)
+    node.leave("B")
+    assert node.states["A"] is OPEN
+    node.tick(2)
+    assert node.scheduler.uses(key("B"), node.now_ns) is None
+
+
+# What is told.
+
+
+def test_use_is_counted() -> None:
+    """Half of the GPU for a second; where nothing is metered any more the share falls to 0."""
+    node, a, b = two()
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick()
+    node.tick(200)
+    assert node.use("A").busy_s == pytest.approx(0.5)
+    assert node.use("A").used_pct == pytest.approx(50, abs=1)
+    node.end(a)
+    node.tick(500)
+    assert node.use("A").used_pct == 0
+
+
+def test_time_at_a_shut_gate_is_waited() -> None:
+    """Not that behind a metered one, where a thread stands as enough is queued."""
+    node = Node()
+    node.join("A", 50, 50)
+    a = node.start("A", 1)
+    a.work(node.now_ns)
+    a.stand()
+    node.tick()
+    assert (node.use("A").waited_s, node.use("A").waits) == (0, 0)
+    a.rest(unfinished_ns=5 * MS, sure_ns=2 * MS, sliced_ns=3 * MS)
+    ticks = 0
+    while node.states["A"] is SHUT:
+        node.tick()
+        ticks += 1
+    node.tick(100)
+    assert node.use("A").waited_s == pytest.approx(ticks * 0.005, abs=0.006)
+    assert node.use("A").waits == 1
+
+
+def test_a_request_that_is_not_met_is_told_every_span() -> None:
+    """It wants throughout and has a third; one that pauses, or idles, is told of nothing."""
+    node, a, b = two(60, 20)
+    extra = node.start("B", 3)
+    for played in (a, b, extra):
+        played.work(node.now_ns)
+    node.tick(4600)
+    unmet = [step for step in node.told if isinstance(step, Unmet)]
+    assert [(step.container, step.gpu, step.request_pct) for step in unmet] == [(key("A"), GPUS[0], 60)] * 2
+    assert unmet[0].used_pct == pytest.approx(33, abs=1)
+    assert unmet[0].span_s == pytest.approx(10, abs=1.1)
+
+
+@pytest.mark.parametrize(("seen_pct", "factor"), [(50, 1.0), (51, 1.0), (67, 1.34), (33, 0.66), (100, 2.0)])
+def test_slices_that_are_not_equal_are_corrected(seen_pct: int, factor: float) -> None:
+    """By what NVML shows, as far as that differs by more than a whole number can."""
+    node, a, b = two()
+    node.handle(Utilised(GPUS[0], node.now_ns, {}))
+    a.work(node.now_ns)
+    b.work(node.now_ns)
+    node.tick()
+    for _ in range(20):
+        node.tick(200)
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: seen_pct}))
+    meter = node.scheduler._processes[1].places[0][2]
+    assert meter.factor == pytest.approx(factor, abs=0.02)
+
+
+def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
+    """Two spans in a row, by more than 10 points; what others' slices took of it is no lie."""
+    node, a, b = two()
+    node.handle(Utilised(GPUS[0], node.now_ns, {}))
+    b.work(node.now_ns)
+    a.stand()
+    node.tick()
+    for used_pct in (40, 5, 40, 40, 40):
+        node.tick(200)
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: used_pct, 2: 100}))
+    assert node.told == [ShareViolated(key("A"), 1001, GPUS[0], 40, 0.0)]
+
+
+def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:
+    """Its words do not change at all while it uses all of the GPU, and it is neither accused nor charged for that."""
+    node, a, b = two()
+    b.work(node.now_ns)
+    node.tick()
+    b.rest()
+    a.work(node.now_ns)
+    node.tick(400)
+    a.rest()
+    assert node.states["A"] is OPEN
+    for _ in range(4):
+        node.now_ns += S
+        node.handle(Ticked(node.now_ns, {}))
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+    meter = node.scheduler._processes[1].places[0][2]
+    assert (node.told, meter.factor) == ([], 1.0)
+
+
+def test_figures_of_a_span_that_was_hardly_metered_say_nothing() -> None:
+    """Behind its open gate a process used all of the GPU, and its words say nothing of that."""
+    node, a, b = two()
+    node.tick()
+    for _ in range(3):
+        a.work(node.now_ns)
+        node.tick(100)
+        b.work(node.now_ns)
+        node.tick(100)
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+        b.rest()
+        node.tick(210)
+    assert node.told == []

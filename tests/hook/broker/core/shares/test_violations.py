@@ -1,0 +1,60 @@
+"""A process whose page says less of its compute time than NVML shows, from the finding to the journal."""
+
+from dataclasses import replace
+
+from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.events import DatagramReceived, Died, Surveyed
+from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.instructions import Append
+from hook.broker.core.journal import Journal
+from hook.broker.core.node import Node
+from hook.broker.core.shares.events import ShareViolated
+from plimsoll.broker.wire import Announcement, Unregister
+from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
+
+CONTAINER = ContainerKey(POD, MAIN)
+LIAR = Process(ProcessKey(7, 70), owner=700)
+FOUND = ShareViolated(CONTAINER, LIAR.owner, GPUS[1], used_pct=83.0, told_pct=12.345)
+NOW_S = 1_700_000_000.0
+
+
+def node() -> Node:
+    """A node with one registered container, and a process in it."""
+    node = Node(Journal([], 100), [], "boot")
+    node.handle(registration(), NOW_S)
+    node.handle(DatagramReceived(CONTAINER, LIAR, Datagram(Kind.HELLO, 0, LIAR.owner)), NOW_S)
+    return node
+
+
+def test_a_finding_names_the_process_and_both_figures() -> None:
+    """It is a `violated` of the process on that GPU; by NVML's figure, and in words against the page's."""
+    assert node().handle(FOUND, NOW_S) == [
+        Append(
+            Announcement(
+                seq=2, what="violated", pod=POD, container=MAIN, pid=7, start_ticks=70,
+                time="2023-11-14T22:13:20.000000Z", gpu=GPUS[1], used_pct=83.0,
+                text="by NVML the process used 83 % of this GPU's time, while its page says 12.3 %",
+            )
+        )
+    ]  # fmt: skip
+
+
+def test_a_finding_without_a_known_process_is_about_the_container() -> None:
+    """Its slot may be all that is known of it yet; each finding is counted."""
+    one = node()
+    [told] = one.handle(replace(FOUND, owner=701), NOW_S)
+    assert isinstance(told, Append)
+    assert isinstance(told.line, Announcement)
+    assert (told.line.what, told.line.pid) == ("violated", 0)
+    one.handle(FOUND, NOW_S)
+    assert one.share_violations.count(CONTAINER) == 2
+
+
+def test_what_is_not_registered_has_no_findings() -> None:
+    """One that comes late is dropped, and a pod that comes again begins at 0."""
+    one = node()
+    one.handle(FOUND, NOW_S)
+    one.handle(Died(LIAR.key), NOW_S)
+    one.handle(Unregister(pod=POD), NOW_S)
+    one.handle(Surveyed(CONTAINER, (), {}), NOW_S)
+    assert (one.handle(FOUND, NOW_S), one.share_violations.count(CONTAINER)) == ([], 0)

@@ -1,0 +1,44 @@
+"""What the control socket tells of containers' compute time."""
+
+import pytest
+
+from hook.broker.core.describing import describe
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.journal import Journal
+from hook.broker.core.processes.lives import Lives
+from hook.broker.core.registration.record import Record
+from hook.broker.core.shares.events import GateState, ShareUse, Terms
+from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+
+KEY = ContainerKey(PodUid("u"), ContainerName("main"))
+GPU = GpuUuid("GPU-a")
+POD = Register(
+    pod=KEY.pod,
+    namespace="team",
+    name="job",
+    containers=(ContainerLines(name=KEY.container, lines=(Line(gpu=GPU, line_bytes=1),)),),
+)
+
+
+def used(state: GateState, *, whole: bool = False) -> ShareUse:
+    """It used 30 % and waited for 4 s."""
+    return ShareUse(Terms((GPU,), 20, 50, whole), state, used_pct=30.0, waited_s=4.0)
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (used(GateState.SHUT), ShareUsed(gate="shut", used_pct=30.0, waited_s=4.0)),
+        (used(GateState.METERED), ShareUsed(gate="metered", used_pct=30.0, waited_s=4.0)),
+        (used(GateState.OPEN), ShareUsed(gate="open", used_pct=None, waited_s=4.0)),
+        (used(GateState.OPEN, whole=True), None),
+        (None, None),
+    ],
+)
+def test_a_containers_time_is_told_where_it_is_shared_and_known(
+    use: ShareUse | None, told: ShareUsed | None
+) -> None:
+    """Behind an open gate the use is unknown; whole GPUs, and one that is not laid out, have no share at all."""
+    [described] = describe([Record(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get).containers
+    assert described.share == told

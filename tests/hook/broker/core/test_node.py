@@ -1,0 +1,290 @@
+"""The core as a whole, over any order of events that a node can produce."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import msgspec
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed
+from hook.broker.core.ids import (
+    ContainerKey,
+    Process,
+    ProcessKey,
+    SlotUse,
+    owner_word,
+)
+from hook.broker.core.instructions import (
+    Append,
+    ClearSlots,
+    Instruction,
+    RemovePod,
+    Rewrite,
+    SaveRecord,
+    Survey,
+    Watch,
+)
+from hook.broker.core.journal import Journal, JournalLine
+from hook.broker.core.node import Node
+from hook.broker.core.registration.record import Record
+from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register, Unregister
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
+
+PODS = (PodUid("pod-a"), PodUid("pod-b"))
+GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
+MAIN = ContainerName("main")
+NOW_S = 1_700_000_000.0
+
+
+def pod(uid: PodUid, line_bytes: int = 1) -> Register:
+    """A pod of one container on both GPUs."""
+    lines = tuple(Line(gpu=gpu, line_bytes=line_bytes) for gpu in GPUS)
+    container = ContainerLines(name=MAIN, lines=lines)
+    return Register(pod=uid, namespace="n", name="p", containers=(container,))
+
+
+@dataclass(slots=True)
+class Body:
+    """A process on the modelled node."""
+
+    container: ContainerKey
+    process: Process
+    used: tuple[int, int] = (0, 0)
+    holds_slot: bool = True
+    alive: bool = True
+    said_hello: bool = False
+
+
+@dataclass(slots=True)
+class Disk:
+    """What outlives a broker."""
+
+    journal: list[JournalLine] = field(default_factory=list)
+    records: dict[PodUid, Record] = field(default_factory=dict)
+
+
+KILLED_AFTER = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
+"""Instructions that a broker lives to carry out; usually all."""
+
+
+class NodeMachine(RuleBasedStateMachine):
+    """A node with processes that start, speak and die, and a broker that is killed between any two files' writes.
+
+    The model holds the truth; the core hears of it only by events, late, twice, or not at all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = Disk()
+        self.bodies: list[Body] = []
+        self.everything: dict[int, Announcement] = {}
+        self.acknowledged = 0
+        self.watched: set[ProcessKey] = set()
+        self.next_pid = 100
+        self.boot()
+
+    def boot(self) -> None:
+        """Start a broker over what is on disk."""
+        self.watched.clear()
+        lines = [
+            msgspec.json.decode(msgspec.json.encode(line), type=JournalLine) for line in self.disk.journal
+        ]
+        self.node = Node(Journal(lines, 10_000), list(self.disk.records.values()), "boot")
+        self.carry_out(self.node.start(NOW_S))
+
+    def handle(self, event: Event, limit: int | None = None) -> None:
+        """One turn; with a limit, the broker is killed after so many instructions."""
+        self.carry_out(self.node.handle(event, NOW_S), limit)
+
+    def carry_out(self, instructions: list[Instruction], limit: int | None = None) -> None:
+        """Do what the core says, on the model."""
+        for instruction in instructions[:limit]:
+            self.do(instruction)
+        if limit is not None:
+            self.boot()
+
+    def do(self, instruction: Instruction) -> None:  # noqa: C901 - one instruction a case
+        """Carry one instruction out."""
+        match instruction:
+            case Append(line):
+                self.disk.journal.append(line)
+                if isinstance(line, Announcement):
+                    self.note(line)
+            case Rewrite(lines):
+                self.disk.journal = list(lines)
+                for entry in lines:
+                    if isinstance(entry, Announcement):
+                        self.note(entry)
+            case SaveRecord(record):
+                self.check_announced(record)
+                self.disk.records[record.pod.pod] = record
+            case ClearSlots(container, owner):
+                self.clear(container, owner)
+            case Survey():
+                self.handle(self.survey(instruction))
+            case RemovePod():
+                assert not [
+                    b for b in self.bodies if b.alive and b.holds_slot and b.container.pod == instruction.pod
+                ]
+                self.disk.records.pop(instruction.pod, None)
+            case Watch(key):
+                self.watched.add(key)
+
+    def note(self, line: Announcement) -> None:
+        """An announcement reached the disk: the same number never says two things."""
+        assert self.everything.setdefault(line.seq, line) == line
+
+    def check_announced(self, record: Record) -> None:
+        """A line that changes in a pod's record was announced before, so that no resize is ever lost."""
+        old = self.disk.records.get(record.pod.pod)
+        before = old.pod.containers[0].lines if old else record.pod.containers[0].lines
+        for line, was in zip(record.pod.containers[0].lines, before, strict=True):
+            if line.line_bytes != was.line_bytes:
+                told = [
+                    entry.line_bytes
+                    for _, entry in sorted(self.everything.items())
+                    if (entry.what, entry.pod, entry.gpu) == ("resized", record.pod.pod, line.gpu)
+                ]
+                assert told[-1:] == [line.line_bytes]
+
+    def clear(self, container: ContainerKey, owner: int) -> None:
+        """Slots are cleared for the dead only."""
+        for body in self.bodies:
+            if body.container == container and body.process.owner == owner:
+                assert not body.alive
+                body.holds_slot = False
+
+    def survey(self, survey: Survey) -> Surveyed:
+        """What the file adapter would find."""
+        here = [body for body in self.bodies if body.container == survey.container]
+        slots = [SlotUse(n, b.process.owner, b.used, 0) for n, b in enumerate(here) if b.holds_slot]
+        wanted = {slot.owner for slot in slots}
+        living = {
+            b.process.owner: b.process
+            for b in here
+            if b.alive and (b.process.owner in wanted or b.process.key in survey.known)
+        }
+        alive = {body.process.key for body in self.bodies if body.alive}
+        return Surveyed(survey.container, tuple(slots), living, frozenset(survey.known - alive))
+
+    def living(self) -> list[Body]:
+        """Processes that live."""
+        return [body for body in self.bodies if body.alive]
+
+    @rule(uid=st.sampled_from(PODS), line_bytes=st.integers(1, 3), limit=KILLED_AFTER)
+    def register(self, uid: PodUid, line_bytes: int, limit: int | None) -> None:
+        """A pod arrives or is resized."""
+        self.handle(pod(uid, line_bytes), limit)
+
+    @rule(uid=st.sampled_from(PODS), limit=KILLED_AFTER)
+    def unregister(self, uid: PodUid, limit: int | None) -> None:
+        """A pod leaves."""
+        self.handle(Unregister(pod=uid), limit)
+
+    @rule(uid=st.sampled_from(PODS))
+    def begin(self, uid: PodUid) -> None:
+        """A process claims a slot in a registered container, and says nothing yet."""
+        if uid in self.disk.records:
+            self.next_pid += 1
+            process = Process(ProcessKey(self.next_pid, 5), owner_word(self.next_pid, 5))
+            self.bodies.append(Body(ContainerKey(uid, MAIN), process))
+
+    @precondition(lambda self: self.bodies)
+    @rule(data=st.data(), limit=KILLED_AFTER)
+    def speak(self, data: st.DataObject, limit: int | None) -> None:
+        """A process says something; it may be dead by the time it is heard."""
+        body = data.draw(st.sampled_from(self.bodies))
+        kind = data.draw(st.sampled_from(Kind))
+        gpu = data.draw(st.sampled_from(GPUS)) if kind in {Kind.CONTEXT, Kind.DENIED} else None
+        if body.alive or body.process.key in self.watched:
+            datagram = Datagram(kind, 0, body.process.owner, gpu=gpu, text="cuFoo")
+            self.handle(DatagramReceived(body.container, body.process, datagram), limit)
+
+    @precondition(lambda self: self.living())
+    @rule(data=st.data(), used=st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    def allocate(self, data: st.DataObject, used: tuple[int, int]) -> None:
+        """A process holds something."""
+        data.draw(st.sampled_from(self.living())).used = used
+
+    @precondition(lambda self: self.living())
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        """A process is gone; nobody has heard of it yet."""
+        data.draw(st.sampled_from(self.living())).alive = False
+
+    @rule(data=st.data(), limit=KILLED_AFTER)
+    def hear_of_death(self, data: st.DataObject, limit: int | None) -> None:
+        """A watched process's death is reported, as the watch had promised."""
+        dead = [b.process.key for b in self.bodies if not b.alive and b.process.key in self.watched]
+        if dead:
+            self.handle(Died(data.draw(st.sampled_from(dead))), limit)
+
+    @rule()
+    def audit(self) -> None:
+        """The slow look at everything."""
+        self.carry_out(self.node.survey())
+
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        """A subscriber has stored some of it."""
+        seq = data.draw(st.integers(0, self.node.newest_seq))
+        self.handle(Acknowledge(seq=seq))
+        self.acknowledged = max(self.acknowledged, seq)
+
+    @rule()
+    def restart(self) -> None:
+        """The broker is killed and another starts."""
+        self.boot()
+
+    @invariant()
+    def every_entry_is_kept_until_acknowledged(self) -> None:
+        """A subscriber would get exactly what was announced past the last acknowledged number, in order."""
+        expected = [self.everything[seq] for seq in sorted(self.everything) if seq > self.acknowledged]
+        assert self.node.after(0) == expected
+        assert all(one.seq < other.seq for one, other in pairwise(self.node.after(0)))
+
+    @invariant()
+    def each_life_is_told_once(self) -> None:
+        """At most one greeting and one exit a process, in this order, and no exit of the living."""
+        alive = {body.process.key for body in self.living()}
+        told = Counter((e.what, e.pid) for e in self.everything.values() if e.what in {"hello", "exited"})
+        assert not told or max(told.values()) == 1
+        exited = {pid for what, pid in told if what == "exited"}
+        assert exited <= {pid for what, pid in told if what == "hello"}
+        assert not exited & {key.pid for key in alive}
+        contexts = Counter((e.pid, e.gpu) for e in self.everything.values() if e.what == "context")
+        assert not contexts or max(contexts.values()) == 1
+
+    def teardown(self) -> None:
+        """After one more audit, everybody alive with a slot is known, and every dead one was told of."""
+        self.carry_out(self.node.survey())
+        hellos = {e.pid for e in self.everything.values() if e.what == "hello"}
+        exits = {e.pid for e in self.everything.values() if e.what == "exited"}
+        for body in self.bodies:
+            pid = body.process.key.pid
+            assert (pid in hellos - exits) if body.alive else (pid in exits or pid not in hellos)
+            assert body.alive or not body.holds_slot or body.container.pod not in self.disk.records
+        self.each_life_is_told_once()
+
+
+NodeMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestNode = NodeMachine.TestCase
+
+
+def test_last_words_after_the_exit_bring_nobody_back() -> None:
+    """A late greeting or context of a buried process is dropped, a late denial is still announced."""
+    node = Node(Journal([], 100), [], "boot")
+    node.handle(pod(PODS[0]), NOW_S)
+    process = Process(ProcessKey(7, 5), owner_word(7, 5))
+    container = ContainerKey(PODS[0], MAIN)
+    node.handle(DatagramReceived(container, process, Datagram(Kind.HELLO, 0, process.owner)), NOW_S)
+    node.handle(Died(process.key), NOW_S)
+    for kind in (Kind.HELLO, Kind.CONTEXT, Kind.DENIED):
+        node.handle(
+            DatagramReceived(container, process, Datagram(kind, 0, process.owner, gpu=GPUS[0])), NOW_S
+        )
+    assert [entry.what for entry in node.after(0)] == ["hello", "exited", "denied"]

@@ -1,0 +1,86 @@
+"""NVML's figures of processes are held against their own words about compute time."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hook.broker.core.events import Unheld
+from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.shares.events import ShareViolated, Unmet
+from hook.broker.core.shares.scheduler import Scheduler
+from hook.broker.core.shares.settings import S, ShareSettings
+from hook.broker.shares import ticks as shares
+from hook.broker.shares.gates import Pace, open_gate
+from hook.broker.shares.ticks import Shares
+from hook.broker.shares.utilisation import Used
+from hook.broker.shares.work_pages import open_counts
+from plimsoll.broker.pages import Counts
+from plimsoll.broker.wire import ContainerLines, Line
+from plimsoll.ids import GpuUuid, PodUid
+from tests.hook.broker.conftest import GPUS, MAIN, until
+
+KEY = ContainerKey(PodUid("one"), MAIN)
+LINES = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=1, share_pct=20, limit_pct=40),))
+LIAR, BRIEF, OWNER = ProcessKey(4711, 1), ProcessKey(4712, 1), 7
+
+
+def _claim(counts: Path) -> None:
+    """Two processes that say nothing of their work."""
+    page = Counts()
+    for slot, owner in ((0, OWNER), (1, OWNER + 1)):
+        page.slots[slot].owner = page.works[slot].owner = owner
+    counts.write_bytes(bytes(page))
+
+
+async def test_a_process_that_hides_its_work_is_found_by_its_pid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML shows half of the GPU for one, and for another as much over too short a time to count."""
+    monkeypatch.setattr(shares, "COMPARE_S", 0.1)
+    told: list[Unmet | Unheld | ShareViolated] = []
+
+    async def ask() -> Mapping[tuple[GpuUuid, int], Used]:
+        return {(GPUS[0], LIAR.pid): Used(50.0, 0, S), (GPUS[0], BRIEF.pid): Used(50.0, 0, S // 10)}
+
+    held = Shares(
+        lambda: Scheduler(ShareSettings()),
+        0.005,
+        lambda _: {LIAR: OWNER, BRIEF: OWNER + 1},
+        lambda _: None,
+        told.append,
+    )
+    await asyncio.to_thread(_claim, tmp_path / "counts")
+    gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+    held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, tmp_path / "counts"))
+    comparing = asyncio.create_task(held.compare(ask))
+
+    async def is_told() -> bool:
+        return bool(told)
+
+    await until(is_told, "the process is announced")
+    comparing.cancel()
+    held.close()
+    assert told == [ShareViolated(KEY, OWNER, GPUS[0], 50.0, 0.0)]
+
+
+async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may write any number of them: the node looks once, and not again for a while."""
+    monkeypatch.setattr("hook.broker.shares.sharers.UNKNOWN_S", 0.05)
+    monkeypatch.setattr(shares, "SCAN_S", 0.02)
+    surveyed: list[ContainerKey] = []
+    held = Shares(lambda: Scheduler(ShareSettings()), 0.005, lambda _: {}, surveyed.append, lambda _: None)
+    await asyncio.to_thread(_claim, tmp_path / "counts")
+    gate = await asyncio.to_thread(open_gate, tmp_path, Pace(10_000, 100_000, 2000))
+    held.join(KEY, LINES, gate, await asyncio.to_thread(open_counts, tmp_path / "counts"))
+
+    async def is_surveyed() -> bool:
+        return bool(surveyed)
+
+    await until(is_surveyed, "the container is surveyed")
+    await asyncio.sleep(0.3)  # some fifteen scans, none of which may survey again
+    held.close()
+    assert surveyed == [KEY]
