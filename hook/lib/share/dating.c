@@ -1,7 +1,8 @@
 /* Marks are dated by the GPU's clock, as the time since an anchor: a mark that was reached earlier. The
  * anchor's own time on the host's clock is only bounded. No mark was reached before it was recorded, or, but
- * for the length of that call, after the poll asked for it. The latest possible time is used: one of many polls comes right after the end of
- * some work, whereas the recording of a mark behind long kernels bounds little.
+ * for the length of that call, after the poll asked for it. The latest possible time is used: one of many
+ * polls comes right after the end of some work, whereas the recording of a mark behind long kernels bounds
+ * little.
  */
 #include "share/dating.h"
 
