@@ -55,7 +55,7 @@ gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
 
 # Folders of C in which no files may depend on each other in a circle.
-WITHOUT_CIRCLES := hook/lib
+WITHOUT_CIRCLES := hook/lib emulator
 
 .PHONY: check
 check: native ## format, lint, types, import contracts, circles among C files, spelling
