@@ -4,7 +4,7 @@
 
 #include "book/state.h"
 
-/* One process on one GPU, as a reader sees it. */
+/* A reader's view of one process on one GPU. */
 struct book_process {
     uint32_t pid; /* in the reader's PID namespace; 0 = not visible from there */
     uint32_t slot;

@@ -34,7 +34,8 @@ static bool show(int gpu) {
     return true;
 }
 
-/* One entry of CUDA_VISIBLE_DEVICES; false ends the list, as NVIDIA's driver does at the first bad entry. */
+/* Makes the GPU of one entry of CUDA_VISIBLE_DEVICES visible; false ends the list, as NVIDIA's driver does at
+ * the first bad entry. */
 static bool show_listed(const char *item, size_t length) {
     for (int gpu = 0; gpu < driver.book.node.gpu_count; gpu++)
         if (is_listed(item, length, gpu))

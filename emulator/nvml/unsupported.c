@@ -4,7 +4,7 @@
  * symbol. The functions check only the handle. */
 #include "nvml/session.h"
 
-/* One macro defines all functions. C11 requires names for the parameters, which are unused. */
+/* A macro defines all functions. C11 requires names for the parameters, which are unused. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 static nvmlReturn_t refuse(nvmlDevice_t device) {

@@ -85,7 +85,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     return NVML_SUCCESS;
 }
 
-/* One process's use of a GPU, averaged over the samples newer than the caller's stamp. */
+/* The use of a GPU by one process, averaged over the samples newer than the caller's stamp. */
 struct usage {
     uint32_t pid;
     unsigned busy_pct;

@@ -6,7 +6,6 @@
 #include "cuda/graph/memory.h"
 #include "cuda/memory/array_mapping.h"
 #include "cuda/memory/memory.h"
-#include "cuda/memory/pool.h"
 #include "cuda/module/module.h"
 #include "cuda/stream/awaited.h"
 #include "cuda/stream/capture_record.h"

@@ -35,16 +35,38 @@ static CUresult enter(CUcontext handle, CUcontext *context) {
     return object_is(handle, OBJECT_CONTEXT) ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_CONTEXT);
 }
 
-CUresult cuCtxGetFlags(unsigned int *flags) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (!flags)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = context->flags;
-    return driver_leave(CUDA_SUCCESS);
-}
+/* Defines a function that returns one setting of the current context. */
+#define GETTER(name, type, field)                                                                            \
+    CUresult name(type *value) {                                                                             \
+        CUcontext context;                                                                                   \
+        CUresult entered = context_enter(&context);                                                          \
+        if (entered)                                                                                         \
+            return entered;                                                                                  \
+        if (!value)                                                                                          \
+            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
+        *value = context->field;                                                                             \
+        return driver_leave(CUDA_SUCCESS);                                                                   \
+    }
+
+GETTER(cuCtxGetFlags, unsigned int, flags)
+GETTER(cuCtxGetCacheConfig, CUfunc_cache, cache_config)
+GETTER(cuCtxGetSharedMemConfig, CUsharedconfig, shared_config)
+
+/* Defines a function that sets one setting of the current context to a value up to `most`. */
+#define SETTER(name, type, field, most)                                                                      \
+    CUresult name(type value) {                                                                              \
+        CUcontext context;                                                                                   \
+        CUresult entered = context_enter(&context);                                                          \
+        if (entered)                                                                                         \
+            return entered;                                                                                  \
+        if (value > most)                                                                                    \
+            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
+        context->field = value;                                                                              \
+        return driver_leave(CUDA_SUCCESS);                                                                   \
+    }
+
+SETTER(cuCtxSetCacheConfig, CUfunc_cache, cache_config, CU_FUNC_CACHE_PREFER_EQUAL)
+SETTER(cuCtxSetSharedMemConfig, CUsharedconfig, shared_config, CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
 
 CUresult cuCtxSetFlags(unsigned int flags) {
     CUcontext context;
@@ -101,50 +123,6 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (limit >= CU_LIMIT_MAX)
         return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
     return driver_leave(set_limit(context, limit, value));
-}
-
-CUresult cuCtxGetCacheConfig(CUfunc_cache *config) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (!config)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *config = context->cache_config;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (config > CU_FUNC_CACHE_PREFER_EQUAL)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    context->cache_config = config;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (!config)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *config = context->shared_config;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    context->shared_config = config;
-    return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuCtxResetPersistingL2Cache(void) {

@@ -6,7 +6,7 @@
 
 struct graph_holding;
 
-/* One allocation, shared by its node and that node's copies in executable graphs. */
+/* An allocation that is shared by its node and that node's copies in executable graphs. */
 struct graph_allocation {
     uint64_t base;
     CUDA_MEM_ALLOC_NODE_PARAMS params;

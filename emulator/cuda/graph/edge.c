@@ -1,5 +1,5 @@
 /* The nodes and edges of a graph. */
-#include "cuda/graph/memory.h"
+#include "cuda/graph/graph.h"
 
 static CUresult enter(CUgraph graph) {
     CUresult entered = driver_enter();

@@ -3,7 +3,6 @@
 #include "cuda/graph/memory.h"
 #include "cuda/stream/capture_record.h"
 #include "cuda/stream/event.h"
-#include "cuda/stream/launch.h"
 #include "cuda/stream/submit.h"
 
 /* Sorts the nodes topologically: each round takes all nodes whose dependencies have been taken. False if

@@ -1,7 +1,6 @@
 /* Changes of nodes by type-independent calls, and of nodes that name events or other graphs. They work in
  * a graph, and in an executable graph between its launches. */
-#include "cuda/context/context.h"
-#include "cuda/graph/memory.h"
+#include "cuda/graph/graph.h"
 #include "cuda/stream/event.h"
 
 /* Changes the graph's own node if `exec` is NULL. */

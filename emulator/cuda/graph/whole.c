@@ -1,8 +1,7 @@
 /* Building and inspecting graphs. */
 #include "cuda/context/context.h"
-#include "cuda/graph/memory.h"
+#include "cuda/graph/graph.h"
 #include "cuda/memory/copy.h"
-#include "cuda/stream/capture.h"
 #include "cuda/stream/launch.h"
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {

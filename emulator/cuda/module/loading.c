@@ -4,7 +4,6 @@
 #include "cuda/context/context.h"
 #include "cuda/module/image.h"
 #include "cuda/module/module.h"
-#include "cuda/stream/capture.h"
 #include "cuda/stream/queue.h"
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {

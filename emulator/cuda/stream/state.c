@@ -3,49 +3,25 @@
 #include "cuda/stream/lookup.h"
 #include "cuda/stream/submit.h"
 
-CUresult cuStreamGetPriority(CUstream handle, int *priority) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!priority)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *priority = stream->priority;
-    return driver_leave(CUDA_SUCCESS);
-}
+/* Defines a function that returns one field of a stream. */
+#define GETTER(name, type, field)                                                                            \
+    CUresult name(CUstream handle, type *value) {                                                            \
+        CUstream stream;                                                                                     \
+        CUresult entered = submit_enter(handle, &stream);                                                    \
+        if (entered)                                                                                         \
+            return entered;                                                                                  \
+        if (!value)                                                                                          \
+            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
+        *value = stream->field;                                                                              \
+        return driver_leave(CUDA_SUCCESS);                                                                   \
+    }
 
-CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!flags)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = stream->flags;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuStreamGetId(CUstream handle, unsigned long long *id) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!id)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *id = stream->id;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!context)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *context = stream->context;
-    return driver_leave(CUDA_SUCCESS);
-}
+GETTER(cuStreamGetPriority, int, priority)
+GETTER(cuStreamGetFlags, unsigned int, flags)
+GETTER(cuStreamGetId, unsigned long long, id)
+GETTER(cuStreamGetCtx, CUcontext, context)
+GETTER(cuStreamGetGreenCtx, CUgreenCtx, context->green)
+GETTER(cuStreamGetDevice, CUdevice, context->device)
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green) {
     CUresult result = cuStreamGetCtx(stream, context);
@@ -54,28 +30,6 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *gree
     if (green && *green)
         *context = NULL;
     return result;
-}
-
-CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!green)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *green = stream->context->green;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    if (entered)
-        return entered;
-    if (!device)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *device = stream->context->device;
-    return driver_leave(CUDA_SUCCESS);
 }
 
 static CUresult get(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value) {
