@@ -33,12 +33,6 @@ void book_sweep_locked(struct book *book) {
             clear_slot(book, slot);
 }
 
-void book_sweep(struct book *book) {
-    book_lock(book);
-    book_sweep_locked(book);
-    book_unlock(book);
-}
-
 static uint64_t own_start_ticks(void) {
     char text[1024];
     unsigned long long ticks = 0;
@@ -94,16 +88,6 @@ bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]) {
                  "%.1000s.state: processes = '%d': all slots are taken; end some", book->node.path,
                  BOOK_MAX_SLOTS);
     return book->slot >= 0;
-}
-
-void book_leave(struct book *book) {
-    if (book->slot < 0)
-        return;
-    book_lock(book);
-    clear_slot(book, book->slot);
-    book_file_release_slot(book->fd, book->slot);
-    book->slot = -1;
-    book_unlock(book);
 }
 
 uint64_t book_used_locked(const struct book *book, int gpu) {

@@ -9,8 +9,6 @@
 bool book_open(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Claims a slot for this process (once). False when all slots are taken by living processes. */
 bool book_join(struct book *book, char message[NODE_MESSAGE_BYTES]);
-/* Gives the slot back, with all that it holds, at an orderly exit. A killed process need not call this. */
-void book_leave(struct book *book);
 
 /* Charges `bytes` on a GPU to this process. False if the card has no room even after dead processes are
  * swept. */
@@ -22,9 +20,6 @@ void book_note(struct book *book, int gpu, enum book_purpose purpose, int64_t ch
 void book_count_context(struct book *book, int gpu, int change);
 /* Bytes that neither a living process nor the driver holds. */
 uint64_t book_free_bytes(struct book *book, int gpu);
-
-/* Clears the slots of dead processes. */
-void book_sweep(struct book *book);
 
 /* The caller of these functions holds the book's lock. */
 void book_sweep_locked(struct book *book);

@@ -31,11 +31,6 @@ bool book_file_hold_slot(int fd, int slot) {
     return fcntl(fd, F_SETLK, &lock) == 0;
 }
 
-void book_file_release_slot(int fd, int slot) {
-    struct flock lock = byte_lock(F_UNLCK, LOCK_SLOTS + slot);
-    fcntl(fd, F_SETLK, &lock);
-}
-
 bool book_file_slot_held(int fd, int slot, uint32_t *pid) {
     /* F_OFD_GETLK asks for the open file, not for this process. F_GETLK would ignore this process's own
      * locks, and libnvidia-ml would take the slot of a process that also has libcuda for a dead one. */
@@ -46,7 +41,8 @@ bool book_file_slot_held(int fd, int slot, uint32_t *pid) {
     return true;
 }
 
-bool book_file_is_open(const struct book *book) {
+/* True while the book's descriptor still means the state file. */
+static bool is_open(const struct book *book) {
     struct stat status;
     return fstat(book->fd, &status) == 0 && status.st_dev == book->device && status.st_ino == book->inode;
 }
@@ -155,7 +151,7 @@ bool book_slot_alive(struct book *book, int slot) {
     uint32_t pid;
     if (slot == book->slot || book_file_slot_held(book->fd, slot, &pid))
         return true;
-    if (book_file_is_open(book))
+    if (is_open(book))
         return false;
     __atomic_store_n(&book->is_file_lost, true, __ATOMIC_RELAXED);
     return true;

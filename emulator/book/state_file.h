@@ -8,9 +8,6 @@
 bool book_file_map(struct book *book, char message[NODE_MESSAGE_BYTES]);
 /* Tries to take a slot's byte for the life of this process. */
 bool book_file_hold_slot(int fd, int slot);
-void book_file_release_slot(int fd, int slot);
-/* True while the book's descriptor still means the state file. */
-bool book_file_is_open(const struct book *book);
 /* True if a process, this one included, holds the slot's byte. *pid is its pid in this process's PID
  * namespace; 0 = not visible there. */
 bool book_file_slot_held(int fd, int slot, uint32_t *pid);

@@ -23,7 +23,7 @@ struct fatbin_wrapper {
     void *unused;
 };
 
-bool module_is_text(const char *image) {
+static bool is_text(const char *image) {
     for (int i = 0; i < 4; i++)
         if (!isprint((unsigned char)image[i]) && !isspace((unsigned char)image[i]))
             return false;
@@ -40,7 +40,7 @@ size_t module_image_bytes(const void *image) {
     uint32_t magic;
     struct fatbin_wrapper wrapper;
     struct fatbin fatbin;
-    if (module_is_text(image))
+    if (is_text(image))
         return strlen(image);
     memcpy(&magic, image, sizeof magic);
     if (memcmp(image, ELFMAG, SELFMAG) == 0)
@@ -56,7 +56,7 @@ size_t module_image_bytes(const void *image) {
 }
 
 char *module_ptx_of(const void *image) {
-    return module_is_text(image) ? strdup(image) : NULL;
+    return is_text(image) ? strdup(image) : NULL;
 }
 
 static bool is_word(char c) {

@@ -7,7 +7,6 @@
 
 /* The image's length; at least 1. */
 size_t module_image_bytes(const void *image);
-bool module_is_text(const char *image);
 bool module_ptx_has(const char *ptx, const char *name);
 /* Copies an image that is PTX text; NULL for any other. */
 char *module_ptx_of(const void *image);

@@ -31,7 +31,7 @@ bool module_require(CUmodule module) {
     return true;
 }
 
-void module_refund(CUmodule module) {
+static void refund(CUmodule module) {
     book_refund(&driver.book, module->context->gpu, module->charged_bytes);
     book_note(&driver.book, module->context->gpu, BOOK_MODULES, -(int64_t)module->charged_bytes);
 }
@@ -88,7 +88,7 @@ void module_free(CUmodule module) {
     while (*link != module)
         link = &(*link)->next;
     *link = module->next;
-    module_refund(module);
+    refund(module);
     while (module->functions) {
         CUfunction function = module->functions;
         module->functions = function->next;
