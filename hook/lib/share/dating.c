@@ -33,7 +33,7 @@ static void narrow(struct plimsoll_meter *meter, const struct plimsoll_poll *pol
             continue;
         int64_t since_ns = poll->since_anchor_ns[i], now_ns = (int64_t)meter->anchor_ns;
         int64_t least_ns = (int64_t)meter->marks[i].recorded_ns - since_ns;
-        int64_t most_ns = (int64_t)poll->asked_ns[i] - since_ns;
+        int64_t most_ns = (int64_t)poll->reached_by_ns[i] - since_ns;
         meter->anchor_ns = (uint64_t)(now_ns < least_ns ? least_ns : now_ns > most_ns ? most_ns : now_ns);
     }
 }

@@ -51,10 +51,10 @@ struct plimsoll_stream {
 struct plimsoll_poll {
     unsigned count;
     CUevent anchor;
-    uint64_t seen_ns;
+    uint64_t begun_ns, seen_ns;
     bool is_failed;
     bool is_reached[PLIMSOLL_MARKS];
-    uint64_t asked_ns[PLIMSOLL_MARKS]; /* when the driver was asked for each; valid until a mark is removed */
+    uint64_t reached_by_ns[PLIMSOLL_MARKS];  /* valid for reached marks, until one is removed */
     int64_t since_anchor_ns[PLIMSOLL_MARKS]; /* valid for reached marks */
 };
 
