@@ -41,7 +41,7 @@ from hook.broker.files.work import Disk, FileResults, FileWork
 from hook.broker.shares.gates import Pace
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
-from plimsoll.broker.wire import Announcement, Description
+from plimsoll.broker.wire import Announcement, Description, Unregister
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
@@ -133,6 +133,8 @@ class Engine:
             InputError: a request that cannot be fulfilled; nothing has changed.
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
+        if isinstance(event, Unregister):
+            await self._hooks.last_words(key for key in self._node.containers() if key.pod == event.pod)
         async with self._turn:
             await self._carry_out(self._node.handle(event, time.time()))
 
@@ -193,7 +195,7 @@ class Engine:
     async def _bury(self, key: ProcessKey) -> None:
         for container in self._node.places(key):
             self._shares.died(container, self._node.processes(container)[key])
-        await self._hooks.last_words(key.pid, self._node.places(key))
+        await self._hooks.last_words(self._node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:

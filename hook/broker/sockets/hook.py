@@ -33,9 +33,10 @@ the queue is full, the library sends the message again with its next one, or the
 SOCKET_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
-LAST_WORDS_S: Final = 10.0
+LAST_WORDS_S: Final = 5.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
-program that keeps connecting, or a child that keeps sending over its parent's connection, can use up this time."""
+container whose programs keep connecting or sending can use up this time. A request to remove its pod is answered
+after that, within the client's time."""
 
 GLANCE_S: Final = 0.001
 """Seconds between two checks whether a datagram is still unread."""
@@ -92,8 +93,7 @@ class HookSockets:
         self._hear = hear
         self._connections_max = connections_max
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
-        self._connections: dict[ContainerKey, set[asyncio.Task[None]]] = {}
-        self._speakers: dict[int, set[_Speaker]] = {}
+        self._speakers: dict[ContainerKey, dict[asyncio.Task[None], _Speaker]] = {}
         self._numbered: dict[int, _Speaker] = {}
         self._count = 0
 
@@ -105,7 +105,7 @@ class HookSockets:
         """Accept a container's processes from now on; owns the socket."""
         assert container not in self._listeners
         name = f"hook.sock of {container.pod}/{container.container}"
-        self._connections[container] = set()
+        self._speakers[container] = {}
         task = self._start_task(self._accept(container, listener), name)
         self._listeners[container] = (listener, task)
 
@@ -113,7 +113,7 @@ class HookSockets:
         """Stop listening for a container, and close its connections."""
         if container in self._listeners:
             self._listeners.pop(container)[1].cancel()
-        for task in self._connections.pop(container, set()):
+        for task in self._speakers.pop(container, {}):
             task.cancel()
 
     def reply(self, to: Reply) -> None:
@@ -126,12 +126,13 @@ class HookSockets:
         except OSError as error:
             self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
 
-    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram of a dead process in these containers was handled, at most `LAST_WORDS_S`.
+    async def last_words(self, places: Iterable[ContainerKey]) -> None:
+        """Wait until all that these containers' processes said before the call is handled, at most `LAST_WORDS_S`.
 
-        A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
-        the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
-        only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
+        A program whose allocation is refused often dies of that, and the death of its only process ends a pod. Then
+        the denial, the death and the pod's removal arrive together, and the denial may be in a connection that is not
+        accepted yet. A connection that a child holds open is waited for only as long as it holds a datagram. Other
+        containers, and containers removed meanwhile, are not waited for.
         """
         own = tuple(places)
         with contextlib.suppress(TimeoutError):
@@ -140,11 +141,11 @@ class HookSockets:
                 quiet_count = 0
                 while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(pid, own) else 0
+                    quiet_count = quiet_count + 1 if self._is_quiet(own) else 0
 
-    def _is_quiet(self, pid: int, places: Iterable[ContainerKey]) -> bool:
-        """Whether no connection waits to be accepted, and no datagram of this process waits to be read."""
-        speakers = self._speakers.get(pid, set())
+    def _is_quiet(self, places: Iterable[ContainerKey]) -> bool:
+        """Whether no connection of these containers waits to be accepted, and no datagram to be read or handled."""
+        speakers = [speaker for place in places for speaker in self._speakers.get(place, {}).values()]
         if any(speaker.is_in_use for speaker in speakers):
             return False
         poll = select.poll()
@@ -170,25 +171,21 @@ class HookSockets:
 
     def _take_in(self, container: ContainerKey, connection: socket.socket) -> None:
         pid = _peer_pid(connection)
-        connections = self._connections[container]
-        if len(connections) >= self._connections_max:
+        speakers = self._speakers[container]
+        if len(speakers) >= self._connections_max:
             self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
             connection.close()
             return
         self._count += 1
         speaker = self._numbered[self._count] = _Speaker(container, pid, connection, self._count)
         task = self._start_task(self._serve(container, speaker), f"hook of {pid}")
-        connections.add(task)
-        self._speakers.setdefault(pid, set()).add(speaker)
+        speakers[task] = speaker
         task.add_done_callback(partial(self._forget, container, speaker))
 
     def _forget(self, container: ContainerKey, speaker: _Speaker, task: asyncio.Task[None]) -> None:
         speaker.connection.close()
-        self._connections.get(container, set()).discard(task)
+        self._speakers.get(container, {}).pop(task, None)
         del self._numbered[speaker.number]
-        self._speakers[speaker.pid].discard(speaker)
-        if not self._speakers[speaker.pid]:
-            del self._speakers[speaker.pid]
 
     async def _serve(self, container: ContainerKey, speaker: _Speaker) -> None:
         loop = asyncio.get_running_loop()

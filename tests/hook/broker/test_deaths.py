@@ -1,5 +1,6 @@
 """Processes die in every way, and what they held is given back."""
 
+import asyncio
 import os
 import signal
 from collections import Counter
@@ -8,6 +9,12 @@ from itertools import pairwise
 import pytest
 
 from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, registration, until
+
+LIFE = ["hello", *["unknown"] * 8, "denied", "exited"]
+"""What is announced of a stand-in that is told to deny and die."""
+
+SENT_S = 0.1
+"""Seconds after which a request lies in a stopped broker's socket."""
 
 
 async def test_kill_9_gives_everything_back(broker: Broker) -> None:
@@ -69,17 +76,35 @@ async def test_two_hundred_processes(broker: Broker) -> None:
 async def test_last_words_come_before_the_exit(broker: Broker) -> None:
     """A program that dies of a refusal in the same instant is announced as denied, then as exited."""
     await broker.client.register(registration())
-    life = ["hello", *["unknown"] * 8, "denied", "exited"]
     for turn in range(1, 6):
         process = await broker.spawn()
         await process.begin()
-        await broker.announced((turn - 1) * len(life) + 1)
+        await broker.announced((turn - 1) * len(LIFE) + 1)
         with pytest.raises(AssertionError):
             await process.do(f"deny-and-die {GPUS[0]}")
         await process.kill()
-        entries = await broker.announced(turn * len(life))
-        assert [entry.what for entry in entries] == life * turn
+        entries = await broker.announced(turn * len(LIFE))
+        assert [entry.what for entry in entries] == LIFE * turn
     await broker.until_vacant()
+
+
+async def test_last_words_come_before_the_pod_is_removed(broker: Broker) -> None:
+    """A denial, the death that follows, and the removal of the pod arrive together: all is announced."""
+    for turn in range(1, 6):
+        await broker.client.register(registration())
+        process = await broker.spawn()
+        await process.begin()
+        await broker.announced((turn - 1) * len(LIFE) + 1)
+        os.kill(broker.pid, signal.SIGSTOP)
+        with pytest.raises(AssertionError):
+            await process.do(f"deny-and-die {GPUS[0]}")
+        await process.kill()
+        removal = asyncio.create_task(broker.client.unregister(POD))
+        await asyncio.sleep(SENT_S)
+        os.kill(broker.pid, signal.SIGCONT)
+        await removal
+        await until(lambda: _is_gone(broker), "the pod is removed")
+        assert [entry.what for entry in broker.journaled()] == LIFE * turn
 
 
 async def test_each_step_of_a_life_is_announced_once(broker: Broker) -> None:
@@ -169,6 +194,10 @@ async def test_a_pid_used_again_is_another_process(broker: Broker) -> None:
 
 async def _holds(broker: Broker, used_bytes: int) -> bool:
     return bool(sum(slot.used_bytes[0] for slot in broker.counts(POD).slots) == used_bytes)
+
+
+async def _is_gone(broker: Broker) -> bool:
+    return not broker.limits_dir().exists()
 
 
 async def _owner_count(broker: Broker, count: int) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
@@ -69,8 +68,8 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
     """Who is still to be accepted is waited for in the dead process's own container, and nowhere else."""
     async with asyncio.timeout(DEADLINE_S):
-        await sockets.last_words(os.getpid(), [OWN])
-    words = asyncio.create_task(sockets.last_words(os.getpid(), [OTHER]))
+        await sockets.last_words([OWN])
+    words = asyncio.create_task(sockets.last_words([OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     words.cancel()
 
@@ -80,7 +79,7 @@ async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
 ) -> None:
     """A pod that is removed while its dead process's last words are waited for ends the waiting, not the broker."""
-    words = asyncio.create_task(sockets.last_words(os.getpid(), [OWN, OTHER]))
+    words = asyncio.create_task(sockets.last_words([OWN, OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)
     listeners[OTHER].close()
