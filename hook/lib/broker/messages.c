@@ -62,7 +62,7 @@ static bool send_message(struct plimsoll_message *message) {
     return connection >= 0;
 }
 
-/* The broker may be restarting when a process starts. Then the greeting goes out before the next message. */
+/* The broker may be restarting when a process starts. Then the hello goes out before the next message. */
 void plimsoll_tell_hello(void) {
     if (__atomic_exchange_n(&plimsoll.is_announced, true, __ATOMIC_ACQ_REL))
         return;

@@ -18,8 +18,9 @@
 
 #define WITHOUT_BROKER_MS 60000
 #define POLL_MS 100
-/* If a faster process took what was granted, the first repeat of the question comes at once, and later ones
- * after pauses that double up to this. A broker that grants in vain must not make the program spin. */
+/* If a faster process took the granted memory, the first repeat of the question goes out at once, and later
+ * repeats after pauses that double up to this. A broker that grants in vain must not make the program spin.
+ */
 #define LONGEST_PAUSE_MS 1000
 
 enum answer { ANSWER_GRANTED, ANSWER_REFUSED, ANSWER_NONE };

@@ -19,10 +19,11 @@ int plimsoll_gpu_of_known_context(uint64_t context);
 bool plimsoll_is_known_context(uint64_t context);
 /* The device of a context, which need not be the current one. False where the driver does not say. */
 bool plimsoll_device_of_context(uint64_t context, CUdevice *device);
-/* The owner of what is allocated in a context: for a green context its primary one, for any other the context
- * itself. */
+/* The context that owns the memory allocated in a context: for a green context its primary one, for any other
+ * the context itself. */
 uint64_t plimsoll_owner_of(CUcontext context);
-/* The owner of what is allocated now: the current context, or for a green one its primary; 0 for none. */
+/* The context that owns memory allocated now: the current one, or the primary one of a green context; 0 for
+ * none. */
 uint64_t plimsoll_current_context(void);
 /* Whether work on the stream is being recorded instead of executed. */
 bool plimsoll_is_capturing(CUstream stream);

@@ -72,7 +72,7 @@ BOX_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync_ptsz, plimsoll_per_thread(hStr
 
 /* --- by engines of their own, from device memory to device memory ----------------------------------------
  *
- * What the GPU does meanwhile is its owner's time all the same.
+ * The GPU's time during this work is charged to the container like that of kernels.
  */
 
 #define DECOMPRESSES(symbol, on)                                                                             \

@@ -31,8 +31,8 @@ static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll
     return driver ? driver : gated;
 }
 
-/* A hook that is hardly more than a jump to the driver where `passes` says so. The rest of the hook follows
- * as the body of a function of its own, so that behind an open gate it does not even cost a stack frame. */
+/* A hook that is hardly more than a jump to the driver where `passes` is true. The rest of the hook follows
+ * as the body of a function of its own, so that behind an open gate it costs no stack frame of its size. */
 #define PLIMSOLL_PASSING(symbol, passes, parameters, arguments)                                              \
     static CUresult gated_##symbol parameters;                                                               \
     CUresult symbol parameters {                                                                             \
@@ -52,7 +52,7 @@ static inline plimsoll_function plimsoll_way(enum plimsoll_index index, plimsoll
         return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
     }
 
-/* The whole hook of a function that launches and, as far as the driver does, waits for the work. */
+/* The whole hook of a function that launches work. The driver may also wait in it until the work is done. */
 #define PLIMSOLL_LAUNCHES_AND_SYNCS(symbol, stream, parameters, arguments)                                   \
     PLIMSOLL_PASSING(symbol, plimsoll_launch_passes(), parameters, arguments) {                              \
         struct plimsoll_launch launch;                                                                       \

@@ -115,8 +115,8 @@ enum plimsoll_teller plimsoll_teller(void) {
     return plimsoll_is_whole() ? TELLER_DRIVER : TELLER_LIBRARY;
 }
 
-/* By its definition `used` includes reserved memory. So total and free are the container's, and the rest is
- * used. */
+/* NVML's `used` includes reserved memory in this version. So total and free memory are the container's, and
+ * the difference counts as used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
     enum plimsoll_teller teller = plimsoll_teller();
@@ -133,8 +133,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return result;
 }
 
-/* The second version's parts sum up to its total: `reserved` is what the card lacks for the rest of the
- * line. */
+/* In the second version reserved, used and free memory add up to the total. So `reserved` takes the part of
+ * the line that the container does not use and that is not free on the card. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     enum plimsoll_teller teller = plimsoll_teller();

@@ -26,7 +26,8 @@ bool plimsoll_begin(struct plimsoll_charge *charge, const char *function) {
     return charge->is_counting;
 }
 
-/* The missing memory may be that of a context that ended without a hooked call. */
+/* If the request does not fit, a context that ended without a hooked call may still be charged: check that,
+ * and try again. */
 static enum plimsoll_fit fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes) {
     enum plimsoll_fit fit = plimsoll_fit(gpu, bytes, extra_bytes);
     bool is_freed = fit != FIT_RESERVED && plimsoll_contexts_check((int)gpu);

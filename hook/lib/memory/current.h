@@ -10,7 +10,8 @@ int plimsoll_gpu_of_current_context(uint64_t context);
 
 int plimsoll_gpu_of_current(void);
 
-/* The GPU of a stream's context, which need not be the current one; and that context, 0 for none. */
+/* Returns the GPU of a stream's context, and stores the context in `context`; 0 for none. That context need
+ * not be the current one. */
 int plimsoll_gpu_of_stream(CUstream stream, uint64_t *context);
 
 #endif

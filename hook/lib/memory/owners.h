@@ -15,8 +15,8 @@ uint64_t plimsoll_own_owner(void);
 uint64_t plimsoll_namespaces_for(uint64_t owner);
 
 /* Finds the slots, except slot `self`, whose words for GPU `gpu` count although their owners are dead. True
- * if the words of all other owners come to `spare_bytes` at most. Then there is room without the dead, even
- * if no dead owner is found because their slots were cleared just now. Keeps errno. */
+ * if the words of all other owners come to `spare_bytes` at most. Then there is room without the words of the
+ * dead, also where no dead owner is found because the broker has just cleared their slots. Keeps errno. */
 bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
                         uint64_t spare_bytes, struct plimsoll_dead *dead);
 

@@ -5,8 +5,8 @@
 #include "say.h"
 #include "share/captures.h"
 
-/* The driver hands out an address, or the handle of an array, only when nothing has it any more. So a holding
- * that is still remembered under it ended without a hooked call. */
+/* The driver hands out an address, or the handle of an array, only when no memory has it any more. So a
+ * holding that is still remembered under that address or handle has ended without a hooked call. */
 static bool is_gone(const struct plimsoll_holding *before) {
     return before->is_used &&
            (before->kind == HELD_MEMORY || before->kind == HELD_ARRAY || before->kind == HELD_MIPMAP);

@@ -9,8 +9,7 @@
 void plimsoll_primary_entered(int gpu, CUcontext context);
 
 /* Takes a context on the books that no hooked call made. NVIDIA's runtime, for example, may make one through
- * a private table. `context` is the owner of what is allocated in it (plimsoll_owner_of). Costs some loads if
- * the context is known. */
+ * a private table. `context` is a result of plimsoll_owner_of. Costs some loads if the context is known. */
 void plimsoll_context_seen(uint64_t context);
 
 /* Queries whether the primary context on a GPU is still the known one. If not, gives back what was charged

@@ -1,8 +1,8 @@
 /* Marks are dated by the GPU's clock, as the time since an anchor: a mark that was reached earlier. The
- * anchor's own time on the host's clock is only bounded. No mark was reached before it was recorded, or, but
- * for the length of that call, after the poll asked for it. The latest possible time is used: one of many
- * polls comes right after the end of some work, whereas the recording of a mark behind long kernels bounds
- * little.
+ * anchor's own time on the host's clock is known only within bounds. A mark was not reached before it was
+ * recorded. A mark that a poll found reached was not reached after that query. The latest possible time is
+ * used: one of many polls comes right after the end of some work, whereas the recording of a mark behind long
+ * kernels bounds little.
  */
 #include "share/dating.h"
 
@@ -110,9 +110,9 @@ static uint64_t moment_behind(const struct plimsoll_meter *meter, const struct p
     return is_late ? plimsoll_later(mark->due_ns, meter->reached_ns) : at_ns;
 }
 
-/* When the first launch of a segment, which ended at `at_ns`, began to execute. Beside other processes the
- * launch first waited for this process's slice. A short launch waited for the time by which it took longer
- * than usual. A long one waited for half a round of slices. */
+/* The time when the first launch of a segment, which ended at `at_ns`, began to execute. Beside other
+ * processes the launch first waited for this process's slice. A short launch waited for the time by which it
+ * took longer than usual. A long one waited for half a round of slices. */
 static uint64_t begin_of(const struct plimsoll_meter *meter, const struct plimsoll_mark *mark,
                          uint64_t at_ns) {
     uint64_t from_ns = mark->entered_ns, slice_ns = plimsoll_gate_slice_ns();

@@ -1,10 +1,10 @@
 /* The two halves of every hook that puts work on a GPU or waits for work: the first obeys the container's
  * gate, and both meter.
  *
- * While the gate is open, a hook is two loads, a store and a jump to the driver, and one launch in some
- * hundred is sampled. Otherwise the launch may stand at the gate, and leaves marks by which its execution is
- * reported. The halves do nothing in a call that the driver makes inside another one (plimsoll_depth), and
- * nothing for a launch that is captured instead of executed.
+ * While the gate is open, a hook is four loads, a store and a jump to the driver (hooks/gated.h), and one
+ * launch in some hundred is sampled. Otherwise the launch may stand at the gate, and marks behind it show
+ * when it executed. The halves do nothing in a call that the driver makes inside another one
+ * (plimsoll_depth), and nothing for a launch that is captured instead of executed.
  */
 #ifndef PLIMSOLL_LAUNCHING_H
 #define PLIMSOLL_LAUNCHING_H

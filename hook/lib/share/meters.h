@@ -15,9 +15,9 @@
 
 #include "state.h"
 
-/* Around every section that takes a lock here or counts this thread in: a thread cancelled in between, during
- * a call of the kernel or the driver, would keep the lock for ever. Returns the argument for
- * plimsoll_release_thread. */
+/* Makes this thread uncancellable. Call this before every section that takes a lock here or makes the thread
+ * a user of a meter: a thread that is cancelled inside, during a call of the kernel or the driver, would keep
+ * the lock for ever. Returns the argument for plimsoll_release_thread. */
 int plimsoll_hold_thread(void);
 void plimsoll_release_thread(int before);
 

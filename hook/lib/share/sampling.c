@@ -58,7 +58,7 @@ void plimsoll_sample_await_room(struct plimsoll_meter *meter, uint32_t word) {
     }
 }
 
-/* While the broker is lost, every launch comes here, whatever the gate's word says. */
+/* While the broker is lost, every launch comes here, whatever state the gate's word has. */
 bool plimsoll_sample_is_due(void) {
     uint32_t left = __atomic_load_n(&SHARES->passes_left, __ATOMIC_RELAXED);
     if (left > 0)

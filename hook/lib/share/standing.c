@@ -105,8 +105,9 @@ static void renew(struct stand *stand, uint64_t queued_ns, uint64_t now_ns) {
     stand->until_ns = stand->renewed_ns + (uint64_t)(patience_ns * (double)(1u << doublings));
 }
 
-/* Nothing executes: the awaited work has ended, this much later than expected. One slice is added to the
- * expected time; otherwise the short time until the end was noticed would look long beside a short queue. */
+/* Nothing executes, so the awaited work has ended. Learns how much later than expected that was. One slice is
+ * added to the expected time: without it, the short time until the end was noticed would look long beside a
+ * short queue. */
 static void conclude(struct stand *stand, bool is_shut, uint64_t now_ns) {
     if (stand->since_ns && is_shut) {
         double slower = 1.5 * (double)(now_ns - stand->since_ns) /
@@ -155,7 +156,7 @@ static uint64_t until(uint64_t moment_ns, uint64_t now_ns) {
     return clamp(plimsoll_later(moment_ns, now_ns) - now_ns, SHORTEST_NS, LONGEST_NS);
 }
 
-/* By then the queue may have drained, and less is left to wait for. */
+/* The time after which the queue may have drained, so that the launch can be judged again. */
 static uint64_t until_done_ns(uint64_t queued_ns) {
     return clamp(plimsoll_gate_sharers() * queued_ns, SOON_NS, LONGEST_NS);
 }
@@ -177,8 +178,8 @@ static uint64_t stand_bounded(struct stand *stand, bool is_fresh, uint64_t now_n
     return GO;
 }
 
-/* Needs the lock. Launches go one by one, as long as the other processes still execute. Their queued work may
- * be no more than what this process has yet to launch. Then all stand. */
+/* Needs the lock. Launches go one by one as long as the other processes execute, because the work that those
+ * have queued may need nothing but this process's next launches. Then all processes stand. */
 static uint64_t follow(struct stand *stand, uint64_t now_ns) {
     if (!stand->asked_ns) {
         stand->asked_ns = now_ns;

@@ -13,8 +13,8 @@ CUresult plimsoll_pool_reserve(struct plimsoll_charge *charge, struct plimsoll_p
 CUresult plimsoll_pool_commit(struct plimsoll_charge *charge, struct plimsoll_pool *pool, CUresult result,
                               CUdeviceptr pointer, CUstream stream, uint64_t with);
 
-/* Before a graph runs that needs `bytes`: charges the bytes by which the pool may grow for it. Waits where
- * they are within the line but past the grant. False if the line forbids them. */
+/* Before a launch of a graph that needs `bytes`: charges the bytes by which the graph pool may grow. Waits if
+ * these are within the line but past the grant. False if the line forbids them. */
 bool plimsoll_graph_pool_enter(int gpu, uint64_t bytes, const char *function);
 
 #endif

@@ -37,8 +37,9 @@ uint64_t plimsoll_pool_reserved(struct plimsoll_pool *pool);
 /* The number of allocations begun. Read it before plimsoll_pool_reserved. */
 uint64_t plimsoll_pool_started(struct plimsoll_pool *pool);
 
-/* Lowers the charge if no allocation can have overtaken the driver's answer, which was asked for when
- * `started` allocations had begun. Returns the bytes by which the charge is too low. */
+/* Lowers the charge to the driver's answer `reserved_bytes`, unless an allocation may have overtaken that
+ * answer. `started` is the number of allocations begun when the driver was asked. Returns the bytes by which
+ * the charge is too low. */
 uint64_t plimsoll_pool_settle(struct plimsoll_pool *pool, uint64_t reserved_bytes, uint64_t started);
 
 /* Between these two calls no thread lowers the charge. */
