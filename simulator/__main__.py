@@ -26,19 +26,19 @@ def main(words: Sequence[str] | None = None) -> int:
         "convgpu", help="ConVGPU, Tables IV and V: 4 to 38 containers on one 5 GB GPU"
     )
     convgpu.add_argument(
-        "--containers", default="", help="how many, as in 4,16,38; all of the paper's unless given"
+        "--containers", default="", help="the numbers of containers, such as 4,16,38 (default: the paper's)"
     )
     convgpu.add_argument(
         "--draws", type=int, default=100, help="draws per number of containers (%(default)s)"
     )
     convgpu.add_argument("--seed", type=int, default=0, help="the first draw (%(default)s)")
     convgpu.add_argument(
-        "--rule", choices=list(experiment.RULES), default="plimsoll", help="who gives memory when"
+        "--rule", choices=list(experiment.RULES), default="plimsoll", help="the rule by which memory is given"
     )
     convgpu.add_argument(
-        "--durations", choices=list(DURATIONS), default="by-type", help="how long each type runs"
+        "--durations", choices=list(DURATIONS), default="by-type", help="the running times of the types"
     )
-    convgpu.add_argument("--memory", default=str(USABLE_BYTES), help="what the card has, as in 4800Mi")
+    convgpu.add_argument("--memory", default=str(USABLE_BYTES), help="the card's memory, such as 4800Mi")
     convgpu.add_argument("--charts", type=Path, help="a folder for two SVG pictures")
     try:
         return _convgpu(parser.parse_args(words))

@@ -24,7 +24,7 @@ def options_of(arguments: list[str]) -> RunOptions:
         prog="plimsoll run",
         description="Run a command on a GPU of this machine, held to what it declares. Needs no Kubernetes, no bus "
         "and no placer; where no broker answers, one is started for as long as commands use it.",
-        epilog="Exit code: the command's (128 + n after signal n); 2: cannot work; 75: no GPU has room now.",
+        epilog="Exit code: the command's (128 + n after signal n); 2: bad options; 75: no GPU has room now.",
     )
     parser.add_argument(
         "--gpu-memory",
@@ -38,17 +38,19 @@ def options_of(arguments: list[str]) -> RunOptions:
         "commands' shares of a GPU never pass 100 together",
     )
     parser.add_argument(
-        "--gpu", help="on how many GPUs (default: 1); without a size and a share, that many whole ones"
+        "--gpu", help="the number of GPUs (default: 1); whole GPUs if neither memory nor a share is given"
     )
     parser.add_argument(
         "--gpu-share-limit",
-        help="most compute time per GPU, in percent (default: 100); what others do not use is had up to here",
+        help="the most compute time on each GPU, in percent (default: 100), even if others leave more",
     )
-    parser.add_argument("--gpu-id", help="the UUID of the one GPU that will do")
-    parser.add_argument("--gpu-model", help="GPU models that will do, with commas")
-    parser.add_argument("--best-effort", action="store_true", help="declare no memory: use what is left")
-    parser.add_argument("--policy", help="how to choose among GPUs that fit")
-    parser.add_argument("--name", help="what `plimsoll resize` calls it (default: the program's name)")
+    parser.add_argument("--gpu-id", help="the UUID of the GPU to use")
+    parser.add_argument("--gpu-model", help="acceptable GPU models, separated by commas")
+    parser.add_argument(
+        "--best-effort", action="store_true", help="declare no memory: use the memory that is left"
+    )
+    parser.add_argument("--policy", help="the policy that chooses among GPUs that fit")
+    parser.add_argument("--name", help="the name for `plimsoll resize` (default: the program's name)")
     parser.add_argument(
         "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )
@@ -58,7 +60,7 @@ def options_of(arguments: list[str]) -> RunOptions:
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments, after --")
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.error(f"no options of ours: {' '.join(unknown)}; put -- before a command that has options")
+        parser.error(f"unknown options: {' '.join(unknown)}; put -- before a command that has options")
     given = vars(known)
     return RunOptions(environment=dict(os.environ), **{**given, "command": tuple(given["command"])})
 

@@ -1,7 +1,7 @@
 """This machine as a decision reads it: its GPUs through NVML, and the promises that its broker has registered.
 
-For `plimsoll run`, where neither a monitor nor a bus is there to report. The utilisation of the driver's last sample
-stands in for the monitor's decayed average.
+`plimsoll run` works without a monitor and a bus. So the driver's last utilisation sample stands in for the monitor's
+decayed average.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from plimsoll.nvml.readings import GpuSample, NvmlAwayError
 from plimsoll.part.errors import PlimsollError
 
 UNKNOWN_IDLE_PCT: Final = 100.0
-"""The idle time where a driver measures no utilisation (MIG): the decision then rests on memory alone."""
+"""The idle time, in percent, of a GPU whose driver measures no utilisation (MIG). Memory alone then decides."""
 
 
 class NoGpuError(PlimsollError):

@@ -24,16 +24,16 @@ LOG_NAME: Final = "private-broker.log"
 MODULE: Final = "hook.broker"
 
 CONNECT_S: Final = 1.0
-"""How long an existing broker may take to answer before a private one is started."""
+"""Seconds that an existing broker may take to answer before a private one is started."""
 
 START_S: Final = 20.0
-"""How long a private broker may take to start on a loaded machine."""
+"""Seconds that a private broker may take to start on a loaded machine."""
 
 SETTLE_S: Final = 2.0
-"""How long the broker may take to notice the end of the command's last process."""
+"""Seconds that the broker may take to notice the end of the command's last process."""
 
 POLL_S: Final = 0.02
-"""How often the broker is asked whether it noticed."""
+"""Seconds between two questions to the broker whether it has noticed that end."""
 
 
 async def make_root(root: Path) -> None:
@@ -64,7 +64,7 @@ async def ensure_broker(root: Path, environment: Mapping[str, str]) -> None:
 
 
 async def end_if_unused(client: BrokerClient, root: Path, ours: PodUid) -> None:
-    """End a private broker with nothing registered but our pod, which ended. Call this under the lock."""
+    """End a private broker that no other command uses. Our pod has ended. Call this under the lock."""
     try:
         async with asyncio.timeout(SETTLE_S):
             # The broker announces a death, but not that it removed the pod after the death.

@@ -1,7 +1,7 @@
 """`python -m solo.resize NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
 
-For commands of `plimsoll run`, where no placer and no bus is at work. What always holds: as at a command's start, the
-check for room and the registration happen under the lock of the broker's directory.
+The commands of `plimsoll run` have no placer and no bus. What always holds: as at a command's start, the check for
+room and the registration happen under the lock of the broker's directory.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from solo.private_broker import locked
 
 BAD_INPUT: Final = 2
 CONNECT_S: Final = 5.0
-"""How long the broker may take to answer. Without a broker nothing runs that could be resized."""
+"""Seconds that the broker may take to answer. Without a broker, no command runs that could be resized."""
 
 
 async def resize_command(root: Path, request: Resize) -> str:
-    """Change what a running command has, and return the lines that tell the person so.
+    """Change a running command's line or shares, and return the text lines that report the change.
 
     The broker's answer is the confirmation: the change is in force when the answer comes.
 
@@ -91,13 +91,13 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog=f"plimsoll resize -n {RUN_NAMESPACE}",
-        description="Change what a running command has of its GPUs: all that is given together, or nothing.",
+        description="Change a running command's line, share or share limit: all the given ones together, or none.",
     )
     parser.add_argument("name", help="the command's name or uid")
     parser.add_argument("--gpu-memory", help="its new GPU memory in total, for instance 6Gi")
     parser.add_argument("--gpu-share", help="percent of one GPU's compute time guaranteed, in total")
     parser.add_argument("--gpu-share-limit", help="most compute time per GPU, in percent")
-    parser.add_argument("--container", help="of the command; it has but one, `main`")
+    parser.add_argument("--container", help="the command's container; there is only `main`")
     parser.add_argument(
         "--broker-root", type=Path, default=default_root(), help="the broker's directory (%(default)s)"
     )

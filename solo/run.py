@@ -27,7 +27,7 @@ from solo.options import MAIN, RunOptions, pod_of
 from solo.private_broker import START_S, end_if_unused, ensure_broker, locked, make_root
 
 LEAVE_S: Final = 5.0
-"""How long a broker may take to forget an ended command: a broker that is restarted answers by then."""
+"""Seconds that a broker may take to forget an ended command. A broker that is restarted answers within them."""
 
 
 class NoRoomError(PlimsollError):
@@ -69,13 +69,13 @@ async def run_command(options: RunOptions) -> int:
 
 
 async def _leave(broker: BrokerClient, root: Path, pod: PodUid) -> None:
-    """Take the command's registration back. A broker that is gone must not keep the exit code from the caller."""
+    """Unregister the command. The caller gets the exit code even if the broker is gone."""
     async with locked(root):
         try:
             async with asyncio.timeout(LEAVE_S):
                 await broker.unregister(pod)
         except (TimeoutError, BrokerAwayError):
-            effect = "the next command that is run there clears it away"
+            effect = "the next command that is run there removes the registration"
             sys.stderr.write(f"plimsoll run: no broker at {root} could be told of the end; {effect}\n")
         else:
             await end_if_unused(broker, root, pod)
@@ -110,7 +110,7 @@ async def _choose(broker: BrokerClient, pod: Pod) -> Plan:
     decided = plan(Request(PodUid(pod.metadata.uid), demand), [machine.view], machine.ledger, policy)
     if isinstance(decided, Refusal):
         reasons = "; ".join(reason for given in decided.reasons.values() for reason in given)
-        remedy = "ask for less, or wait for room: `plimsoll status` shows who has it"
+        remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
         raise NoRoomError(f"no GPU of this machine will do: {reasons}; {remedy}")
     return decided
 

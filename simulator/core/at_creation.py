@@ -1,8 +1,8 @@
 """ConVGPU's own rule: memory is given to a container when it is created, and kept until it ends.
 
 A new container gets the memory that it declares, or all that is left. When a container ends, its memory goes to
-waiting containers, chosen one after the other, each up to its declaration. A rest that is too little for the next
-container is given to it all the same, and held there while it waits (Figure 3b and 3d). A container runs once it has
+waiting containers, chosen one after the other, each up to its declaration. The last bytes go to the next container
+even if they are too few for it, and it holds them while it waits (Figure 3b and 3d). A container runs once it has
 all that it declared, because the experiment's program asks for everything at once.
 
 `fifo` and `best-fit` never deadlock. `recent-use` and `random` may: the next choice may pass over a container that
@@ -28,7 +28,7 @@ class Paused:
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes that it still needs before it can run."""
+        """The bytes that the container still needs before it can run."""
         return self.container.line_bytes - self.given_bytes
 
 
@@ -42,7 +42,7 @@ def fifo(waiting: Sequence[Paused], free_bytes: int) -> Paused:  # noqa: ARG001 
 
 
 def best_fit(waiting: Sequence[Paused], free_bytes: int) -> Paused:
-    """Choose the largest need that is free. If none is, choose the least need."""
+    """Choose the largest need that the free bytes cover. If they cover none, choose the least need."""
     fitting = [paused for paused in waiting if paused.missing_bytes <= free_bytes]
     if fitting:
         return max(fitting, key=lambda paused: paused.missing_bytes)

@@ -1,8 +1,8 @@
 """Plimsoll's rule: memory is given when a program asks for it, by the broker's own `MemoryArbiter`.
 
 This module also plays the two parts that stand between a program and the arbiter on a node. Both take no time here.
-The library takes memory within the granted bytes without asking; past them it asks and waits. The broker writes
-grants onto pages, reads the used bytes where the arbiter wants them, and removes a container once it has ended.
+The library takes memory within the granted bytes without asking. Past the granted bytes it asks and waits. The broker
+writes grants onto pages, reads the used bytes when the arbiter asks for a reading, and removes containers that ended.
 """
 
 from collections import deque
@@ -78,7 +78,7 @@ class OnDemand:
         return Verdict(tuple(turn.started), tuple(turn.refused))
 
     def _run(self, turn: _Turn, guest: _Guest) -> None:
-        """The library's side: take what the page allows, and ask for the first allocation past it."""
+        """The library's side: make the allocations that the page allows, and ask for the first one past it."""
         while guest.asks_bytes and guest.used_bytes + guest.asks_bytes[0] <= guest.granted_bytes:
             guest.used_bytes += guest.asks_bytes.popleft()
         if not guest.asks_bytes:

@@ -18,8 +18,8 @@ class Container:
 
     Attributes:
         arrives_s: when it first asks for memory, in seconds.
-        asks_bytes: its allocations in their order. It asks for the next as soon as it has the one before.
-        runs_s: seconds that it runs once it has all of them.
+        asks_bytes: its allocations in their order. It asks for each allocation as soon as it has the one before.
+        runs_s: seconds that it runs once it has all its allocations.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The waiting containers that an event lets run, and those that it refuses for good."""
+    """The result of an event: the containers that start to run, and those that are refused for good."""
 
     started: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Giver(Protocol):
 
 @dataclass(slots=True)
 class Stay:
-    """The course of a container; times are None for what never happened."""
+    """The course of a container. A time is None if its event never happened."""
 
     container: Container
     started_s: float | None = None
@@ -132,7 +132,7 @@ def replay(containers: Iterable[Container], giver: Giver) -> Replay:
 
     Args:
         containers: in any order; their names must differ.
-        giver: fresh, because a giver remembers what it gave.
+        giver: a fresh one, because a giver remembers the memory that it gave.
     """
     given: Final[Sequence[Container]] = tuple(containers)
     run = _Run(giver, {container.name: Stay(container) for container in given})
