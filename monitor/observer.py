@@ -156,7 +156,7 @@ class Observer:
         """Observe once, store the events, and return the pause until the next round in seconds."""
         self._wakened.clear()
         if self._store.waiting_count >= self._settings.outbox_entries:
-            return self._troubled("the outbox is full: looking pauses until NATS takes events")
+            return self._troubled("the outbox is full: observing pauses until NATS takes events")
         observation, sample = await self._observe()
         now_s = time.monotonic()
         findings = observe(self._tasks, self._position, observation, now_s, self._settings.rules)
@@ -183,7 +183,7 @@ class Observer:
         while not self._queue.empty() and len(self._unstored) < QUEUE_MAX:
             self._unstored.append(self._queue.get_nowait())
         announcements, deaths = tuple(self._unstored), tuple(self._dead)
-        # The sample comes after: NVML then lists what was announced, and no longer lists what died.
+        # The sample comes last, so that NVML lists the announced processes, and no longer lists the dead ones.
         sample = await self._sample()
         return Observation(announcements, sample.listing if sample else None, deaths), sample
 
@@ -244,7 +244,7 @@ class Observer:
         return table.pace_s(self._tasks, now_s, fast_s, min(self._slow_s, max(heartbeat_s, fast_s)))
 
     def _troubled(self, what: str) -> float:
-        """Log a trouble once, and return the pause after it in seconds."""
+        """Log a trouble once; returns the pause until the next attempt, in seconds."""
         if what != self._trouble:
             self._trouble = what
             log.error(what)

@@ -33,17 +33,17 @@ BATCH: Final = 256
 """Messages of one fetch: a burst from a large cluster costs Redis one exchange."""
 
 IDLE_S: Final = 2.0
-"""How long a request for messages waits on the server. After one without a message, the consumer's existence is
-checked. A server that was killed has lost the request, so this also bounds a wait in vain."""
+"""Seconds that a request for messages waits on the server. After a request without a message, the placer checks that
+the consumer exists. A server that was killed has lost the request, so this also bounds a wait in vain."""
 
 ACK_WAIT_S: Final = 10.0
 """After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
 
 FORGET_CONSUMER_S: Final = 24 * 3600.0
-"""After this time the server deletes an unused consumer. A placer that restarts earlier goes on where it was."""
+"""Seconds after which the server deletes an unused consumer. A placer that restarts earlier continues from there."""
 
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
-"""A node without a report for so long has left the cluster, or its last report is worthless."""
+"""Seconds without a report after which a node has left the cluster, or its last report is worthless."""
 
 log = structlog.get_logger(__name__)
 

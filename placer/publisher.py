@@ -27,7 +27,7 @@ from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject
 
 QUEUE_EVENTS: Final = 10_000
-"""Some 5 MiB. When the bus is away for more decisions than that, the events of the oldest are lost."""
+"""The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
 
 SOURCE: Final = "/placer"
 

@@ -1,8 +1,8 @@
 """Answers requests over NATS: resizes, one after another.
 
 What always holds: each request that arrives is answered once, in bounded time, also an unreadable one. Two resizes
-never overlap, so each is checked against the room that the other left. A request that is lost (NATS away, placer
-restarted) gets no answer, and asking again is harmless.
+never overlap, so each is checked against the room that the other left. A lost request (NATS away, placer restarted)
+gets no answer, and the same request again is harmless.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE
 
 ANSWER_S: Final = 10.0
-"""How long one resize may take. When the API server is away, the person gets an error rather than a long wait."""
+"""Seconds that one resize may take. While the API server is away, the user gets an error instead of a long wait."""
 WAITING_MAX: Final = 1000
 """Requests that may wait. The client library drops more, and their senders get no answer."""
 

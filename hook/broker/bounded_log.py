@@ -1,8 +1,8 @@
 """The broker's log for lines that others can cause: programs of a container, or a part that sends bad requests.
 
-What always holds: for each container and sort of line, a burst is written, and then a line each `REFILL_S` seconds.
-Such a line says how many lines before it were left out. So no container hides another's lines, and no sort hides
-another. The counts of a container end with the container.
+What always holds: for each container and sort of line, the log takes a burst, and then one line every `REFILL_S`
+seconds. Such a line says how many lines were left out before it. So no container hides another's lines, and no sort
+hides another. The counts of a container end with the container.
 """
 
 import threading
@@ -18,7 +18,7 @@ BURST: Final = 32
 """Lines of a sort that are written at once. Programs that start, fail and end in the usual way cause fewer."""
 
 REFILL_S: Final = 10.0
-"""Seconds per further line after the burst: 2 MB a day."""
+"""Seconds between two lines after the burst. One sort of line then makes at most some 2 MB a day."""
 
 LONGEST_TEXT: Final = 500
 """Characters of a text in a line. The text may come from a program."""
@@ -40,7 +40,7 @@ class _Sort:
     left_out: int = 0
 
     def take(self, now_s: float) -> int | None:
-        """The lines left out before a line that may be written now; None if this line is left out too."""
+        """How many lines were left out before this line; None if this line is left out too."""
         self.lines = min(BURST, self.lines + (now_s - self.since_s) / REFILL_S)
         self.since_s = now_s
         if self.lines < 1:

@@ -49,8 +49,8 @@ ShareFinding = Unmet | Unheld | ShareViolated
 """A finding of the share scheduler, to be announced."""
 
 LOOK_AGAIN_S: Final = 1.0
-"""Seconds between two readings of the words while a process waits for memory. They find memory that was given back
-without a message. While no process waits, nothing is read."""
+"""Seconds between two readings of the words while a process waits for memory. The readings find memory that was given
+back without a message. While no process waits, the broker reads no words."""
 
 _log: Final = structlog.get_logger()
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Engine:
             await self._carry_out(self._node.start(time.time()))
 
     async def take(self, event: Event) -> None:
-        """Bring one event through the core and carry out what it decides.
+        """Give an event to the core, and carry out the instructions.
 
         Raises:
             InputError: a request that cannot be fulfilled; nothing has changed.
@@ -202,25 +202,25 @@ class Engine:
             _log.error("not_carried_out", problem=str(error), remedy="the next audit tries again")
 
     async def _read_while_contended(self) -> None:
-        """Read the words again and again, as long as a process waits for memory."""
+        """Read the words once every `LOOK_AGAIN_S`, as long as a process waits for memory."""
         while self._node.memory_requests.is_anybody_waiting:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
                 async with self._turn:
                     await self._carry_out(self._node.memory_requests.read_contended())
             except NotCarriedOutError as error:
-                _log.error("not_carried_out", problem=str(error), remedy="the next look tries again")
+                _log.error("not_carried_out", problem=str(error), remedy="the next reading tries again")
 
     async def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         failures = await self._settle(instructions)
         if self._node.memory_requests.is_anybody_waiting and (self._looking is None or self._looking.done()):
-            self._looking = self._start_task(self._read_while_contended(), "look again")
+            self._looking = self._start_task(self._read_while_contended(), "read words while a process waits")
         if failures:
             problems = "; ".join(map(str, failures))
             raise NotCarriedOutError(f"{problems}; mend that and ask again")
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
-        """Carry out instructions, and those that follow from what they read; returns the failures."""
+        """Carry out instructions, and then those that follow from their readings; returns the failures."""
         if self._journal_file.is_behind:
             instructions = [self._node.rewrite(), *instructions]
         results = await self._in_files_thread(partial(self._file_work.carry_out, instructions))

@@ -1,8 +1,8 @@
 """The broker's own measurements by NVML, for nodes without a monitor.
 
-While no hooked process lives, the broker measures only once, at its start, because the driver's first answer takes a
-while. After a new process or context it measures a few times within hundredths of a second. So it knows the cost of a
-context before programs make many.
+The broker measures once at its start, because the driver's first answer takes a while, and then only while a hooked
+process lives. After a new process or context it measures a few times within hundredths of a second. So it knows the
+cost of a context before programs make many contexts.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Measurements:
         return not self._engine.node.measuring.is_needed
 
     async def _has_come(self, pause_s: float | None) -> bool:
-        """Wait at most `pause_s` seconds (None: for ever) for a new process or context; whether one came."""
+        """Wait at most `pause_s` seconds (None: for ever) for a new process or context; returns whether one came."""
         try:
             async with asyncio.timeout(pause_s):
                 while True:
@@ -95,10 +95,10 @@ class Measurements:
             _log.info("measuring_again", gpus=len(measured.gpus))
 
     def _is_troubled(self, trouble: str) -> None:
-        """Log a trouble, unless it is the same as before."""
+        """Log a problem, unless it is the same as the last one."""
         if trouble != self._trouble:
             self._trouble = trouble
-            effect = "what no call counts (contexts, modules) is not held against the lines"
+            effect = "memory that no call counts (contexts, modules) does not count against the lines"
             _log.warning("not_measured", problem=trouble, effect=effect)
 
 

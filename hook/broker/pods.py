@@ -26,7 +26,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from plimsoll.part.errors import InputError
 
 RETRY_S: Final = 5.0
-"""Seconds before a layout that failed (a full disk, for example) is tried again."""
+"""Seconds until a pod is laid out again after a failure, such as a full disk."""
 
 _log: Final = structlog.get_logger()
 
@@ -113,9 +113,9 @@ class Follower:
         self._refused[uid] = _Refused(pod, problem)
         if known is not None and known.problem == problem:
             return
-        stands = "what it had before stands" if uid in self._present else "its programs cannot use a GPU"
+        effect = "its earlier lines hold" if uid in self._present else "its programs cannot use a GPU"
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        _log.error("pod_has_no_lines", pod=where, problem=problem, effect=stands)
+        _log.error("pod_has_no_lines", pod=where, problem=problem, effect=effect)
 
     async def _vanish(self, pod: PodUid) -> None:
         refused, present = self._refused.pop(pod, None), self._present.pop(pod, None)

@@ -134,7 +134,7 @@ class Ledger:
         return tuple(self._by_gpu.get((node, gpu), {}).values())
 
     def promised_share_pct(self, node: NodeName, gpu: GpuUuid, but: tuple[PodUid, ContainerName]) -> int:
-        """The compute time of one GPU that is promised to all containers but one, in percent."""
+        """The compute time of one GPU, in percent, that is promised to all containers except `but`."""
         return sum(
             grant.share_pct
             for booking in self.on_gpu(node, gpu)

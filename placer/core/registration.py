@@ -1,4 +1,4 @@
-"""A pod as its node's broker has it registered: from a plan to the registration, and back to the ledger's terms.
+"""Turns a plan into the registration with the node's broker, and a registration back into a booking.
 
 What always holds: a booking that is read back from a broker grants what the registration of its plan granted. The
 pod's owner is not registered, so it is not read back.

@@ -6,9 +6,9 @@
 from placement on. `unattributed` is measured memory that belongs to no booked pod: memory of unmanaged processes, and
 of pods that ended but whose processes still hold it.
 
-On a node that overcommits (its ratio is above 1), declarations may pass the headroom, up to usable × ratio: its
-broker makes allocations wait that do not fit yet. Best-effort containers get none of that surplus. No pod is promised
-more of a GPU than the card has, because its own allocations would then wait for each other.
+On a node that overcommits (its ratio is above 1), declarations may pass the headroom, up to usable × ratio. An
+allocation that does not fit yet waits at the node's broker. Best-effort containers get none of that surplus. No pod
+is promised more of a GPU than the card has, because its own allocations would then wait for each other.
 """
 
 from dataclasses import dataclass

@@ -156,7 +156,7 @@ def _patch(pod: Pod, wanted: Resized) -> dict[str, object]:
 
 
 def _wanted(pod: Pod, change: Change, request: Resize) -> Resized:
-    """The resizes that shall stand on the pod: the earlier ones, and the container's asked values."""
+    """The resizes for the pod's annotations: the earlier ones, with the requested values of the container."""
     name, resized = change.container, readable_resizes(pod)
     lines, shares = dict(resized.lines), dict(resized.shares)
     if request.gpu_memory is not None:

@@ -21,13 +21,13 @@ CONNECT_S: Final = 5.0
 """The broker's deadline for an answer, in seconds."""
 
 READING_S: Final = 1.0
-"""Between the two readings that give the time for which launches waited. The used time covers as long a span."""
+"""Seconds between the two readings that give the time for which launches waited. The used time has as long a span."""
 
 NEAR_PCT: Final = 3.0
-"""A share counts as reached within so many points: over a second it varies by that much."""
+"""The points within which a share counts as reached: over a second it varies by that much."""
 
 HELD_UP_PCT: Final = 2.0
-"""A container whose launches wait less of the time does not notice."""
+"""A container does not notice if its launches wait for a smaller part of the time, in percent."""
 
 PIDS_SHOWN: Final = 3
 UNKNOWN: Final = "–"
@@ -99,7 +99,7 @@ def _row(use: ContainerUse, place: int, before_s: Waited, span_s: float) -> tupl
 
 
 def _waited_pct(use: ContainerUse, before_s: Waited, span_s: float) -> float | None:
-    """None for a new container or a new broker: both began to count anew."""
+    """The part of the span in which launches waited; None where the container or the broker is new."""
     if use.share is None or use.share.used_pct is None or _key(use) not in before_s:
         return None
     waited_s = use.share.waited_s - before_s[_key(use)]
@@ -121,7 +121,7 @@ def _why(use: ContainerUse, waited_pct: float | None) -> str:
 
 
 def _why_it_waits(line: Line, used_pct: float) -> str:
-    """The reason by one line of the container: all of its GPUs have the same share and limit."""
+    """The reason for a wait. One line of the container suffices: all its GPUs have the same share and limit."""
     if line.limit_pct < 100 and used_pct >= line.limit_pct - NEAR_PCT:
         return "is at its limit"
     if used_pct < line.share_pct - NEAR_PCT:

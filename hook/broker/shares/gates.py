@@ -147,7 +147,7 @@ def open_gate(directory: Path, pace: Pace) -> Gate:
         _make(path, pace)
         file = _opened(path)
     try:
-        # At any size: writing to a hole on a full disk would kill the broker by SIGBUS.
+        # Even a file of the right size may have a hole: a write to it on a full disk would kill the broker by SIGBUS.
         os.posix_fallocate(file, 0, GATE_BYTES)
         if os.fstat(file).st_size != GATE_BYTES:
             os.ftruncate(file, GATE_BYTES)

@@ -188,7 +188,7 @@ class Shares:
         self._ring.clear()
 
     def _enter(self, sharer: Sharer) -> None:
-        """Have the scheduler know a container, its terms and its processes, as far as it does not."""
+        """Give a container, its terms and its processes to the scheduler, which ignores processes that it knows."""
         self._take(Joined(sharer.key, sharer.terms, time.monotonic_ns(), sharer.gate.word))
         for page in sharer.pages.all:
             self._take(Appeared(sharer.key, page.number, page.owner, time.monotonic_ns(), is_new=False))
@@ -304,7 +304,7 @@ class Shares:
             self._resuming.cancel()
         resume = partial(self._attempt, self._begin_anew, "another beginning")
         self._resuming = asyncio.get_running_loop().call_later(REST_S, resume)
-        effect = "every gate is open, nobody is held to a share"
+        effect = "every gate is open, no container is held to its share"
         remedy = "report it as a bug; see scheduler_failed"
         failures = len(self._failed_s)
         _log.error("shares_not_held", failures=failures, effect=effect, again_in_s=REST_S, remedy=remedy)

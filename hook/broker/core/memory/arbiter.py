@@ -179,7 +179,7 @@ class MemoryArbiter:
         return (Look(gpu),)
 
     def withdraw(self, ticket: Ticket, now_s: float) -> tuple[Step, ...]:  # noqa: ARG002 - the event's time
-        """The process of this ticket died, gave up, or has used its grant. Unknown tickets are ignored."""
+        """Forget a ticket: its process died, gave up, or has used its grant. An unknown ticket is ignored."""
         wait = self._queue.remove(ticket)
         if wait is not None:
             return (*self._set_wanted(), Look(wait.gpu))
@@ -325,7 +325,7 @@ class MemoryArbiter:
     def _spread(self, bank: Bank) -> Iterable[Step]:
         """Grant memory that no process waits for, as far as that is safe: first to users of the GPU, oldest first.
 
-        Where a process waits that cannot go on, only containers that hold memory get more: it waits for their end.
+        On GPUs with a waiting process, only containers that hold memory get more: the process waits for their end.
         """
         holdings = self._holdings.items()
         contended = self._holdings.connected(wait.gpu for wait in self._queue.waits)
@@ -360,7 +360,7 @@ def _set_granted(container: ContainerKey, gpu: GpuUuid, holding: Holding, grante
 
 
 def _take_all(bank: Bank, going: list[tuple[Wait, int]]) -> bool:
-    """Give to all of these in order. False, with a part given, if the bank does not allow all."""
+    """Book all of these in the bank, in order. Returns False, with some of them booked, if the bank forbids one."""
     for wait, target_bytes in going:
         if not bank.may_reach(wait.container, wait.gpu, target_bytes):
             return False

@@ -15,7 +15,7 @@ from plimsoll.ids import GpuUuid
 
 PROMISE_S: Final = 10.0
 """Seconds for which granted memory is kept for a request. A process that goes on reserves its bytes within
-milliseconds. If it did not after this time (it may be stopped), others may get the bytes, and it waits again."""
+milliseconds. After this time other containers may get the bytes. The process, which may be stopped, waits again."""
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Holdings:
         ]
 
     def floors(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:
-        """The claims if everything that can be taken back is taken back."""
+        """The claims after all bytes were taken back that can be taken back."""
         return self._claims(lambda holding: holding.floor_bytes)
 
     def ceilings(self) -> dict[ContainerKey, dict[GpuUuid, Claim]]:

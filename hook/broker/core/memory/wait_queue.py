@@ -68,7 +68,7 @@ class WaitQueue:
         return self._waits.pop(ticket, None)
 
     def going_on(self, bank: Bank) -> list[tuple[Wait, int]]:
-        """The waits that go on, in order, with the bytes that each container then holds; the bank gives those."""
+        """The waits that go on, in order, with the bytes that each container then holds. The bank books the bytes."""
         going: list[tuple[Wait, int]] = []
         left = list(self._waits.values())
         while len(going) < GOING_MOST and (wait := self._next(_oldest(left), bank)):
@@ -124,7 +124,7 @@ class WaitQueue:
         return chosen
 
     def _is_kept_back(self, wait: Wait, blocked: list[Wait]) -> bool:
-        """Whether its container would pass a blocked choice of the policy on another of its GPUs."""
+        """Whether the wait's container would overtake a blocked choice of the policy on one of its GPUs."""
         gpus = self._holdings.gpus(wait.container)
         return any(other.gpu in gpus and other.container != wait.container for other in blocked)
 

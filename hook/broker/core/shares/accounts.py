@@ -43,11 +43,11 @@ class Account:
         most_spare_ns: the largest spare.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
         wanted_ns: when the container last wanted the GPU.
-        pressed_ns: when it last wanted the GPU for more than `MOMENT`; only then gates of others shut for its sake.
+        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only such wanting shuts gates of others.
         rate: its due as a part of all charges, 0 to 1; 0 unless it is active.
         is_active: the container wanted the GPU within `WINDOW_NS`.
         rests: no tick changes the account until the container wants the GPU again.
-        charge_ns: the time that the GPU ran its work in this tick.
+        charge_ns: the time in this tick in which the GPU ran its work.
         pause: the part of this tick in which it wanted nothing, 0 to 1.
     """
 

@@ -72,7 +72,10 @@ class Gpu:
             self.take_over(account, now_ns)
 
     def take_over(self, account: Account, now_ns: int) -> None:
-        """Note a wanting account other than `sole`. Behind an open gate the broker cannot see when `sole` wants."""
+        """Make this account `sole`, because it wants the GPU.
+
+        While the gate of the former `sole` is open, the broker cannot see when that account last wanted the GPU.
+        """
         if self.sole is not None:
             is_open = self.sole.client.state is GateState.OPEN
             self.others_ns = now_ns if is_open else self.sole.wanted_ns
@@ -83,7 +86,7 @@ class Gpu:
         return self.populated > bool(account.client.processes)
 
     def may_open(self, account: Account, now_ns: int, relax_ns: float) -> bool:
-        """Whether no other container wants this GPU. If several want nothing, a single one may have the open gate."""
+        """Whether no other container wants this GPU. If no container wants it, only `sole` may have an open gate."""
         if self.has_rivals(account):
             return self.sole is account and now_ns - self.others_ns > relax_ns
         if account.client.processes:
