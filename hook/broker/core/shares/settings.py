@@ -19,6 +19,11 @@ SPARE_NS: Final = 30.0 * MS
 """Bursts up to this times (1 - request) are not held. Else light containers wait behind greedy ones. A greedy
 container that starts gets this much beyond its request, once."""
 
+REPAY: Final = 0.9
+"""The spare of a container that is ahead of its due by a millisecond grows by this times its request. So what a
+greedy container got beyond its request when it started is paid back within seconds. Without it, three greedy
+containers that start together stay 60 ms apart from their dues."""
+
 IDLE_CLAIM_NS: Final = 100.0 * MS
 """This times the request bounds the claim of a container that pauses. With 50 ms a late data loader loses 5
 points."""

@@ -1,10 +1,10 @@
 """The rules of compute shares as their model was first written down: what the core is held against, tick by tick.
 
-Written for reading, not for speed. Times are nanoseconds. Four things are younger than the model. A GPU's charges are
+Written for reading, not for speed. Times are nanoseconds. Five things are younger than the model. A GPU's charges are
 scaled down where they come to more than the time that passed, as where two bursts begin in the same tick. A process
 cannot be sliced during its own first slice; and of two processes, one's first slices lie outside the other's time as
-far as there is room. A container of a large request saves up less. A container that wanted the GPU for a moment holds
-nobody up.
+far as there is room. A container of a large request saves up less, and one that is ahead saves up more slowly. A
+container that wanted the GPU for a moment holds nobody up.
 """
 
 import math
@@ -16,6 +16,7 @@ MS: Final = 1e6
 QUANTUM: Final = 20 * MS
 CREDIT: Final = 25 * MS
 SPARE: Final = 30 * MS
+REPAY: Final = 0.9
 IDLE_CLAIM: Final = 100 * MS
 DEBT: Final = 500 * MS
 URGENT: Final = 30 * MS
@@ -151,7 +152,8 @@ class Reference:
                     o.lag += min(excess, owed) * -o.lag / owed if o.lag < 0 else 0.0
             a.lag = max(a.lag, -DEBT)
             floor = max(c.request, 0.01)
-            a.spare = max(min(a.spare + span * floor - charges[c], SPARE * (1 - floor) + span), -DEBT)
+            grown = span * floor * (1 if a.lag > -MS else REPAY)
+            a.spare = max(min(a.spare + grown - charges[c], SPARE * (1 - floor) + span), -DEBT)
             a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
 
     def _decide(self, gpu: int) -> set[Tenant]:

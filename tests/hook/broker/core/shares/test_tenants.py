@@ -46,10 +46,26 @@ def test_thirty_have_equal_parts() -> None:
 
 
 def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
-    """One process has slices twice as long: uncorrected it would have two thirds always, not for two seconds."""
+    """One process has slices twice as long: uncorrected it would have two thirds always, not for two seconds.
+
+    Then it pays back a part of that, and has its share.
+    """
     first, second = Container("50", 0.5, 1, [greedy(1)], slices=2), Container("51", 0.5, 1, [greedy(1)])
-    assert share(Simulation([first, second]), first) == pytest.approx(50, abs=4)
-    assert [each / 10 for each in first.seconds[4:-1]] == pytest.approx([50] * 6, abs=1.5)
+    assert share(Simulation([first, second], span=14_000.0), first) == pytest.approx(50, abs=2)
+    assert [each / 10 for each in first.seconds[8:-1]] == pytest.approx([50] * 6, abs=1)
+
+
+@pytest.mark.parametrize("kernels", [(20, 20, 20), (1, 20, 0.02), (20, 0.02, 1)])
+def test_three_that_start_together_after_a_pause_have_what_they_requested(kernels: tuple[float, ...]) -> None:
+    """Each may run ahead of its request at first, and pays that back."""
+    requests = (0.2, 0.3, 0.5)
+    containers = [
+        Container(f"{100 * request:.0f}", request, 1, [greedy(own, start=2000)])
+        for request, own in zip(requests, kernels, strict=True)
+    ]
+    Simulation(containers)
+    shares = [sum(one.seconds[2:6]) / 40 for one in containers]
+    assert shares == pytest.approx([20, 30, 50], abs=1.25)
 
 
 @pytest.mark.parametrize("life", [30, 50])
