@@ -45,12 +45,13 @@ static nvmlProcessInfo_t entry(const struct plimsoll_listed *of) {
                                .computeInstanceId = NO_INSTANCE};
 }
 
-#define LIST(symbol, sort, entry_of, device, room, into)                                                     \
-    do {                                                                                                     \
+/* A list of processes of one sort: each version has its own entries, which are otherwise the same. */
+#define LIST(symbol, info, sort, entry_of)                                                                   \
+    nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *room, info *into) {                               \
         struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS];                                                    \
         unsigned none = 0, count;                                                                            \
         enum plimsoll_teller teller = plimsoll_teller();                                                     \
-        if (teller == TELLER_DRIVER || !(room))                                                              \
+        if (teller == TELLER_DRIVER || !room)                                                                \
             return REAL(symbol)(device, room, into);                                                         \
         if (teller == TELLER_NOBODY)                                                                         \
             return NVML_ERROR_NOT_READY;                                                                     \
@@ -61,54 +62,19 @@ static nvmlProcessInfo_t entry(const struct plimsoll_listed *of) {
         count = list(device, sort, found);                                                                   \
         result = check_room(room, count, into);                                                              \
         for (unsigned i = 0; result == NVML_SUCCESS && i < count; i++)                                       \
-            (into)[i] = entry_of(&found[i]);                                                                 \
+            into[i] = entry_of(&found[i]);                                                                   \
         return result;                                                                                       \
-    } while (0)
+    }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
-                                                  nvmlProcessInfo_v1_t *infos) {
-    LIST(nvmlDeviceGetComputeRunningProcesses, COMPUTE, first_entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
-                                                     nvmlProcessInfo_v2_t *infos) {
-    LIST(nvmlDeviceGetComputeRunningProcesses_v2, COMPUTE, entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
-                                                     nvmlProcessInfo_t *infos) {
-    LIST(nvmlDeviceGetComputeRunningProcesses_v3, COMPUTE, entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
-                                                   nvmlProcessInfo_v1_t *infos) {
-    LIST(nvmlDeviceGetGraphicsRunningProcesses, GRAPHICS, first_entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
-                                                      nvmlProcessInfo_v2_t *infos) {
-    LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, GRAPHICS, entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
-                                                      nvmlProcessInfo_t *infos) {
-    LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, GRAPHICS, entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount,
-                                                     nvmlProcessInfo_v1_t *infos) {
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses, MPS, first_entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount,
-                                                        nvmlProcessInfo_v2_t *infos) {
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, MPS, entry, device, infoCount, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount,
-                                                        nvmlProcessInfo_t *infos) {
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS, entry, device, infoCount, infos);
-}
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, COMPUTE, first_entry)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, COMPUTE, entry)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, COMPUTE, entry)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, GRAPHICS, first_entry)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, GRAPHICS, entry)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, GRAPHICS, entry)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, MPS, first_entry)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, MPS, entry)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, MPS, entry)
 
 static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *details) {
     struct plimsoll_listed found[PLIMSOLL_MAX_SLOTS];
