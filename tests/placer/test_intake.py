@@ -1,4 +1,4 @@
-"""From the bus into view and list, on real NATS and Valkey: nothing lost, nothing doubled, nobody held up."""
+"""Reports go from real NATS into view and real Valkey. None is lost or applied twice, and none waits for another."""
 
 import asyncio
 import random

@@ -65,8 +65,7 @@ async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
 
 
 async def test_same_fact_is_stored_once(nats: EmbeddedServer) -> None:
-    """A placement announced twice, also after a restart, is stored as one event. Another reason makes another event.
-    """
+    """A placement announced twice, also after a restart, is one event. Another reason makes another event."""
     async with bus(nats) as jetstream:
         for _ in range(2):
             async with publishing(nats) as (publisher, _):

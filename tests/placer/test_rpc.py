@@ -31,7 +31,7 @@ DONE = Resizing(
 class FrontEnd:
     """Stands in for a front end, which has tests of its own.
 
-     It answers by the pod's name and detects overlapping requests.
+    It answers by the pod's name and detects overlapping requests.
     """
 
     def __init__(self, namespace: str) -> None:

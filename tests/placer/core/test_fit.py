@@ -86,7 +86,9 @@ def test_all_residents_count_and_leave_no_trace() -> None:
 
 
 def test_our_own_resources_count_only_where_they_are_advertised() -> None:
-    """The ledger alone decides GPU memory until a node advertises it; from then on the advertised amount holds too.
+    """The ledger alone decides GPU memory until a node advertises it.
+
+    From then on the advertised amount counts too.
     """
     wanted = pod(container(requests={"plimsoll.dev/gpu-memory": "4Gi"}))
     assert why_not(wanted, node()) == ()

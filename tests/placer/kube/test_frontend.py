@@ -43,8 +43,7 @@ async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
 async def test_pods_that_arrive_together_never_share_what_only_one_can_have(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Pods that arrive together are placed only as far as they fit by declaration, while no memory is measured yet.
-    """
+    """Pods that arrive together are placed only as far as their declarations fit."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24, 24)
@@ -125,8 +124,7 @@ async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on
 async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the admission policy too, a pod cannot bring its own answers: a greater line or share, or a chosen GPU.
-    """
+    """Without the admission policy too, a pod cannot bring its own line, its own share, or a GPU of its choice."""
     forged = {
         "lines": ("plimsoll.dev/lines", '{"main":{"GPU-n1-0":99000000000}}'),
         "shares": ("plimsoll.dev/shares", '{"main":{"share_pct":90,"limit_pct":100}}'),

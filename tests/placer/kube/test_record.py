@@ -86,7 +86,7 @@ async def test_late_refusal_does_not_overwrite_a_bind(apiserver: ApiServer, name
     await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", bind)
     async with recorder(apiserver) as running:
         running.record(refusal(before))
-        await until(lambda: events(apiserver, namespace))  # The recorder writes the event after the condition.
+        await until(lambda: events(apiserver, namespace))  # the event follows the condition
     assert condition(await get_pod(apiserver, namespace, "p"))["status"] == "True"
 
 

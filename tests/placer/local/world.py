@@ -1,6 +1,6 @@
 """Emulated nodes with real brokers, a real sorted list and a local front end over them.
 
- The tests feed reports in directly, as monitors have tests of their own.
+The tests feed reports in directly, as monitors have tests of their own.
 """
 
 import asyncio

@@ -21,8 +21,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 async def test_line_share_and_limit_are_one_write(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Line, share and limit change in one patch; a value that was not requested keeps its resized or declared state.
-    """
+    """Line, share and limit change in one patch; a value that was not requested keeps its state."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
