@@ -1,4 +1,4 @@
-"""The whole monitor over the emulated driver: real processes, real NATS, no hook unless a test announces one."""
+"""The whole monitor over the emulated driver: real processes, real NATS, and hooks only as announced by a test."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def newest(messages: list[Message]) -> dict[str, Gpu]:
 async def test_a_task_without_the_hook_is_followed_through_its_life(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Started with its context, loaded once its memory rests, loaded again after a reload, exited after kill -9."""
+    """A task starts with its context, is loaded when its memory rests and after a reload, and exits at kill -9."""
     async with node(tmp_path, nats.url) as (_, environment, context), program(environment) as one:
         await one.do("alloc 800")
         messages = await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
@@ -68,7 +68,7 @@ async def test_a_task_without_the_hook_is_followed_through_its_life(
 
 
 async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Every GPU with its usable and used memory, and every task on it: one event is enough to rescore the node."""
+    """Each report has every GPU's usable and used memory and every task, so it is enough to rescore the node."""
     async with (
         node(tmp_path, nats.url) as (_, environment, context),
         program(environment, 0) as one,

@@ -127,7 +127,7 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
 
 
 async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> None:
-    """The command's code is ours within seconds all the same, and the next command clears away what is left."""
+    """The command's exit code comes within seconds though the broker died, and the next run clears the leftovers."""
     process = await machine.start("--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; read _; exit 7")
     assert process.stdout is not None
     await process.stdout.readline()

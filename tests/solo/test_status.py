@@ -28,7 +28,9 @@ async def why(machine: Machine, name: str) -> str:
 
 
 async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machine) -> None:
-    """A command alone is shown as free. Beside one that requested more it waits while that one is behind.
+    """A command alone runs freely. Beside one that requested more it waits while that one is behind.
+
+    A command at its limit is shown so, alone or not.
 
     A command at its limit is shown so, alone or not.
     """
