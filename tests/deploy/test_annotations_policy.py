@@ -25,8 +25,6 @@ async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
     """A namespace with the policy in force, in which placer and tenant have all rights over pods.
 
     The tenant stands for every user but the placer, kubelets included.
-
-    The tenant stands for whoever has no part in it: users, kubelets (but for the placer, nobody is special).
     """
     role = f"pods-{uuid.uuid4().hex[:8]}"
     resources = ["pods", *(f"pods{rest}" for rest in SUBRESOURCES), "pods/binding", "bindings"]

@@ -166,11 +166,8 @@ async def test_what_is_not_confirmed_is_not_called_done(
 ) -> None:
     """Without the node's broker the old line holds and the message says so.
 
-    The broker applies and confirms the new line later.
-
-    A repeated request for a pod that was deleted before the broker is back says that the pod is gone.
-
-    A pod that is deleted before the broker is back is told as gone when asked for again.
+    The broker applies and confirms the new line later. A repeated request for a pod that was deleted before the
+    broker is back says that the pod is gone.
     """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi")

@@ -31,8 +31,6 @@ async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machin
     """A command alone runs freely. Beside one that requested more it waits while that one is behind.
 
     A command at its limit is shown so, alone or not.
-
-    A command at its limit is shown so, alone or not.
     """
     first = await started(machine, "first", "--gpu-memory", "1Gi", "--gpu-share", "30", *GREEDY)
 

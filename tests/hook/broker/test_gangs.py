@@ -14,8 +14,6 @@ NEAR: Final = 0.15
 """The largest error of a share of all containers' time.
 
 A busy machine sees flags late, and the GPU waits meanwhile.
-
-A busy machine sees flags late, and the GPU waits meanwhile.
 """
 
 

@@ -126,11 +126,10 @@ class Both:
         self.scheduler.handle(Ticked(self.now_ns, words))
 
     def compare(self) -> None:
-        """The sums are equal, and the gates too unless a sum is at its threshold.
+        """Compare sums and gates.
 
-        Then the reference takes the core's gate.
-
-        Sums that are full stay so, and the core looks at them no more; by how much a tick overfills them may differ.
+        A gate may differ while a sum is at its threshold; then the reference takes the core's. A full sum stays
+        full, and the core does not update it any more, so the two may differ by what one tick adds.
         """
         clients = list(self.scheduler._clients.values())
         for n, tenant in enumerate(self.tenants):

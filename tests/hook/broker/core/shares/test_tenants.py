@@ -55,8 +55,6 @@ def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
     """A container whose process has slices twice as long gets its request after some seconds.
 
     Without the correction it would always get two thirds.
-
-    Without the correction it would get two thirds for ever.
     """
     first, second = Container("50", 0.5, 1, [greedy(1)], slices=2), Container("51", 0.5, 1, [greedy(1)])
     assert share(Simulation([first, second]), first) == pytest.approx(50, abs=4)
