@@ -7,7 +7,8 @@ compared with the simulator's forecast for the same draw.
 
 The figures differ from the paper's for these reasons:
 
-* Draws. The paper's figure at a count is one draw; ours are means over many. `paper_pct` is its place among our draws.
+* Draws. The paper's figure at a count is one draw; ours are means over many. `paper_pct` is the place of the
+  paper's figure among our draws.
 * Level. The running times of the types are not in the paper; see `simulator.convgpu.workload`.
 * Time of the grant. ConVGPU gives the free memory to a new container at once, and parts to containers that cannot run
   on them. Here memory is granted on request, and in full, so no container holds memory that it cannot use. Therefore

@@ -1,11 +1,12 @@
 """KubeShare's two figures of compute shares (Yeh et al., HPDC 2020, §5.2), measured anew, and drawn as SVG.
 
 Figure 6: jobs A (request 0.3, limit 0.6), B (0.4, 0.6), C (0.3, 0.5) arrive one after another; C leaves first. Our
-time axis is compressed 40 times: their 200 s are our 5 s. Work that a job alone had queued still runs after an arrival.
-That is nothing of 200 s and some points of 5 s, so each phase is judged without its first second, and also shown whole.
-Figure 7: the loss by sharing. The paper varies the token's quota; here the quantum varies, by which a container may run
-ahead of its due, as shares without tokens have no quota. In the paper one job alone took the token anew each quota.
-Here the work of two greedy tenants of request 50 is compared with that of the same two without the library.
+time axis is compressed 40 times: their 200 s are our 5 s. Work that a job alone had queued still runs after an
+arrival. That is nothing of 200 s and some points of 5 s, so each phase is judged without its first second, and also
+shown whole.
+Figure 7: the loss by sharing. The paper varies the token's quota; here the quantum varies, by which a container may
+run ahead of its due, as shares without tokens have no quota. In the paper one job alone took the token anew each
+quota. Here the work of two greedy tenants of request 50 is compared with that of the same two without the library.
 """
 
 from pathlib import Path
