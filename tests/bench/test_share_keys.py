@@ -10,7 +10,7 @@ def _cap(name: str, error_pts: float, *, is_judged: bool = True) -> Json:
 
 
 def test_an_error_counts_by_its_size_and_a_kernel_too_long_to_judge_does_not() -> None:
-    """Of errors of +0.3, -0.8 and an unjudged 5 points, the key is 0.8."""
+    """The key of errors of +0.3, -0.8 and an unjudged 5 points is 0.8."""
     found = summary([_cap("a", 0.3), _cap("b", -0.8), _cap("c", 5.0, is_judged=False)], is_whole=False)
     assert found["cap_error_pts_max"] == 0.8
     assert found["failed"] == []

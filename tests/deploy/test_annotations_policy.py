@@ -120,7 +120,7 @@ async def test_nobody_but_the_placer_creates_pods_with_its_annotations(
 async def test_nobody_but_the_placer_changes_them(
     apiserver: ApiServer, guarded: str, rest: str, value: str | None
 ) -> None:
-    """Nobody but the placer writes or removes its annotations, through the pod or any of its subresources."""
+    """Only the placer writes or removes its annotations, through the pod or any of its subresources."""
     await bound(apiserver, guarded)
     answer = await annotate(apiserver, guarded, {OURS[2]: value}, TENANT, rest)
     stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]

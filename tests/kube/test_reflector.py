@@ -215,7 +215,7 @@ async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(se
     server.acts.extend([end] * 1000)
     timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
     async with reflecting(server.kubeconfig, timing):
-        await asyncio.sleep(2)  # without backoff this fake is asked some 1000 times a second
+        await asyncio.sleep(2)  # without backoff this fake gets some 1000 requests a second
     assert 2 <= len(server.watches) <= 40
 
 

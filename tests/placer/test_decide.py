@@ -39,7 +39,7 @@ async def deciding(
 
 
 async def test_simultaneous_decisions_never_promise_the_same_room(valkey: EmbeddedServer) -> None:
-    """Of ten pods of 10 GiB decided at once over two cards of 24 GiB, two are placed on each card."""
+    """Ten pods of 10 GiB are decided at once over two cards of 24 GiB, and two are placed on each card."""
     nodes = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("n1", "n2")]
     async with deciding(valkey, *nodes) as decider:
         decided = await asyncio.gather(

@@ -13,19 +13,19 @@ def test_what_is_left_lies_with_one_who_cannot_use_it() -> None:
 
 
 def test_fifo_fills_the_oldest_first() -> None:
-    """Of 8 freed bytes, B takes the 7 that it lacks. The rest is too little for C until B ends."""
+    """When 8 bytes come free, B takes the 7 that it lacks. The rest is too little for C until B ends."""
     workload = containers(("a", 0, 8, 10), ("b", 1, 9, 10), ("c", 2, 4, 5), ("d", 3, 3, 5))
     assert started(replay(workload, at_creation("fifo"))) == {"a": 0, "b": 10, "c": 20, "d": 20}
 
 
 def test_best_fit_takes_the_largest_need_that_fits() -> None:
-    """Of 7 freed bytes, D gets the 6 that it needs, as the largest need that fits."""
+    """When 7 bytes come free, D gets the 6 that it needs, as the largest need that fits."""
     workload = containers(("a", 0, 7, 10), ("x", 0, 3, 20), ("b", 1, 9, 10), ("c", 2, 4, 5), ("d", 3, 6, 5))
     assert started(replay(workload, at_creation("best-fit"))) == {"a": 0, "x": 0, "d": 10, "c": 15, "b": 20}
 
 
 def test_best_fit_gives_to_who_lacks_least_where_nobody_fits() -> None:
-    """Of 7 freed bytes, C gets all, as it lacks 8 and B lacks 9. Three more bytes start C."""
+    """When 7 bytes come free, C gets all, as it lacks 8 and B lacks 9. Three more bytes start C."""
     workload = containers(("a", 0, 7, 10), ("x", 0, 3, 20), ("b", 1, 9, 10), ("c", 2, 8, 5))
     assert started(replay(workload, at_creation("best-fit"))) == {"a": 0, "x": 0, "c": 20, "b": 25}
 

@@ -23,7 +23,10 @@ def test_fifo_lets_nobody_pass_the_oldest_who_waits() -> None:
 
 
 def test_best_fit_takes_the_largest_need_that_fits() -> None:
-    """C starts at once, as nothing is reserved for B. Of eight bytes freed later, B's seven are the best fit."""
+    """C starts at once, as nothing is reserved for B.
+
+    When eight bytes come free later, B's seven are the best fit.
+    """
     workload = containers(("a", 0, 6, 10), ("b", 1, 7, 10), ("c", 2, 2, 20), ("d", 3, 3, 10))
     assert started(replay(workload, on_demand("best-fit"))) == {"a": 0, "c": 2, "b": 10, "d": 20}
 

@@ -70,7 +70,7 @@ def test_who_ends_gives_back_before_who_arrives_at_that_moment_asks() -> None:
 
 
 def test_finished_is_the_last_end_and_suspended_the_mean_wait() -> None:
-    """Of three containers, one waits 9 s and one 8 s, and all have ended after 20 s."""
+    """Two of three containers wait, 9 s and 8 s, and all have ended after 20 s."""
     workload = containers(("a", 0, 6, 10), ("b", 1, 6, 10), ("c", 2, 4, 10))
     outcome = replay(workload, GIVERS["at-creation"]("fifo"))
     assert (outcome.finished_s, outcome.suspended_s) == (20.0, 17 / 3)

@@ -99,7 +99,7 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
 
 
 async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
-    """Of three simultaneous commands of 10 GiB on a card of 24, two run and one is refused for lack of room."""
+    """Three simultaneous commands want 10 GiB of a card of 24: two run, and one is refused for lack of room."""
     ran = await asyncio.gather(*(machine.run("--gpu-memory", "10Gi", "--", "sleep", "3") for _ in range(3)))
     assert sorted(code or 0 for code, _, _ in ran) == [0, 0, 75]
     await eventually(machine.has_no_broker, expected=True)

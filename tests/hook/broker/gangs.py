@@ -19,7 +19,7 @@ from tests.hook.broker.sharing import PROGRAMS, Card, Looked, Restless, card, co
 KERNEL_US: Final = "2000"
 BOTH: Final = (0, 1)
 WAYS: Final = (("one",), ("two",), ("0", "1"))
-"""One thread, two threads, two processes."""
+"""The variants of a gang: one thread, two threads, or two processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, regis
 
 
 async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker) -> None:
-    """Of three processes the one that died between the brokers exits once, and the living ones stay watched."""
+    """A process that died between the brokers exits once, and the two living ones stay watched."""
     await broker.client.register(registration())
     lives, dies, dies_later = [await broker.spawn() for _ in range(3)]
     for process in (lives, dies, dies_later):

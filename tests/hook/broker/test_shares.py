@@ -188,7 +188,7 @@ async def test_the_gate_stays_the_same_file(broker: Broker) -> None:
 async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
     """Two programs go on while the broker is replaced.
 
-    After a long gap the new broker announces that nobody held them.
+    After a long gap the new broker announces that no broker held them.
     """
     processes = [await begun(broker, sharing(POD, 30, 30)), await begun(broker, sharing(OTHER, 70, 70))]
     working = asyncio.create_task(at_work_pct(10, *processes))

@@ -60,7 +60,7 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path: Path) -> None:
-    """Of an outage's state events only the newest is kept on disk; every task event is."""
+    """During an outage the disk keeps only the newest state event, and every task event."""
     store = await open_store(tmp_path)
     for name, is_state in (("t1", False), ("s1", True), ("s2", True), ("t2", False), ("s3", True)):
         await store.keep((entry(name, is_state=is_state),), Tasks(), "boot", JournalPosition())

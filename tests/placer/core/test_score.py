@@ -35,7 +35,7 @@ def test_a_nodes_score_is_its_best_gpus() -> None:
 
 
 def test_a_node_without_gpus_scores_nothing() -> None:
-    """Its score is 0, not an error."""
+    """The score of a node without GPUs is 0 and not an error."""
     assert node_scores(state("n")).node == 0
 
 

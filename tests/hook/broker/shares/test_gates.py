@@ -127,7 +127,7 @@ def test_the_word_outlives_its_broker(tmp_path: Path) -> None:
 def test_a_broker_knows_whether_nobody_held_a_container(
     tmp_path: Path, word: int, gone_s: int, *, was_unheld: bool
 ) -> None:
-    """A broker reports a container that nobody held.
+    """A broker reports a container that no broker held.
 
     Its gate was not open, and its beat is older than the library's wait, or from before the machine's boot.
     """

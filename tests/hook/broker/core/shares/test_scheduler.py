@@ -70,7 +70,7 @@ def test_after_a_second_alone_a_gate_is_open_again() -> None:
 
 
 def test_of_two_that_idle_one_has_the_open_gate() -> None:
-    """Of two idle containers one has the open gate. The first launch of either is seen."""
+    """One of two idle containers has the open gate. The first launch of either is seen."""
     node, _, b = two()
     node.tick(500)
     assert node.states == {"A": OPEN, "B": METERED}
