@@ -1,25 +1,25 @@
 """ConVGPU's Tables IV and V: 4 to 38 containers on one 5 GB GPU, replayed and, in small, run for real.
 
 The simulator replays the whole experiment by the broker's own core ("plimsoll") and by the paper's rule ("convgpu"),
-over many draws where the paper seems to have one a count; `simulator.convgpu.workload` says what the paper leaves
-open. Then 14 containers run under a real broker and the real library on an emulated card, and are held against the
-simulator's forecast for the same draw.
+over many draws where the paper seems to have one per count; `simulator.convgpu.workload` lists the points that the
+paper leaves open. Then 14 containers run under a real broker and the real library on an emulated card, and are
+compared with the simulator's forecast for the same draw.
 
-Why figures differ from the paper's:
+The figures differ from the paper's for these reasons:
 
-* Draws. The paper's figure at a count is one draw; ours are means over many. `paper_pct` says where among our draws
-  it lies.
+* Draws. The paper's figure at a count is one draw; ours are means over many. `paper_pct` is the place of the
+  paper's figure among our draws.
 * Level. The running times of the types are not in the paper; see `simulator.convgpu.workload`.
-* When memory is given. ConVGPU gives what is left to a new container at once, and parts to containers that cannot run
-  on them. Here memory is given when it is asked for, and whole: nobody holds what it cannot use. That is why
-  best-fit and recent-use suspend less here than there, and why best-fit is not the slowest to let containers start.
+* Time of the grant. ConVGPU gives the free memory to a new container at once, and parts to containers that cannot run
+  on them. Here memory is granted on request, and in full, so no container holds memory that it cannot use. Therefore
+  best-fit and recent-use suspend less here than there, and best-fit is not the slowest to let containers start.
 * The paper's text says that best-fit is "average 30 seconds faster" from 18 containers on. By its Table IV it is
   15 s against fifo, 20 s against recent-use, 22 s against random.
-* Deadlock. By the letter of §III.D, recent-use and random leave parts with several waiting containers, until nobody
-  can run: see the shares of draws that got stuck. The paper has figures for both, so its program must differ from
+* Deadlock. By the text of §III.D, recent-use and random leave parts with several waiting containers, until none can
+  run: see the shares of draws that got stuck. The paper has figures for both, so its program must differ from
   its text there. Here no draw gets stuck.
-* Everything that takes time besides running: starting a Docker container (0.47 s, Figure 5), making contexts, a card
-  and a bus that programs share. None of it is simulated.
+* Other delays. The start of a Docker container (0.47 s, Figure 5), the making of contexts, and the sharing of card
+  and bus are not simulated.
 
 Source: D. Kang et al., "ConVGPU", IEEE CLUSTER 2017, §IV, Tables III to V.
 """
@@ -60,7 +60,7 @@ EMULATED_SEED: Final = 0
 SURE: Final = ("fifo", "best-fit")
 """The policies under which ConVGPU's own rule lets every draw end."""
 LOTS: Final = 40
-"""How often `random` is forecast: the broker's lots are its own."""
+"""The number of forecasts for `random`, as the broker draws its own lots."""
 CHARTS: Final = Path(__file__).resolve().parent.parent / "build" / "bench"
 TABLE_WIDTH: Final = 120
 
@@ -68,7 +68,7 @@ Json = dict[str, Any]
 
 
 def replayed(console: Console, rule: str, draws: int) -> Json:
-    """Replay every count under every policy by one rule, and show it."""
+    """Replay every count under every policy by one rule, and print the results."""
     plan = Plan(seeds=tuple(range(draws)))
     with ProcessPoolExecutor() as pool:
         cells = list(pool.map(partial(run_cell, RULES[rule], plan), *zip(*plan.cells(), strict=True)))
@@ -85,7 +85,7 @@ def replayed(console: Console, rule: str, draws: int) -> Json:
 
 
 def readings(console: Console, draws: int) -> Json:
-    """What speaks for which reading of the running times: ours over the paper's, by the paper's own rule."""
+    """Evidence for each reading of the running times: our figures ÷ the paper's, by the paper's own rule."""
     table = Table(title="how long types run, by the paper's rule: ours / paper, finished | suspended")
     for column in ("reading", *SURE):
         table.add_column(column, justify="right")
@@ -105,7 +105,7 @@ def readings(console: Console, draws: int) -> Json:
 
 
 def show_against_fifo(console: Console, by_rule: dict[str, Json]) -> Json:
-    """How the other policies differ from fifo where the GPU is crowded: the paper's claim, and both rules."""
+    """Print how the other policies differ from fifo where the GPU is crowded: the paper's claim, and both rules."""
     papers = {policy: paper_against_fifo(policy) for policy in paper.POLICIES[1:]}
     table = Table(title=f"against fifo, from {HEAVY} containers on: finished | suspended")
     for column in ("policy", "paper", *by_rule):
@@ -122,7 +122,7 @@ def _against(found: Json | None) -> str:
 
 
 def forecast(policy: str) -> list[Replay]:
-    """What the simulator says of the draw that is run on the emulator; several for `random`."""
+    """The simulator's forecast for the draw that runs on the emulator; several forecasts for `random`."""
     containers = draw(EMULATED_COUNT, EMULATED_SEED)
     seeds = range(LOTS if policy == "random" else 1)
     return [replay(containers, on_demand(policy, USABLE_BYTES, seed)) for seed in seeds]
@@ -149,7 +149,7 @@ async def emulated(console: Console) -> Json:
 
 
 def compare(measured: Replay, forecasts: Sequence[Replay]) -> Json:
-    """What was measured beside what was forecast, in seconds; or only who was `refused`, if anybody was.
+    """Compare measurement and forecast, in seconds; or list the `refused` containers if there are any.
 
     `starts_apart_s` is the largest difference of any container's start; None where the forecast is one of many lots.
     """
@@ -178,7 +178,7 @@ def _words(figure: float | list[float] | None) -> str:
 
 
 async def main() -> int:
-    """Replay, run, show, and print one JSON line; the exit code is 1 if a container was refused its memory."""
+    """Replay, run, print, and end with one JSON line; the exit code is 1 if a container was refused its memory."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

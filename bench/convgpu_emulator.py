@@ -1,11 +1,12 @@
-"""ConVGPU's experiment in small, with nothing simulated but the GPU: a broker, hooked processes, waits that block.
+"""ConVGPU's experiment in small.
 
-One emulated card, one draw of containers, time run `SPEED` times as fast; one wait policy at a time, each under a
-broker of its own. Every container is registered when it comes; its program then asks for its whole line in one piece,
-and past what is granted the call blocks in the library.
+Only the GPU is simulated; broker, hooked processes and waits are real. The run has one emulated card, one draw of
+containers, and time `SPEED` times as fast. Each wait policy runs under a broker of its own. Every container is
+registered when it arrives. Its program then requests its whole line in one piece, and the call blocks in the
+library until it is granted.
 
-The bench tells the broker once what the card has for containers, in the monitor's place, so that waits are about the
-paper's sizes to the byte: contexts (2 MiB here) lie beside them.
+The bench reports the card's capacity to the broker once, in the monitor's place, so that waits are for the
+paper's sizes to the byte. Contexts (2 MiB here) come on top.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from simulator.convgpu.workload import USABLE_BYTES
 from simulator.core.replay import Container, Replay, Stay
 
 SPEED: Final = 10.0
-"""Five seconds between arrivals become half of one: far longer than a broker's turn."""
+"""Five seconds between arrivals become half a second, far longer than a broker's turn."""
 CONTEXT_MIB: Final = 2
 CONTEXTS_MIB: Final = 128
 PATIENCE_S: Final = 120.0
@@ -57,7 +58,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A container to come, with its program started and waiting for its turn."""
+    """A container that has not arrived yet; its program is started and waits for its turn."""
 
     container: Container
     pod: PodUid
@@ -65,19 +66,19 @@ class Guest:
 
     @property
     def registration(self) -> Register:
-        """Its line."""
+        """The registration of its line."""
         line = Line(gpu=GPU, line_bytes=self.container.line_bytes)
         lines = ContainerLines(name=MAIN, lines=(line,))
         return Register(pod=self.pod, namespace="bench", name=self.container.name, containers=(lines,))
 
     async def told(self) -> str:
-        """Its next line of output."""
+        """The next line of the program's output."""
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
             return (await self.process.stdout.readline()).decode()
 
     def go(self) -> None:
-        """Let it touch the GPU."""
+        """Let the program use the GPU."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
@@ -85,7 +86,7 @@ class Guest:
 async def measure(policy: str, containers: Sequence[Container]) -> Replay:
     """Run the containers under one wait policy; times are those of the paper's clock.
 
-    Whoever was not given its memory, or died, counts as refused.
+    A container that was refused memory, or died, counts as refused.
 
     Raises:
         NotRunError: a program did not start.
@@ -142,7 +143,7 @@ async def scene(policy: str) -> AsyncIterator[Scene]:
 
 @contextlib.asynccontextmanager
 async def started(node: Scene, container: Container) -> AsyncIterator[Guest]:
-    """A container's program, up to where it waits for its turn; ended when the block is left."""
+    """Start a container's program up to the wait for its turn; the program ends with the block."""
     pod = PodUid(str(uuid.uuid4()))
     files, key = SharedFiles(node.root), ContainerKey(pod, MAIN)
     words = {"memory-mib": container.line_bytes // MIB, "run-s": container.runs_s / SPEED}

@@ -1,7 +1,7 @@
-"""One container's program in ConVGPU's experiment: asks for all its memory, works for its time, ends.
+"""One container's program in ConVGPU's experiment: it requests all its memory, works for its time, and ends.
 
-It is started before its turn, so that an interpreter's start is not measured, and touches the GPU only when a line
-comes in. It tells when it asked, had its memory, and ended, by the machine's monotonic clock.
+The program starts before its turn, so that an interpreter's start is not measured, and uses the GPU only after a
+line of input. It prints the times of its request, its grant and its end, by the machine's monotonic clock.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from bench.kang_task import MIB, Driver, RefusedError
 
 
 def main() -> None:
-    """Wait for a line, run, tell; the exit code is 1 if its memory was refused."""
+    """Wait for a line, run, and print the times; the exit code is 1 if the memory was refused."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory-mib", type=int, required=True, help="asked for in one piece")
     parser.add_argument("--run-s", type=float, required=True, help="how long it runs once it has its memory")

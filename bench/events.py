@@ -1,9 +1,9 @@
-"""How soon the placer's list knows of a task: from a program's first context to the new score in Redis.
+"""The delay from a program's first context to the new score in the placer's list in Redis.
 
-On the way lie the preload library's announcement, the broker, the monitor's look at NVML, its outbox on disk, NATS,
-the placer's intake, and Redis. One program after another is started under the library on one emulated node; the
-clock starts when the program says that its context exists, and stops when the node's order in Redis has moved past
-what it was. Whoever polls every 30 s, as others do, knows after 15 s on average.
+The event passes the preload library, the broker, the monitor's reading of NVML, its outbox on disk, NATS, the
+placer's intake, and Redis. Programs start one after another under the library on one emulated node. The clock
+starts when a program reports its context, and stops when the node's order in Redis has moved on. A monitor that
+polls every 30 s, as others do, needs 15 s on average.
 """
 
 import asyncio
@@ -90,8 +90,8 @@ async def settled(list_: "redis.Redis") -> None:
 
 
 async def main() -> int:
-    """Measure, show, and print one JSON line."""
-    # Nothing may happen by itself: no heartbeat, no reconcile within the measurement.
+    """Measure, print the results, and end with one JSON line."""
+    # Without heartbeat and reconcile, nothing else publishes during the measurement.
     quiet = {"heartbeat_s": "3600", "reconcile_s": "3600", "idle_period_s": "3600"}
     node = EmulatedNode(NODE, (EmulatedGpu("NVIDIA L4", "24Gi"),), quiet)
     with tempfile.TemporaryDirectory(prefix="plimsoll-events-") as folder:

@@ -1,4 +1,4 @@
-"""This machine's own GPU, in the place of an emulated node: `python -m bench.hook_memory --gpu`."""
+"""This machine's own GPU in the place of an emulated node: `python -m bench.hook_memory --gpu`."""
 
 import os
 

@@ -1,12 +1,12 @@
-/* Does one thing over and over, and tells what it costs; run with and without the preload library.
+/* Repeats one operation and prints its cost; runs with and without the preload library.
  *
- *     hook_memory                 a process that is ready and measures what it is told, one line each:
+ *     hook_memory                 a process that obeys one command a line:
  *         pair FUNCTION BYTES MS      median nanoseconds of one allocation and its free
  *         launch FUNCTION MS          median nanoseconds of one launch
  *     hook_memory start           only initialises CUDA and makes a context
  *
- * Both print first when they were ready, in nanoseconds of CLOCK_MONOTONIC, and end with their standard
- * input.
+ * Both first print the time at which they were ready, in nanoseconds of CLOCK_MONOTONIC, and end with their
+ * standard input.
  */
 #define _GNU_SOURCE
 #include "task.h"
@@ -16,8 +16,8 @@
 typedef unsigned long long number;
 
 /* Small requests share a block of 2 MiB. With one of them kept during a burst, the block is neither taken nor
- * given back within it: what the emulator's mmap and munmap cost depends on what else a process has mapped,
- * and so differs by a microsecond and more with any preload, even one that does nothing. */
+ * freed within it. The cost of the emulator's mmap and munmap depends on a process's other mappings, and so
+ * differs by a microsecond and more with any preload, even one that does nothing. */
 #define KEPT_BYTES 512
 
 static CUfunction kernel;
@@ -65,7 +65,7 @@ static const struct {
     {"cuLaunchKernel", launch_kernel}, {"cuGraphLaunch", launch_graph},
 };
 
-/* What has been handed over is waited for off the clock, so that no launch waits for room in the queue. */
+/* The wait for queued launches is not timed, so that no launch waits for room in the queue. */
 static void measure(void (*once)(size_t), size_t bytes, number ms) {
     static uint64_t took_ns[MOST_BURSTS];
     uint64_t end_ns = now_ns() + ms * 1000000;

@@ -1,16 +1,17 @@
-"""What the memory line costs, and that it holds: allocations, launches, start-up, and a minute of the hammer.
+"""The cost of the memory line, and a check that it holds: allocations, launches, starts, and a minute of the hammer.
 
-Processes with and without the preload library take turns within one run, a few milliseconds each, and what the
-library adds is the median over the turns of hooked less native: the emulated driver's own cost, shown beside it,
-falls out, and so does most of what else the machine does. A real broker lays out the lines and hears the processes.
+Processes with and without the preload library take turns within one run, a few milliseconds each. The library's
+cost is the median over the turns of hooked less native. The emulated driver's own cost, shown beside it, falls
+out, and so does most of the machine's other load. A real broker writes the lines and gets the processes'
+messages.
 
-For eight processes on one line, all eight are alive and hold slots and words, but only as many hammer at a time as
-the machine has cores: more would measure the run queue. Each has an emulated card of its own of the same identity,
-so that they meet in the container's words and not in the emulator's one lock.
+For eight processes on one line, all eight are alive and hold slots and words, but only as many hammer at a time
+as the machine has cores: more would measure the run queue. Each has an emulated card of its own of the same
+identity, so that they meet in the container's words and not in the emulator's one lock.
 
-With `--gpu` the same on this machine's first GPU: what is added falls out of the driver's own cost likewise. All
-processes then share the one card, fewer are alive, as each context takes half a GiB of it, and the hammer, which
-holds the emulator's book against the line, stays out.
+With `--gpu` the same runs on this machine's first GPU, whose driver's own cost falls out likewise. All processes
+then share the one card. Fewer are alive, as each context takes half a GiB, and the hammer, which compares the
+emulator's book with the line, is left out.
 """
 
 import argparse
@@ -48,16 +49,16 @@ PAIRS: Final = (
     ("cuMemCreate", 2 * MIB),
 )
 REPORTED: Final = PAIRS[0]
-"""The one whose native cost is no system call of the emulator, so that the least noise is measured with it."""
+"""The pair whose native cost includes no system call of the emulator, so it has the least noise."""
 LAUNCHES: Final = ("cuLaunchKernel", "cuGraphLaunch")
 
 TURNS: Final = 150
 TURN_MS: Final = 8
 PAIRS_OF_PROCESSES: Final = 10
-"""Where a process's code and data happen to lie makes some nanoseconds more or less of every launch that it makes."""
+"""The addresses of a process's code and data change each of its launches by some nanoseconds."""
 STARTS: Final = 150
 GPU_STARTS: Final = 30
-"""A real driver needs half a second and more for each."""
+"""A real driver needs half a second or more for each start."""
 LIVE: Final = 100
 GPU_LIVE: Final = 8
 PROCESSES: Final = 8
@@ -65,25 +66,25 @@ CORES: Final = len(os.sched_getaffinity(0))
 HAMMER_S: Final = 60.0
 PATIENCE_S: Final = 120.0
 QUIET_S: Final = 0.03
-"""After a start, until the broker has heard it out: the next start must find both cores free."""
+"""The pause after a start until the broker has handled its messages. The next start must find both cores free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Turns of native and hooked side by side, each in the same unit."""
+    """Alternating turns of native and hooked processes, all in the same unit."""
 
     native: list[float]
     hooked: list[float]
 
     @property
     def added(self) -> float:
-        """The median of what each turn had more than the native one beside it."""
+        """The median of each hooked turn less the native one beside it."""
         return statistics.median(
             hooked - native for native, hooked in zip(self.native, self.hooked, strict=True)
         )
 
     def row(self, name: str, unit: str, scale: float = 1.0) -> str:
-        """One line of the table; the last two columns are the quartiles of what was added."""
+        """One line of the table; the last two columns are the quartiles of the added cost."""
         differences = [(h - n) * scale for n, h in zip(self.native, self.hooked, strict=True)]
         low, middle, high = statistics.quantiles(differences, n=4)
         native, hooked = (statistics.median(side) * scale for side in (self.native, self.hooked))
@@ -97,19 +98,19 @@ class Process:
         self._process = process
 
     async def number(self) -> float:
-        """The next number that it prints."""
+        """The next number that the process prints."""
         assert self._process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
             return float(await self._process.stdout.readline())
 
     async def ask(self, command: str) -> float:
-        """Have it measure something."""
+        """Let the process measure something; returns its result."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n".encode())
         return await self.number()
 
     async def end(self) -> None:
-        """Let it go."""
+        """Let the process end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         async with asyncio.timeout(PATIENCE_S):
@@ -117,14 +118,14 @@ class Process:
 
 
 class Place:
-    """A container under a real broker, and emulated nodes whose first cards are one and the same to it."""
+    """A container under a real broker, and emulated nodes whose first cards have one identity."""
 
     def __init__(self, folder: Path, broker: Broker, program: Path, gpu: GpuNode | None) -> None:
         self._folder, self._broker, self._program = folder, broker, program
         self._gpu = gpu
 
     def node(self, name: str) -> Node | GpuNode:
-        """An emulated node of one card; this machine where its own GPU is measured."""
+        """An emulated node of one card; with `--gpu` this machine."""
         if self._gpu:
             return self._gpu
         folder = self._folder / name
@@ -146,7 +147,7 @@ class Place:
         )  # fmt: skip
 
     async def vacant(self) -> None:
-        """Wait until the broker has cleared the slots of all who ended."""
+        """Wait until the broker has cleared the slots of all processes that ended."""
         await self._broker.until_vacant()
 
 
@@ -168,7 +169,7 @@ async def place(folder: Path, gpu: GpuNode | None) -> AsyncIterator[Place]:
 
 
 async def alone(here: Place, commands: list[str]) -> dict[str, Compared]:
-    """One native and one hooked process, taking turns at each command; then two new ones, and so on."""
+    """One native and one hooked process take turns at each command; then two new ones, and so on."""
     node = here.node("alone")
     compared = {command: Compared([], []) for command in commands}
     for _ in range(PAIRS_OF_PROCESSES):
@@ -186,7 +187,7 @@ async def alone(here: Place, commands: list[str]) -> dict[str, Compared]:
 
 
 async def together(here: Place, command: str) -> Compared:
-    """Eight hooked processes on one line and as many native ones; so many at a time as there are cores."""
+    """Eight hooked processes on one line and as many native ones; as many work at a time as there are cores."""
     nodes = [here.node(f"card-{number}") for number in range(PROCESSES)]
     sides = [[await here.spawn(node, is_hooked=is_hooked) for node in nodes] for is_hooked in (False, True)]
     for process in sides[0] + sides[1]:
@@ -213,7 +214,7 @@ async def start_once(here: Place, node: Node | GpuNode, *, is_hooked: bool) -> f
 
 
 async def starts(here: Place, live: int, count: int) -> Compared:
-    """Starts beside so many live hooked processes, native and hooked by turns."""
+    """Starts beside so many live hooked processes, alternately native and hooked."""
     node = here.node(f"starts-{live}")
     holders = []
     for _ in range(live):
@@ -230,7 +231,7 @@ async def starts(here: Place, live: int, count: int) -> Compared:
 
 
 async def hammer(folder: Path) -> Outcome:
-    """A minute of everything at once."""
+    """Run all operations at once for a minute."""
     program = folder / "program"
     compile_c([*SOURCES], program, LINKED)
     async with hammering(folder, program) as container:
@@ -241,23 +242,23 @@ async def hammer(folder: Path) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything, by what was measured."""
+    """All results, by measurement."""
 
     pairs: dict[tuple[str, int], Compared]
     eight: Compared
     launches: dict[str, Compared]
     starts: dict[int, Compared]
     outcome: Outcome | None
-    """None on a GPU, where there is no book."""
+    """None on a GPU, which has no book."""
     gpu: GpuNode | None
 
     @property
     def launch(self) -> str:
-        """The launching function to which the library adds more."""
+        """The launching function with the higher added cost."""
         return max(self.launches, key=lambda name: self.launches[name].added)
 
     def show(self) -> None:
-        """A table for people."""
+        """Print a table for people."""
         print(f"{'medians of turns, and quartiles of added':<48}", end="")
         print(*(f"{title:>10}" for title in ("native", "hooked", "added", "p25", "p75")), sep="")
         for (name, size), compared in self.pairs.items():
@@ -274,7 +275,7 @@ class Measured:
             print("  ".join(f"{path} {yes}/{no}" for path, (yes, no) in tallies.items() if yes + no))
 
     def result(self) -> dict[str, float | str]:
-        """The last line."""
+        """The last output line."""
         return {
             "pair_added_us_p50_1proc": round(self.pairs[REPORTED].added / 1000, 3),
             "pair_added_us_p50_8proc": round(self.eight.added / 1000, 3),
@@ -304,7 +305,7 @@ class Measured:
 
 
 async def measure(folder: Path, hammer_folder: Path, gpu: GpuNode | None) -> Measured:
-    """All of it; three minutes."""
+    """Run all measurements, which takes three minutes."""
     pairs = {f"pair {name} {size} {TURN_MS}": (name, size) for name, size in PAIRS}
     launches = {f"launch {name} {TURN_MS}": name for name in LAUNCHES}
     async with place(folder, gpu) as here:
@@ -323,7 +324,7 @@ async def measure(folder: Path, hammer_folder: Path, gpu: GpuNode | None) -> Mea
 
 
 async def main(*, is_gpu: bool) -> int:
-    """Measure, show, and print one JSON line."""
+    """Measure, print the results, and end with one JSON line."""
     with (
         tempfile.TemporaryDirectory(prefix="plimsoll-hook-memory-") as folder,
         tempfile.TemporaryDirectory(prefix="plimsoll-hammer-") as hammer_folder,

@@ -1,14 +1,14 @@
-"""How well compute shares hold, what programs get done under them, and what they cost: `make bench-hook-share`.
+"""How exactly compute shares hold, how programs progress under them, and their cost: `make bench-hook-share`.
 
-A real broker, hooked programs and the emulator; shares come from the emulator's own book, not from the library. See
-`share_figures` for what share, target, error, ripple and progress mean, and the other `share_` modules for the cases.
-Half an hour; `--quick` (`QUICK=1 make bench-hook-share`) shows the same figures with fewer and shorter cases in less
-than five minutes, `--case` runs those whose name begins so, such as `cap/30/async`.
+Broker and hooked programs are real; shares come from the emulator's own book, not from the library. `share_figures`
+defines share, target, error, ripple and progress, and the other `share_` modules hold the cases. A run takes half an
+hour. `--quick` (`QUICK=1 make bench-hook-share`) shows the same figures from fewer and shorter cases in less than
+five minutes. `--case` runs the cases whose names begin with its value, such as `cap/30/async`.
 
-Every case is appended as one JSON line to `build/bench/hook-share.jsonl`, with the machine's load average beside it,
-and at last the worst figures; the plots lie there too. The last line printed has the worst figures and all cases.
+Every case becomes one JSON line in `build/bench/hook-share.jsonl`, with the machine's load average, followed by the
+worst figures; the plots lie there too. The last line of the output has the worst figures and all cases.
 
-The broker's settings may be given as to itself, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line tells them.
+The broker's settings come from the environment, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line has them.
 
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels tell what the book would: see
 `share_place`.
@@ -59,8 +59,8 @@ class Step:
     """One case of any sort, measured at a place with a broker of its own.
 
     Attributes:
-        is_quick: one of the few that say most.
-        is_emulated: it takes two GPUs, or kernels that were tried on the emulator alone.
+        is_quick: whether it is one of the few cases of the quick run.
+        is_emulated: whether it needs two GPUs, or kernels that were tried on the emulator alone.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(slots=True)
 class Bench:
-    """What is measured, where, and what came of it."""
+    """The place of the measurements, and their results."""
 
     folder: Path
     program: Path
@@ -86,7 +86,7 @@ class Bench:
 
     @contextlib.contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """A failure in the block, whatever it is, is kept in the table, and the other cases go on."""
+        """Keep any failure in the block as a row of the table, and go on with the other cases."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - see above; the benchmark's exit status tells of it
@@ -94,7 +94,7 @@ class Bench:
             self.keep({"case": name, "failed": repr(error)})
 
     def keep(self, row: Json) -> None:
-        """Show a row, and write it down."""
+        """Print a row, and append it to the file."""
         self.rows.append(row)
         print(_words(row), flush=True)
         _append(row)
@@ -126,7 +126,7 @@ def _figures(value: object) -> str:
 
 
 def steps(*, quick: bool) -> Iterator[Step]:
-    """Everything but KubeShare's figures; shorter ones if quick."""
+    """All cases but KubeShare's figures; fewer and shorter ones if quick."""
     yield from _alone(quick=quick)
     yield from _coupled(quick=quick)
     yield from _judged(quick=quick)
@@ -173,7 +173,7 @@ def _served(*, quick: bool) -> Iterator[Step]:
 
 
 async def figures(bench: Bench, prefixes: Sequence[str], *, quick: bool) -> None:
-    """KubeShare's two; the first has no figure that stands for the run, and is left out if quick."""
+    """KubeShare's two figures. The first has no figure for the whole run, and is left out if quick."""
     if _is_wanted("kubeshare-6", prefixes) and not quick:
         print("kubeshare-6", flush=True)
         with bench.kept("kubeshare-6"):
@@ -204,7 +204,7 @@ def _is_wanted(name: str, prefixes: Sequence[str]) -> bool:
 
 
 def result(bench: Bench, *, quick: bool, is_whole: bool, took_s: float) -> Json:
-    """The last line, but for the cases."""
+    """The last output line without the cases."""
     where = {"gpu": bench.gpu.name, "driver": bench.gpu.driver} if bench.gpu else {}
     return {
         **summary(bench.rows, is_whole=is_whole),
@@ -231,7 +231,7 @@ def _options() -> argparse.Namespace:
 
 
 async def main() -> int:
-    """Measure, show, and print one JSON line; the exit code is 1 if a case failed to run."""
+    """Measure, print the results, and end with one JSON line; the exit code is 1 if a case failed to run."""
     options = _options()
     wanted = [
         step

@@ -4,16 +4,16 @@ Two nodes with one 24 GB card each and 30 slots. Node 1 holds 23 tasks that peak
 peak at 821 MiB. Two more pods of the first kind arrive. By free slots (7 against 5) both go to node 1, and tasks fail
 for want of memory; by Plimsoll they go to node 2, and none fails.
 
-What is modelled, and how. 23 × 1205 MiB is more than the card holds, yet the paper's Table I has 23 such tasks
-complete and 24 fail: so not all hold their peak at once, and what a task holds all the time lies between 1/24 and
+The model: 23 × 1205 MiB is more than the card holds, yet the paper's Table I has 23 such tasks
+complete and 24 fail. So not all hold their peak at once, and a task's constant part lies between 1/24 and
 1/23 of the card (24114 MiB usable), 1005 to 1048 MiB. Here a task holds 985 MiB throughout a run (its context's 300
 included) and 1205 MiB for the last 10 % of it, evenly out of step with the others: 23 leave room for six peaks at
-once where at most three are held, and 25 cannot fit whatever their steps. The 821 MiB tasks are the same in
+once where at most three are held, and 25 cannot fit in any order of steps. The 821 MiB tasks are the same in
 proportion. A run takes 2 s where the paper's takes 8.6 s. A task whose allocation is refused has failed, and runs
-again, as the paper's tasks are "arranged to run repeatedly"; what is counted is pods with at least one failed run.
+again, as the paper's tasks are "arranged to run repeatedly". Pods with at least one failed run are counted.
 
 The resident tasks are placed by hand, as in the paper, and run without the library: Plimsoll sees them through NVML
-alone. The two new pods declare nothing (best-effort), as the paper's do.
+alone. The two new pods declare no memory (best-effort), as the paper's do.
 
 Source: J. Kang, H. Lee, D. Lee, IJASEIT 2024, §III.A, Tables I, III, IV and V.
 """
@@ -40,11 +40,11 @@ from plimsoll.placer_api.http import PodRow
 SLOTS: Final = 30
 RUN_S: Final = 2.0
 SETTLED_RUNS: Final = 3
-"""Runs that every resident task completes before the new pods come."""
+"""Each resident task completes so many runs before the new pods come."""
 WATCH_S: Final = 16.0
-"""Eight runs afterwards, in which failures are counted."""
+"""Failures are counted during eight runs afterwards."""
 LOOK_S: Final = 0.1
-"""Between two looks at what tells nobody of its changes; no figure rests on it."""
+"""The time between two polls of a state that has no events. No figure depends on it."""
 
 DECIDE_S: Final = 60.0
 CONTEXT_MIB: Final = 300
@@ -91,7 +91,7 @@ NODES: Final = tuple(
 
 @dataclass(slots=True)
 class RunningTask:
-    """One task and what came of its runs."""
+    """One task and the results of its runs."""
 
     node: NodeName
     process: asyncio.subprocess.Process
@@ -100,13 +100,13 @@ class RunningTask:
 
     @property
     def failed(self) -> bool:
-        """Some run of it failed."""
+        """Whether any run of the task failed."""
         return bool(self.failures)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one way of placing led to.
+    """The result of one way of placing.
 
     Attributes:
         placed: new pods by node.
@@ -123,14 +123,14 @@ class Placing(Protocol):
     """A way of placing the two new pods."""
 
     async def place(self, cluster: LocalCluster, tasks: list[RunningTask]) -> Counter[NodeName]:
-        """Place and start them; returns how many went to each node."""
+        """Place the pods and start them; returns the number of pods on each node."""
 
     async def failed(self) -> Counter[NodeName]:
         """New pods with a failed run that are not among the scene's tasks, by node."""
 
 
 async def scenario(placing: Placing) -> Outcome:
-    """Set the scene, place two pods, and count what fails."""
+    """Set the scene, place two pods, and count the failures."""
     with tempfile.TemporaryDirectory(prefix="plimsoll-kang-") as folder:
         async with LocalCluster(Path(folder), NODES) as cluster, asyncio.TaskGroup() as readers:
             tasks: list[RunningTask] = []
@@ -191,7 +191,7 @@ async def follow(task: RunningTask) -> None:
 
 
 class BySlots:
-    """Where Kubernetes' own scheduler puts them: on the node with the most free slots."""
+    """The placement of Kubernetes' own scheduler: the node with the most free slots."""
 
     async def place(self, cluster: LocalCluster, tasks: list[RunningTask]) -> Counter[NodeName]:
         """Place two tasks, each counting the other."""
@@ -204,12 +204,12 @@ class BySlots:
         return placed
 
     async def failed(self) -> Counter[NodeName]:
-        """None: its new pods are tasks of the scene."""
+        """None, as its new pods are tasks of the scene."""
         return Counter()
 
 
 class ByPlimsoll:
-    """Where Plimsoll puts them, from real manifests and under its library."""
+    """Plimsoll's placement, from real manifests and under its library."""
 
     def __init__(self) -> None:
         self._rows: Callable[[], Awaitable[list[PodRow]]]
@@ -238,7 +238,7 @@ class ByPlimsoll:
         return Counter(pod.node for pod in await rows() if pod.node)
 
     async def failed(self) -> Counter[NodeName]:
-        """Its two pods, once they ended: a task with a failed run ends with an exit code of its own."""
+        """The placer's two pods after their end. A task with a failed run ends with an exit code of its own."""
         async with asyncio.timeout(DECIDE_S):
             while not all(pod.exit_code is not None for pod in await self._rows()):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(LOOK_S)
@@ -246,7 +246,7 @@ class ByPlimsoll:
 
 
 def manifest(name: str) -> str:
-    """A new pod: best-effort, as the paper's declare nothing."""
+    """The manifest of a new pod, which declares no memory, like the paper's."""
     container = {
         "name": "main",
         "command": LARGE.command(seconds=WATCH_S - 2 * RUN_S),
@@ -262,7 +262,7 @@ def manifest(name: str) -> str:
 
 
 def show(console: Console, slots: Outcome, plimsoll: Outcome) -> None:
-    """Both ways side by side, beside the paper's figures."""
+    """Print both ways side by side, beside the paper's figures."""
     table = Table(title="Two 1205 MiB pods arrive (Kang et al., Tables IV and V)")
     for column in (
         "node",

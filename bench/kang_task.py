@@ -1,9 +1,9 @@
-"""One inference task of Kang et al., again and again: a program that knows nothing of Plimsoll.
+"""One inference task of Kang et al. in a loop, as a program that knows nothing of Plimsoll.
 
-A run loads what it keeps for all of the run (libraries, weights), works, holds its peak on top towards the end, frees
-all, and starts over. Runs end at multiples of their length on the machine's clock, plus a phase of the task's own, so
+A run loads the memory that it keeps (libraries, weights), works, holds its peak on top towards the end, frees all,
+and starts over. Runs end at multiples of their length on the machine's clock, plus a phase of the task's own, so
 tasks stay as far out of step as they were started, however loaded the machine is. If an allocation is refused the run
-has failed; the task tells so on standard output, one JSON object a line, and runs again, as the paper's tasks do.
+has failed; the task reports that on standard output, one JSON object a line, and runs again, as the paper's tasks do.
 
 It speaks the CUDA driver API by ctypes, so it runs on the emulator and on a real GPU alike.
 """
@@ -50,11 +50,11 @@ class Driver:
         return pointer
 
     def free(self, pointer: ctypes.c_uint64) -> None:
-        """Give it back."""
+        """Free the memory."""
         self._call("cuMemFree_v2", pointer)
 
     def work(self, pointer: ctypes.c_uint64) -> None:
-        """Keep the GPU busy a little: write the first MiB, and wait until it is written."""
+        """Keep the GPU busy for a moment: write the first MiB, and wait for the write."""
         self._call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(1), ctypes.c_size_t(MIB))
         self._call("cuCtxSynchronize")
 
@@ -66,7 +66,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """When a task's runs peak and end, by the machine's monotonic clock in seconds."""
+    """The times at which a task's runs peak and end, by the machine's monotonic clock in seconds."""
 
     run_s: float
     phase_s: float
@@ -79,7 +79,7 @@ class Rhythm:
 
 
 def run_once(driver: Driver, kept_bytes: int, peak_bytes: int, rhythm: Rhythm) -> None:
-    """One run; whatever happens, it ends holding nothing.
+    """Run once. At its end the run holds no memory, also after an error.
 
     Raises:
         RefusedError: an allocation was refused.
@@ -99,12 +99,12 @@ def run_once(driver: Driver, kept_bytes: int, peak_bytes: int, rhythm: Rhythm) -
 
 
 def sleep_until(when_s: float) -> None:
-    """Sleep until the monotonic clock shows `when_s`; not at all if it does already."""
+    """Sleep until the monotonic clock shows `when_s`; return at once if it already does."""
     time.sleep(max(when_s - time.monotonic(), 0.0))
 
 
 def main() -> None:
-    """Run until ended; see the options. The exit code is 1 if any run failed."""
+    """Run in a loop until ended; see the options. The exit code is 1 if any run failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--kept-mib", type=int, required=True, help="held for all of a run, context not included"
@@ -137,6 +137,6 @@ if __name__ == "__main__":
     try:
         main()
     except RefusedError as error:
-        # No room even for a context: on a real card the framework fails to initialise and the pod with it.
+        # There is no room even for a context: on a real card the framework fails to initialise and the pod with it.
         print(json.dumps({"run": "failed", "call": error.call, "code": error.code}), flush=True)
         sys.exit(2)

@@ -1,7 +1,7 @@
-"""What Plimsoll costs a tenant that has the GPU to itself, with limit 100: throughput, and a launch on the open gate.
+"""The cost of Plimsoll for a tenant alone on its GPU with limit 100: throughput, and a launch on the open gate.
 
 A native and a hooked process take turns at the same work, a fraction of a second each, on emulated cards of their
-own; the loss is the median over the turns of what the hooked one did less.
+own. The loss is the median over the turns of the hooked process's deficit.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ TURN_S: Final = 0.06
 TURNS: Final = 60
 LONG_TURNS: Final = 4
 LONG_KERNELS: Final = 5
-"""A turn of long kernels is as long as so many of them."""
+"""A turn of long kernels lasts as long as so many of them."""
 LAUNCH_MS: Final = 8
 LAUNCH_TURNS: Final = 150
 PAIRS_OF_PROCESSES: Final = 10
 QUICK_PAIRS_OF_PROCESSES: Final = 5
-"""Where a process's code and data happen to lie makes some nanoseconds more or less of every launch that it makes."""
+"""The addresses of a process's code and data change each of its launches by some nanoseconds."""
 AHEAD_NS: Final = 2 * MS
 
 
@@ -42,7 +42,7 @@ async def measure(work: Work, here: Place) -> Json:
     hooked: list[float] = []
     async with _sides(here) as (one, other):
         for turn in range(turns):
-            # By turns who is first: what a neighbour on the machine does for longer then hits both alike.
+            # The two alternate in starting first, so that a longer disturbance by a neighbour hits both alike.
             for process, into in ((one, native), (other, hooked))[:: -1 if turn % 2 else 1]:
                 into.append(await _turn(process, work, turn_ns))
     losses = [100 * (1 - had / would) for would, had in zip(native, hooked, strict=True)]
@@ -58,7 +58,7 @@ async def measure(work: Work, here: Place) -> Json:
 
 
 async def measure_launch(here: Place, *, quick: bool) -> Json:
-    """Nanoseconds that a launch of nothing takes longer, in bursts of 64, by several pairs of processes."""
+    """The added nanoseconds of a launch of nothing, in bursts of 64, over several pairs of processes."""
     pairs = QUICK_PAIRS_OF_PROCESSES if quick else PAIRS_OF_PROCESSES
     native: list[float] = []
     hooked: list[float] = []

@@ -1,7 +1,8 @@
-"""How soon an arriving tenant has its share, beside one that was alone with an open gate and a deep queue.
+"""The delay until an arriving tenant has its share.
 
-The program arrives as programs do: its container is registered, it starts, makes a context, and launches at once. So
-nothing but its start tells the other one to queue less.
+The other tenant was alone with an open gate and a deep queue. The program arrives as programs do: its container
+is registered, it starts, makes a context, and launches at once. Only that start makes the other tenant queue
+less.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ QUICK_KERNELS: Final = (20 * MS,)
 
 
 async def measure(here: Place, kernel_ns: int) -> Json:
-    """Let one work alone, with kernels of one length, and another arrive."""
+    """Let one tenant work alone, with kernels of one length, and another arrive."""
     async with AsyncExitStack() as stack:
         book = await stack.enter_async_context(here.watched())
         group = await stack.enter_async_context(asyncio.TaskGroup())

@@ -1,7 +1,7 @@
-"""The broker's cost of compute shares: CPU time of its whole process, while many containers share eight GPUs.
+"""The broker's cost of compute shares: the CPU time of its process while many containers share eight GPUs.
 
-No machine at hand runs 240 programs on eight GPUs, so `share_pages` plays them; broker and pages are real. A broker
-that learns of work by messages, as the broker did when shares went by turns, sees no work here.
+No machine at hand runs 240 programs on eight GPUs, so `share_pages` simulates them; broker and pages are real. A
+broker that learns of work by messages, as the broker did when shares went by turns, finds no work here.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ CLIENTS: Final = 30
 SORTS: Final = ("greedy", "light")
 SECONDS, QUICK_SECONDS = 10.0, 5.0
 SETTLE_S: Final = 1.0
-"""From the first words to the span in which the broker's time is taken."""
+"""The time from the first words to the span in which the broker's CPU time is measured."""
 
 
 async def measure(here: Place, *, quick: bool) -> Json:
-    """Have all of them work, half of them greedily."""
+    """Let all containers work, half of them greedily."""
     pods = [pod for gpu in range(GPUS) for pod in await _registered(here, gpu)]
     orders = [
         (str(here.broker.limits_dir(pod)), str(here.broker.counts_dir(pod)), SORTS[number % len(SORTS)])
@@ -58,7 +58,7 @@ async def measure(here: Place, *, quick: bool) -> Json:
 
 
 async def _registered(here: Place, gpu: int) -> list[PodUid]:
-    """Containers of one GPU, whose requests come to 100."""
+    """Containers of one GPU, whose requests sum to 100."""
     pods = []
     for request_pct in parts_of(100, CLIENTS):
         pod = PodUid(str(uuid.uuid4()))

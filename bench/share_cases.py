@@ -1,4 +1,4 @@
-"""The cases whose shares are judged: alone below a limit, and greedy tenants beside each other."""
+"""The cases whose shares are judged: one tenant below a limit, and greedy tenants beside each other."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from bench.share_tenants import Json, Run, Tenant, Work, kernel_name
 US, MS = 1000, 1_000_000
 KERNELS: Final = (20 * US, MS, 20 * MS, 200 * MS)
 LONGEST_JUDGED_NS: Final = 20 * MS
-"""A kernel cannot be cut: longer ones stand in the table, with their bound, and not in the largest errors."""
+"""A kernel cannot be cut. Longer kernels are in the table, with their bound, and not in the largest errors."""
 MODES: Final = ("async", "sync", "graph", "duty")
 LIMITS: Final = (30, 50, 60)
 PAIRS: Final = ((30, 70), (10, 90), (50, 50))
@@ -28,18 +28,21 @@ QUICK: Final = (
     "tenants/10-90/1ms-20ms",
     "tenants/20-30-50/20us-1ms-20ms",
 )
-"""The few that say most."""
+"""The cases of the quick run."""
 
 SECONDS: Final = 8.0
 QUICK_SECONDS: Final = 4.0
 DEMAND_SECONDS: Final = 4.0
 QUICK_DEMAND_SECONDS: Final = 2.0
 DEMAND_RUNS: Final = 2
-"""The largest counts: what else the machine does can only lower a demand. Ten whole periods of the longest duty."""
+"""The largest result counts, as other load can only lower a demand.
+
+The time holds ten whole periods of the longest duty.
+"""
 SETTLE_S: Final = 0.2
 
 CAP_PTS, RIPPLE_PTS, TENANTS_PTS = 1.0, 3.0, 1.0
-"""What is asked for."""
+"""The largest error and ripple that the project accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +54,29 @@ class Case:
 
     @property
     def longest_ns(self) -> int:
-        """The longest kernel of any."""
+        """The longest kernel of any tenant."""
         return max(tenant.work.kernel_ns for tenant in self.tenants)
 
 
 def caps() -> Iterator[Case]:
-    """One tenant alone: every limit, mode and kernel."""
+    """One tenant alone, for every limit, mode and kernel."""
     for limit_pct, mode, kernel_ns in product(LIMITS, MODES, KERNELS):
         work = Work(mode, kernel_ns)
         yield Case(f"cap/{limit_pct}/{work.name}", (Tenant("alone", work, limit_pct, limit_pct),))
 
 
 def pairs() -> Iterator[Case]:
-    """Two greedy tenants: every pair of kernels; for equal requests the order of the two means nothing."""
+    """Two greedy tenants with every pair of kernels. For equal requests the order of the two does not matter."""
     for requests, kernels in product(PAIRS, product(KERNELS, repeat=2)):
         if len(set(requests)) == 2 or kernels[0] <= kernels[1]:
             yield _greedy(requests, kernels)
 
 
 def triples() -> Iterator[Case]:
-    """Three greedy tenants: of all 64 mixtures the equal ones, and two sets of three in every rotation."""
+    """Three greedy tenants.
+
+    Of all 64 mixtures the cases have the equal ones, and two sets of three in every rotation.
+    """
     for kernel_ns in KERNELS:
         yield _greedy(TRIPLE, (kernel_ns,) * 3)
     for first, second, third in (KERNELS[:3], (KERNELS[0], KERNELS[1], KERNELS[3])):
@@ -88,15 +94,15 @@ def _greedy(requests: Sequence[int], kernels: Sequence[int]) -> Case:
 
 
 class Demands:
-    """What each work asks for, measured once, alone and without the library."""
+    """The demand of each work, measured once, alone and without the library."""
 
     def __init__(self, *, quick: bool) -> None:
-        """Nothing is known yet."""
+        """No demand is measured yet."""
         self.known_pct: dict[Work, float] = {}
         self._seconds, self._runs = (QUICK_DEMAND_SECONDS, 1) if quick else (DEMAND_SECONDS, DEMAND_RUNS)
 
     async def of(self, work: Work, here: Place) -> float:
-        """In percent of the GPU."""
+        """The demand in percent of the GPU."""
         if work not in self.known_pct:
             self.known_pct[work] = max([await self._once(work, here) for _ in range(self._runs)])
         return self.known_pct[work]
@@ -110,7 +116,7 @@ async def measure(case: Case, here: Place, demands: Demands, *, quick: bool) -> 
     """Run one case, and judge it."""
     targets = [
         min(tenant.limit_pct, await demands.of(tenant.work, here)) if len(case.tenants) == 1
-        # Greedy ones ask for all there is, and their requests come to that.
+        # Greedy tenants want the whole GPU, and their requests sum to 100.
         else float(tenant.request_pct)
         for tenant in case.tenants
     ]  # fmt: skip
@@ -124,7 +130,7 @@ async def measure(case: Case, here: Place, demands: Demands, *, quick: bool) -> 
 
 
 def row(case: Case, run: Run, judged: Sequence[Judged]) -> Json:
-    """A case for the table; lists hold one figure a tenant."""
+    """A case for the table; each list holds one figure per tenant."""
     is_cap = len(case.tenants) == 1
     seconds = (run.end_ns - run.begin_ns) / 1e9
     errors = [one.error_pts for one in judged]

@@ -1,9 +1,9 @@
-"""Programs whose work waits for itself (`share_task/coupled.c`): what they get done under a limit, and beside others.
+"""The progress of programs whose work waits for itself (`share_task/coupled.c`), under a limit and beside others.
 
-Each runs alone without the library, alone with a limit, and with a request beside a greedy tenant of its first GPU.
-Its progress is counted in its own steps, and by the book in the time in which a GPU executes its work; the smaller
-ratio counts. One of several GPUs runs also between greedy tenants, one on each: their slices come at different times,
-and it waits for the later ones.
+Each program runs alone without the library, alone with a limit, and with a request beside a greedy tenant of its
+first GPU. Its progress is counted in its own steps, and by the book in the time in which a GPU executes its work;
+the smaller ratio counts. A program of several GPUs also runs between greedy tenants, one on each: their slices
+come at different times, and it waits for the later ones.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ LATER: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Coupled:
-    """One program, on so many GPUs.
+    """One program on so many GPUs.
 
     Attributes:
-        is_quick: one of the few that say most.
+        is_quick: whether it is a case of the quick run.
         is_judged: its ratios are held against the bars; others' stand beside, as `coupled_further_ratio_min`.
     """
 
@@ -84,7 +84,7 @@ def _did(run: Run) -> Json:
 
 
 def _ratios(run: Run, alone: Run) -> dict[str, float]:
-    """By steps, and by the book."""
+    """The ratio by steps, and the ratio by the book."""
     one, other = run.tenants[0], alone.tenants[0]
     alone_pct = other.share_pct(alone.begin_ns, alone.end_ns)
     steps = progress_ratio(one.steps_per_s, other.steps_per_s, alone_pct, DUE_PCT)

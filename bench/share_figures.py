@@ -1,13 +1,13 @@
-"""What a run of tenants comes to: shares of elapsed time, their errors and their ripple; progress, arrival, latency.
+"""The figures of a run of tenants: shares of elapsed time, errors and ripple, progress, arrival, latency.
 
 * *Share*: the time in which the GPU executes a container's work, over elapsed time.
-* *Target*: min(limit, demand), the demand measured alone and without the library in the same benchmark; of greedy
-  tenants beside each other, their requests, which come to 100.
-* *Error*, or bias: share over the whole run, from the moment at which all begin, less the target. Nothing is left
-  out as warming up.
+* *Target*: min(limit, demand), the demand measured alone and without the library in the same benchmark; for greedy
+  tenants beside each other, their requests, which sum to 100.
+* *Error*, or bias: share over the whole run, from the moment at which all begin, less the target. No time is left
+  out for warming up.
 * *Ripple*: the largest distance of any one second's share from the target.
-* *Bound*: what is asked for; the length of one launch, a kernel or a graph, where that is more, as it cannot be cut.
-* *Progress*: what a program did, over min(1, due share ÷ its share alone) of what it does alone.
+* *Bound*: the accepted error, or the length of one launch (a kernel or a graph) if that is more, as it cannot be cut.
+* *Progress*: a program's work ÷ (its work alone × min(1, due share ÷ its share alone)).
 """
 
 from bisect import bisect_left
@@ -18,14 +18,14 @@ from typing import Final
 
 S: Final = 1_000_000_000
 WINDOW_NS: Final = S // 10
-"""Shares at an arrival are taken over this long: over less they follow single slices of the hardware."""
+"""Shares at an arrival are taken over this time. Over less they follow single slices of the hardware."""
 STEADY_NS: Final = S
-"""So long an arrived tenant must keep its share, so that no lucky window counts."""
+"""An arrived tenant must keep its share for this time, so that no lucky window counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Cumulative time in which a GPU executed one process's work, each as of one moment; moments ascend."""
+    """Cumulative time in which a GPU executed one process's work, at ascending moments."""
 
     times_ns: Sequence[int]
     busy_ns: Sequence[int]
@@ -37,7 +37,7 @@ class Track:
         return 100.0 * (self.busy_ns[last] - self.busy_ns[first]) / elapsed_ns if elapsed_ns else 0.0
 
     def shares_pct(self, begin_ns: int, end_ns: int, each_ns: int = S) -> list[float]:
-        """Share of each whole second, or other stretch."""
+        """The share in each whole second, or in stretches of another length."""
         edges = range(begin_ns, end_ns + 1, each_ns)
         return [self.share_pct(*edge) for edge in pairwise(edges)]
 
@@ -57,7 +57,7 @@ class Judged:
 
     @property
     def error_pts(self) -> float:
-        """Positive for too much."""
+        """The error, positive for too much."""
         return self.share_pct - self.target_pct
 
     @property
@@ -67,22 +67,22 @@ class Judged:
 
 
 def judge(track: Track, target_pct: float, begin_ns: int, end_ns: int) -> Judged:
-    """A whole run of one tenant."""
+    """Judge a whole run of one tenant."""
     return Judged(target_pct, track.share_pct(begin_ns, end_ns), tuple(track.shares_pct(begin_ns, end_ns)))
 
 
 def bound_pts(asked_pts: float, launch_ns: int, elapsed_s: float) -> float:
-    """What is asked for, or one launch's length."""
+    """The accepted error, or one launch's length if that is more."""
     return max(asked_pts, launch_ns / elapsed_s / 1e7)
 
 
 def progress_ratio(steps_per_s: float, alone_steps_per_s: float, alone_pct: float, due_pct: float) -> float:
-    """Steps against those of a program alone that would run just as long as is due to it."""
+    """The program's steps ÷ those of a program alone that runs for its due share."""
     return steps_per_s / (alone_steps_per_s * min(1.0, due_pct / alone_pct))
 
 
 def met_ratio(share_pct: float, due_pct: float, demand_pct: float) -> float:
-    """What a program had of what is due to it, or of its demand where that is less."""
+    """The program's share ÷ the smaller of its due and its demand."""
     return share_pct / min(due_pct, demand_pct)
 
 
@@ -106,10 +106,10 @@ def percentile(values: Sequence[float], pct: float) -> float:
 
 
 def worst(errors: Iterable[float]) -> float:
-    """The one farthest from zero, with its sign."""
+    """The value farthest from zero, with its sign."""
     return max(errors, key=abs)
 
 
 def parts_of(total: int, count: int) -> list[int]:
-    """Whole numbers, as equal as can be, that come to a total."""
+    """Whole numbers that sum to a total and differ by one at most."""
     return [total // count + (number < total % count) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The figures that stand for a whole run: for each, the worst of those cases that show it."""
+"""The figures that summarise a whole run. Each is the worst of the cases that show it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Key:
     """One figure of a run.
 
     Attributes:
-        cases: how the names of cases begin that show it.
-        figure: its name in their rows.
-        worst: of all these cases.
+        cases: the first parts of the names of the cases that show it.
+        figure: the figure's name in their rows.
+        worst: chooses the worst figure of all these cases.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Key:
     worst: Callable[[Iterable[float]], float | None]
 
     def value(self, rows: Sequence[Json]) -> float | None:
-        """None where no case was measured; kernels that are too long to be judged stay out."""
+        """The worst figure. None if no case was measured; kernels that are too long to be judged are left out."""
         return self.worst(
             row[self.figure]
             for row in rows
@@ -43,7 +43,7 @@ class Key:
         )
 
     def has_failed(self, rows: Sequence[Json]) -> bool:
-        """Whether a case that shows it failed to run, or a figure of several such cases did."""
+        """Whether a case that shows the figure failed to run, or a figure of several such cases did."""
         return any(
             "failed" in row and (row["case"].startswith(self.cases) or self.cases.startswith(row["case"]))
             for row in rows
@@ -71,7 +71,7 @@ KEYS: Final = (
 
 
 def summary(rows: Sequence[Json], *, is_whole: bool) -> Json:
-    """Every key, None where it was not measured; and what failed: cases, and the keys that they leave in doubt.
+    """Every key, None where it was not measured; and the failures: cases, and the keys that they leave in doubt.
 
     In a whole run, a key without a value has failed as well.
     """

@@ -1,12 +1,12 @@
 """KubeShare's two figures of compute shares (Yeh et al., HPDC 2020, §5.2), measured anew, and drawn as SVG.
 
 Figure 6: jobs A (request 0.3, limit 0.6), B (0.4, 0.6), C (0.3, 0.5) arrive one after another; C leaves first. Our
-time axis is compressed 40 times: their 200 s are our 5 s. What was queued while nobody else was there still runs
-after an arrival, which is nothing of 200 s and some points of 5 s: so each phase is judged without its first second,
-and shown whole beside.
-Figure 7: what sharing loses, there against the token's quota, here against the quantum: how far a container may run
-ahead of its due, which is the nearest that shares without tokens have. There one job alone took the token anew each
-quota; here the work of two greedy tenants of request 50 is compared with that of the same two without the library.
+time axis is compressed 40 times: their 200 s are our 5 s. Work that a job alone had queued still runs after an
+arrival. That is nothing of 200 s and some points of 5 s, so each phase is judged without its first second, and also
+shown whole.
+Figure 7: the loss by sharing. The paper varies the token's quota; here the quantum varies, by which a container may
+run ahead of its due, as shares without tokens have no quota. In the paper one job alone took the token anew each
+quota. Here the work of two greedy tenants of request 50 is compared with that of the same two without the library.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ TARGETS: Final = {
     "A+B+C": {"A": 30, "B": 40, "C": 30},
     "A+B again": {"A": 50, "B": 50},
 }
-"""With C there the requests come to 100, so each gets its own; the paper's A had .4 and B .3."""
+"""With C in the third phase the requests sum to 100, so each job gets its own. The paper's A had .4 and B .3."""
 SCRIPT: Final = (
     Tenant("A", Work("async", MS), 30, 60),
     Tenant("B", Work("async", MS), 40, 60, begin_s=5.0),
@@ -71,7 +71,7 @@ async def figure_6(here: Place) -> tuple[Json, str]:
 
 
 def _phases(run: Run, without_s: float) -> dict[str, dict[str, float]]:
-    """Shares in each phase, less so much of its beginning."""
+    """Shares in each phase, without so much of its beginning."""
     phases = {}
     for name, (begin_s, end_s) in PHASES.items():
         span = (run.begin_ns + int((begin_s + without_s) * 1e9), run.begin_ns + int(end_s * 1e9))
@@ -84,7 +84,7 @@ def _phases(run: Run, without_s: float) -> dict[str, dict[str, float]]:
 
 
 def _redistributed_ms(run: Run) -> float | None:
-    """From C's end until A and B together have the whole GPU for a window; None for never."""
+    """The time from C's end until A and B together have the whole GPU for a window; None for never."""
     end_ns = run.begin_ns + int(PHASES["A+B again"][0] * 1e9)
     tracks = [told.track for told in run.tenants if told.tenant.name != "C"]
     for at_ns in range(end_ns, run.end_ns - STRETCH_NS, 50 * MS):
@@ -118,7 +118,7 @@ def _draw_6(run: Run) -> str:
 async def figure_7(
     program: Path, folder: Path, gpu: GpuNode | None, *, quick: bool
 ) -> tuple[list[Json], str | None]:
-    """What two greedy tenants lose by quantum, and at the default; returns numbers and plot.
+    """The loss of two greedy tenants by quantum, and at the default; returns numbers and plot.
 
     If quick, at the default alone, and without a plot.
     """

@@ -1,8 +1,8 @@
-"""What sharing does to clients that need little and soon, with and without the library at the same time.
+"""The latency of clients that need little and soon, with and without the library at the same time.
 
-Serving: 2 ms of work every 20 ms, request 20, beside a greedy trainer of request 80.
-Light: several clients, each with 1 ms of work as often as its request allows, give or take a tenth; their requests
-are as equal as whole percents can be, and come to the demand. Latencies are from the moment at which work was due.
+Serving: 2 ms of work every 20 ms, request 20, beside a greedy trainer of request 80. Light: several clients, each
+with 1 ms of work as often as its request allows, give or take a tenth. Their requests are whole percentages, as
+equal as possible, and sum to the demand. A latency begins when the work was due.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ LIGHT_SECONDS, QUICK_LIGHT_SECONDS = 8.0, 5.0
 
 
 async def serving(here: Place, trainer_ns: int, *, quick: bool) -> Json:
-    """One serving client beside one kind of trainer."""
+    """Measure one serving client beside one kind of trainer."""
     trainer = Tenant("trainer", Work("async", trainer_ns), TRAINER_PCT)
     seconds = QUICK_SERVING_SECONDS if quick else SERVING_SECONDS
     native, hooked = await here.side_by_side([SERVING, trainer], seconds)
@@ -34,7 +34,7 @@ async def serving(here: Place, trainer_ns: int, *, quick: bool) -> Json:
 
 
 async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> Json:
-    """So many light clients that ask for so much together."""
+    """Measure so many light clients with so large a total demand."""
     tenants = light_clients(clients, demand_pct)
     before_s = broker_cpu_s(here.broker)
     seconds = QUICK_LIGHT_SECONDS if quick else LIGHT_SECONDS
@@ -47,7 +47,7 @@ async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> J
 
 
 def light_clients(clients: int, demand_pct: int) -> list[Tenant]:
-    """Each asks for what it requests."""
+    """Light clients, each of which wants its request."""
     return [
         Tenant(f"light {number}", Work("light", MS, 100 * MS // request_pct), request_pct)
         for number, request_pct in enumerate(parts_of(demand_pct, clients))
@@ -55,7 +55,7 @@ def light_clients(clients: int, demand_pct: int) -> list[Tenant]:
 
 
 def _compared(name: str, native: Run, hooked: Run, served: int) -> Json:
-    """Latencies of the first so many tenants, together."""
+    """The latencies of the first so many tenants together."""
     ratio = _latencies(hooked, served, 99) / _latencies(native, served, 99)
     return {
         "case": name,
@@ -82,6 +82,6 @@ def _all_us(run: Run, served: int) -> Sequence[int]:
 
 
 def _shares(run: Run, served: int) -> list[float]:
-    """All clients that are served together, and each other tenant."""
+    """The shares of all served clients together, and of each other tenant."""
     shares = [told.track.share_pct(run.begin_ns, run.end_ns) for told in run.tenants]
     return [round(share, 2) for share in (sum(shares[:served]), *shares[served:])]

@@ -1,9 +1,9 @@
-"""Plays the processes of many containers for a broker: their pages, and nothing else.
+"""Simulates the processes of many containers for a broker by writing their pages.
 
-`python -m bench.share_pages` reads one JSON line, `[[limits_dir, counts_dir, sort], ...]`, and starts a process for
-each container. That claims a slot, says hello, and does nothing more, for as long as this program lives: until its
-standard input ends. This program writes the words of their work: `greedy` ones work without an end and
-stand at their gates, `light` ones have bursts. Nobody obeys a gate, so a broker has always somebody to judge.
+`python -m bench.share_pages` reads one JSON line, `[[limits_dir, counts_dir, sort], ...]`, and starts a process
+for each container. That process claims a slot, greets, and then idles until this program's standard input ends.
+This program writes the words of their work: `greedy` ones work without an end and stand at their gates, `light`
+ones have bursts. No process obeys its gate, so a broker always has a container to judge.
 """
 
 import heapq
@@ -37,11 +37,11 @@ MS: Final = 1_000_000
 SLICE_NS: Final = 2 * MS
 LIGHT_PERIOD_NS: Final = 33 * MS
 WAITING_NS, EXECUTING_NS = 2 * MS, 3 * MS
-"""A light burst waits so long for its first slice, and executes so long after."""
+"""The delay of a light burst's first slice, and the time for which it executes after that."""
 QUEUED_NS: Final = 10 * MS
-"""A greedy process has so much queued."""
+"""The work that a greedy process has queued."""
 NEVER_SILENT_NS: Final = 1 << 62
-"""A played process never looks again, and counts as one that just did."""
+"""A simulated process never writes a sign of life again, so this one lies in the far future."""
 SLOT: Final = 0
 GPU: Final = 0
 WORD_BYTES: Final = 8
@@ -73,15 +73,15 @@ class Page:
     mapped: mmap.mmap
 
     def begin(self, now_ns: int) -> None:
-        """A launch finds nothing unfinished."""
+        """Write a burst's launch."""
         self._change({LAUNCHED: now_ns, EXECUTED: 0})
 
     def execute(self, now_ns: int) -> None:
-        """The GPU begins with it."""
+        """Write that the GPU began with the burst."""
         self._change({EXECUTED: now_ns})
 
     def end(self, now_ns: int) -> None:
-        """All is done."""
+        """Write that the burst has ended."""
         words = self.words
         executed_ns = now_ns - words[EXECUTED]
         sure_ns = min(executed_ns, SLICE_NS)
@@ -101,16 +101,16 @@ class Page:
 
 
 def opened(counts_dir: Path) -> Page:
-    """A container's page."""
+    """Open a container's page."""
     with (counts_dir / COUNTS_NAME).open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), 0)
     return Page(memoryview(mapped).cast("Q"), mapped)
 
 
 def process_of(page: Page, limits_dir: Path, alive: tuple[int, int]) -> int:
-    """A new process of the container, once it has a slot and said hello; returns its pid.
+    """Start a process of the container; returns its pid once it has a slot and has greeted.
 
-    It ends when nobody else holds the second end of `alive`.
+    It ends when no process holds the second end of `alive` any more.
     """
     ready, done = os.pipe()
     pid = os.fork()
@@ -143,7 +143,7 @@ def _claim(page: Page, limits_dir: Path) -> None:
 
 
 def start_greedy(page: Page) -> None:
-    """Work without an end, and a thread that would launch more."""
+    """Write a burst without an end, and a thread that stands."""
     now_ns = time.monotonic_ns()
     page.begin(now_ns)
     page.execute(now_ns)
@@ -169,7 +169,7 @@ def play(greedy: list[Page], light: list[Page]) -> None:
 
 
 def main() -> None:
-    """Start the processes, say so, play."""
+    """Start the processes, report that they are ready, and write their words."""
     containers = [
         (Path(limits), Path(counts), sort) for limits, counts, sort in json.loads(sys.stdin.readline())
     ]

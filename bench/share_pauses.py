@@ -1,4 +1,4 @@
-"""Programs that pause, beside a greedy one: do they get the share that they request?
+"""The shares of programs that pause, beside a greedy one.
 
 `jitter` always has work queued unless its run-ahead is short; `loader` waits for each step, and is late with some.
 """
@@ -25,12 +25,12 @@ class Pausing:
 
     @property
     def name(self) -> str:
-        """For example `pauses/jitter/1ms`."""
+        """The case's name, for example `pauses/jitter/1ms`."""
         return f"pauses/{self.work.mode}/{kernel_name(self.greedy_ns)}"
 
     @property
     def is_quick(self) -> bool:
-        """One of the few that say most."""
+        """Whether it is a case of the quick run."""
         return self.greedy_ns == MS
 
 
@@ -42,7 +42,7 @@ def cases() -> Iterator[Pausing]:
 
 
 async def measure(case: Pausing, here: Place, demands: Demands, *, quick: bool) -> Json:
-    """Run one of them."""
+    """Run one of the cases."""
     demand_pct = await demands.of(case.work, here)
     greedy = Tenant("greedy", Work("async", case.greedy_ns), 100 - case.request_pct)
     paused = Tenant(case.work.mode, case.work, case.request_pct)

@@ -1,12 +1,11 @@
-"""GPUs that several tenants share: a real broker, real hooked programs, emulated cards, and their book read beside.
+"""GPUs that several tenants share: a real broker, real hooked programs, emulated cards, and readings of their book.
 
-The book is read by `build/emulator/book watch` every 50 ms, also at the moment at which work begins. Each line says
-when it was taken, and a share is always the difference of two lines over the time between them: nothing is
-interpolated.
+`build/emulator/book watch` reads the book every 50 ms, also at the moment at which work begins. Each reading has
+its time, and a share is always the difference of two readings ÷ the time between them, without interpolation.
 
-On a real GPU nobody keeps such a book, and NVML's utilisation is of a sixth of a second and more, and of the whole
-card. There each tenant's kernels add up on the device how long they ran, with the way from one queued kernel to the
-next (`share_task/device.c`).
+A real GPU has no such book, and NVML's utilisation covers a sixth of a second or more, and the whole card. There
+each tenant's kernels sum up on the device how long they ran, including the way from one queued kernel to the next
+(`share_task/device.c`).
 """
 
 import asyncio
@@ -36,17 +35,17 @@ LINKED: Final = [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"]
 WATCH_MS: Final = 50
 WATCH_NS: Final = WATCH_MS * 1_000_000
 AHEAD_S: Final = 0.3
-"""From the order to its beginning: all have read it by then, so that they begin together."""
+"""The time from an order to its beginning. All tenants have read it by then, so they begin together."""
 STARTED_S: Final = 1.0
-"""From a later tenant's registration to its first launch: its program starts meanwhile."""
+"""The time from a later tenant's registration to its first launch, in which its program starts."""
 GPU_LINE_MIB: Final = 2048
 CARD_MIB: Final = 65536
 CARD: Final = "card"
 """The emulated node of tenants with the library, and of their broker."""
 CARDS: Final = 2
-"""GPUs of an emulated node: most tenants use the first alone."""
+"""The GPUs of an emulated node. Most tenants use the first alone."""
 NATIVE: Final = "native"
-"""The emulated node of tenants without the library, where they run beside others with it."""
+"""The emulated node of tenants without the library, if they run beside others with it."""
 
 
 @dataclass(slots=True)
@@ -60,7 +59,7 @@ class Place:
     _nodes: dict[str, Node] = field(default_factory=dict)
 
     def node(self, name: str = CARD) -> Node | GpuNode:
-        """An emulated node, always of the same UUIDs; this machine where its own GPU is measured."""
+        """An emulated node, always with the same UUIDs; with `--gpu` this machine."""
         if self.gpu:
             return self.gpu
         if name not in self._nodes:
@@ -68,7 +67,7 @@ class Place:
         return self._nodes[name]
 
     async def register(self, tenant: Tenant) -> PodUid:
-        """Lay out a tenant's container."""
+        """Register a tenant's container."""
         pod = PodUid(str(uuid.uuid4()))
         line_mib = GPU_LINE_MIB if self.gpu else tenant.line_mib
         lines = tuple(
@@ -89,7 +88,7 @@ class Place:
     def environment(
         self, pod: PodUid | None, node: Node | GpuNode, gpus: Sequence[int] = (0,)
     ) -> dict[str, str]:
-        """Of a program in a pod's container; None for one without the library."""
+        """The environment of a program in a pod's container; None for one without the library."""
         visible = {} if self.gpu else {"CUDA_VISIBLE_DEVICES": ",".join(node.uuids[gpu] for gpu in gpus)}
         container = {}
         if pod:
@@ -120,7 +119,7 @@ class Place:
 
     @contextlib.asynccontextmanager
     async def watched(self, gpu: int = 0, card: str = CARD) -> AsyncIterator[list[Json]]:
-        """The lines of one GPU's book, as they come; none on a real GPU."""
+        """The readings of one GPU's book as they come; none on a real GPU."""
         lines: list[Json] = []
         if self.gpu:
             yield lines
@@ -147,9 +146,9 @@ class Place:
     async def run(
         self, tenants: Sequence[Tenant], seconds: float, *, is_hooked: bool = True, card: str = CARD
     ) -> Run:
-        """Have tenants work beside each other; the programs of all that begin at once are ready before that.
+        """Let tenants work beside each other. The programs of all that begin at once are ready before that.
 
-        Who begins later is registered and started a second before, and all leave as soon as they are done.
+        A later tenant is registered and started a second before it begins, and each ends as soon as it is done.
 
         Raises:
             ExceptionGroup: of `NoAnswerError`, where one did not do its work.
@@ -184,7 +183,7 @@ class Place:
         return Run(begin.result(), begin.result() + int(seconds * 1e9), told, os.getloadavg()[0])
 
     async def side_by_side(self, tenants: Sequence[Tenant], seconds: float) -> tuple[Run, Run]:
-        """The same tenants without and with the library, at once, so that the machine is as busy for both.
+        """Run the same tenants without and with the library at once, so that the machine is as busy for both.
 
         On a real GPU one after the other.
         """
@@ -208,7 +207,7 @@ def _span(tenant: Tenant, begin_ns: int, seconds: float) -> tuple[int, int]:
 
 
 def track_of(answer: Json, book: Sequence[Json], *pids: int) -> Track:
-    """Time of a tenant's processes by one GPU's book, while any of them is in it; else by the tenant's own sum.
+    """The time of a tenant's processes by one GPU's book, else by the tenant's own sum.
 
     Raises:
         NoAnswerError: the book never showed any of them.
@@ -242,7 +241,7 @@ def compiled(folder: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: str) -> AsyncIterator[Place]:
-    """A broker with some settings, over a folder of its own within one that is there.
+    """A broker with some settings, over a new folder within `folder`.
 
     It reads its node's NVML, as brokers do: charges are corrected by it.
     """
@@ -259,7 +258,7 @@ async def place(program: Path, folder: Path, gpu: GpuNode | None, **settings: st
 
 
 def broker_cpu_s(broker: Broker) -> float:
-    """CPU time that a broker's process has had."""
+    """The CPU time that a broker's process has used."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -268,7 +267,7 @@ QUANTUM_SETTINGS: Final = (
     ("share_quantum_ms",),
     ("share_quota_ms", "share_quota_least_ms", "share_quota_most_ms"),
 )
-"""Names of the quantum, and of the quota of a broker that shares by turns, which adapts between two bounds."""
+"""The names of the quantum, and of the quota of a broker that shares by turns and adapts it between two bounds."""
 
 
 def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
@@ -281,7 +280,7 @@ def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
 
 
 def settings_in_use() -> Mapping[str, str]:
-    """The broker's settings of compute shares: its defaults, or what the environment gives in their place."""
+    """The broker's settings of compute shares: its defaults, or the environment's values."""
     defaults = {field.name: field.default for field in fields(Settings) if field.name.startswith("share_")}
     return {
         name: os.environ.get(f"{PREFIX}{name.upper()}", str(default)) for name, default in defaults.items()

@@ -1,6 +1,6 @@
 /* Short programs, one after another in one container: `share_short MIB TIMES` starts itself anew TIMES times,
- * each time as a program that makes a context, allocates MIB, and ends with that. Prints how many were
- * refused it. */
+ * each time as a program that makes a context, allocates MIB, and ends. Prints the number of refused
+ * allocations. */
 #define _GNU_SOURCE
 #include "task.h"
 

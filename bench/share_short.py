@@ -1,4 +1,4 @@
-"""Short programs, one after another in one container: is any refused memory because of one that is dead?
+"""Short programs, one after another in one container, must not be refused memory because of a dead one.
 
 Each fits the container's line alone, and no two do. They start as fast as one process can start them.
 """
@@ -19,11 +19,11 @@ PROGRAM_MIB: Final = 364
 PROGRAMS: Final = 1000
 QUICK_PROGRAMS: Final = 100
 EACH_S: Final = 1.0
-"""At most, for a program's whole life."""
+"""The most time that a program's whole life may take."""
 
 
 async def measure(here: Place, *, quick: bool) -> Json:
-    """Start them all, and count refusals."""
+    """Start all programs, and count the refusals."""
     program = here.folder / "share_short"
     await asyncio.to_thread(compile_c, [SOURCE], program, LINKED)
     pod = await here.register(TENANT)

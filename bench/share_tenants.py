@@ -1,4 +1,4 @@
-"""Tenants of a shared GPU: what each is to do, the process that does it, and what came of it."""
+"""Tenants of a shared GPU: their orders, the process of each, and their answers."""
 
 import asyncio
 import json
@@ -12,19 +12,19 @@ from bench.share_figures import Track
 PATIENCE_S: Final = 60.0
 LINE_MIB: Final = 512
 GRAPHS: Final = ((100_000, 50), (1_000_000, 10), (1_000_000_000, 2))
-"""Kernels up to so many nanoseconds: so many in a graph."""
+"""For kernels up to so many nanoseconds: the number of kernels in a graph."""
 
 
 Json = dict[str, Any]
 
 
 class NoAnswerError(Exception):
-    """A tenant ended, or was not done long after it should have been."""
+    """A tenant ended early, or was not done long after its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a tenant does: one of the modes of `share_task`, with kernels of one length.
+    """The work of a tenant: one of the modes of `share_task`, with kernels of one length.
 
     Attributes:
         number: the mode's own number; None for a graph, which has more of short kernels, and for modes without one.
@@ -45,17 +45,17 @@ class Work:
 
     @property
     def launch_ns(self) -> int:
-        """What one launch puts on the GPU; it cannot be cut."""
+        """The length of one launch on the GPU, which cannot be cut."""
         return self.kernel_ns * (self.each if self.mode == "graph" else 1)
 
     @property
     def name(self) -> str:
-        """For example `async/20us`."""
+        """The work's name, for example `async/20us`."""
         return f"{self.mode}/{kernel_name(self.kernel_ns)}"
 
 
 def kernel_name(kernel_ns: int) -> str:
-    """For example `20us`."""
+    """The kernel's name, for example `20us`."""
     return f"{kernel_ns // 1000}us" if kernel_ns < 1_000_000 else f"{kernel_ns // 1_000_000}ms"
 
 
@@ -64,7 +64,7 @@ class Tenant:
     """A container of one process; it works from `begin_s` to `end_s` of the run, None for the run's end.
 
     Attributes:
-        gpus: what it sees of the node's GPUs; more than one on emulated nodes only.
+        gpus: the GPUs of the node that it sees; more than one on emulated nodes only.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one tenant did, by itself and by the book.
+    """The results of one tenant, by its own answer and by the book.
 
     Attributes:
         tracks: one for each of its GPUs.
@@ -91,21 +91,21 @@ class Told:
 
     @property
     def track(self) -> Track:
-        """On its first GPU."""
+        """The track on the tenant's first GPU."""
         return self.tracks[0]
 
     def share_pct(self, begin_ns: int, end_ns: int) -> float:
-        """Its share, on average over its GPUs."""
+        """The tenant's share, on average over its GPUs."""
         return fmean(track.share_pct(begin_ns, end_ns) for track in self.tracks)
 
     @property
     def throughput(self) -> float:
-        """Kernels a second, until the last was done."""
+        """Kernels per second, until the last was done."""
         return self._per_s("kernels")
 
     @property
     def steps_per_s(self) -> float:
-        """Of modes that count steps, likewise."""
+        """Steps per second, for modes that count steps."""
         return self._per_s("steps")
 
     def _per_s(self, what: str) -> float:
@@ -132,7 +132,7 @@ class Process:
         self.pid = process.pid
 
     async def line(self, patience_s: float = PATIENCE_S) -> str:
-        """The next line that it prints.
+        """The next line that the process prints.
 
         Raises:
             NoAnswerError: it ended, or printed nothing in time.
@@ -148,18 +148,18 @@ class Process:
         return text
 
     def order(self, command: str) -> None:
-        """Give it a line."""
+        """Send the process a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n".encode())
 
     async def work(self, work: Work, begin_ns: int, end_ns: int) -> Json:
-        """Have it work at some time to come; returns its answer."""
+        """Order work at a future time; returns the answer."""
         self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns} {work.each}")
         answer: Json = json.loads(await self.line((end_ns - time.monotonic_ns()) / 1e9 + PATIENCE_S))
         return answer
 
     async def end(self) -> None:
-        """Let it go, by force if it does not."""
+        """Let the process end, and kill it if it does not."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-/* What the benchmarks' own programs have in common: a call that fails ends them, and time is told in bursts.
+/* The common part of the benchmarks' programs: a failed call ends the program, and calls are timed in bursts.
  */
 #ifndef PLIMSOLL_BENCH_TASK_H
 #define PLIMSOLL_BENCH_TASK_H
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Between two looks at the clock, so that the clock itself costs nothing; short, so that most bursts are not
- * interrupted, and the median is of those. */
+/* Calls between two readings of the clock: many, so that the reading costs nothing, and few, so that most
+ * bursts are not interrupted and the median is one of those. */
 #define BURST 64
 #define MOST_BURSTS 8192
 
-/* How many launches are handed over at most, about where a real driver lets a launch wait for room; the
+/* The most launches in the queue, about as many as a real driver takes before a launch waits for room. The
  * emulator keeps a list of them. */
 #define MOST_QUEUED 1024
 
@@ -39,7 +39,7 @@ static inline int by_size(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-/* Says what one of `BURST` took, in the median of all bursts. */
+/* Prints the time of one of `BURST` calls, in the median of all bursts. */
 static inline void tell_median(uint64_t *took_ns, size_t bursts) {
     qsort(took_ns, bursts, sizeof took_ns[0], by_size);
     printf("%.2f\n", (double)took_ns[bursts / 2] / BURST);

@@ -1,5 +1,5 @@
-/* Modes whose work waits for itself, so that a program held at the wrong moment waits for what it would have
- * launched next.
+/* Modes whose work waits for itself, so that a program held at the wrong moment waits for a launch of its
+ * own that would have come next.
  *
  *   gil          `each` threads, which hold one lock while they launch five kernels; a host function queued
  *                behind those takes that lock, too, as a callback into Python does
@@ -20,7 +20,7 @@ enum { THREADS = 8, GIL_KERNELS = 5, AHEAD = 4, GIL_AHEAD = 8 };
 #define BETWEEN_LAUNCHES_NS (200 * US)
 #define PERSISTENT_NS (100 * US)
 
-/* The word that streams and kernels wait for. It only grows, from order to order. */
+/* Streams and kernels wait for this word. It only grows, from order to order. */
 static CUdeviceptr word;
 static uint32_t grown;
 
@@ -35,7 +35,7 @@ static void make_word(void) {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* As a callback does, which computes and does not sleep. */
+/* Computes and does not sleep, as a callback does. */
 static void compute_for(uint64_t ns) {
     uint64_t end_ns = now_ns() + ns;
     while (now_ns() < end_ns)
@@ -91,7 +91,7 @@ static void launch_many(uint64_t count) {
     done.kernels += count;
 }
 
-/* With so many steps queued. */
+/* Runs with so many steps queued. */
 static void take_streams(unsigned deepest) {
     CUstream waiting = stream_new();
     CUfunction busy = device_kernel("busy");

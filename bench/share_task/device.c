@@ -1,5 +1,5 @@
-/* The device: its kernels, streams with few steps queued, and on a real GPU its own sum of how long kernels
- * worked, which the emulator's book tells elsewhere. */
+/* The device: its kernels, streams with few steps queued, and on a real GPU its own sum of the time in which
+ * kernels worked. The emulator's book has that sum elsewhere. */
 #define _GNU_SOURCE
 #include "tenant.h"
 
@@ -10,11 +10,10 @@
 #define MOST_SAMPLES 65536
 #define QUEUED_GAP_NS 20000ull /* longer than from one queued kernel to the next */
 
-/* `busy` works for as many nanoseconds as its parameter says. What it counts is the GPU's time and not the
- * clock's: between two looks at the timer no more than 20 us are taken for work, as a kernel that looks later
- * was switched out for another process. Where `page` is set, `busy` tells there, each millisecond and at its
- * end, how long kernels worked. The way from one queued kernel to the next, if it is no longer than `gap`,
- * counts as work.
+/* `busy` works for as many nanoseconds as its parameter says. It counts the GPU's time and not the clock's:
+ * between two readings of the timer at most 20 us count as work, as a kernel with a later reading was
+ * switched out for another process. If `page` is set, `busy` writes the time worked there, each millisecond
+ * and at its end. The way from one queued kernel to the next, if it is no longer than `gap`, counts as work.
  *
  * `spin` stores `start_value` at `start`, unless that is 0, waits until the word at `address` has come to
  * `value`, and then works for `duration`. */
@@ -162,7 +161,7 @@ static void *watch(void *unused) {
     return NULL;
 }
 
-/* Between a launch that was waited for and the next one the GPU is idle, however short that is. */
+/* Between the end of a synchronised launch and the next launch the GPU is idle, for however short a time. */
 void device_watch(bool is_queued) {
     uint64_t gap_ns = is_queued ? QUEUED_GAP_NS : 0;
     seen.count = 0;
@@ -186,7 +185,7 @@ void device_print_samples(void) {
                (unsigned long long)seen.worked_ns[i]);
 }
 
-/* In the current context; each has a module of its own. */
+/* Loads into the current context; each context has a module of its own. */
 CUfunction device_kernel(const char *name) {
     CUmodule module;
     CUfunction function;

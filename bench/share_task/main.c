@@ -1,13 +1,14 @@
-/* One tenant of a shared GPU: an ordinary program that keeps the GPU at work in one manner, for as long as it
- * is told. Driver API only, so it runs on the emulator and on a real GPU; it knows nothing of the preload
- * library.
+/* One tenant of a shared GPU: an ordinary program that keeps the GPU at work in one manner, for an ordered
+ * time. It uses the driver API only, so it runs on the emulator and on a real GPU. It knows nothing of the
+ * preload library.
  *
- *     share_task [gpu]       obeys one line each, and ends with its standard input:
+ *     share_task [gpu]       obeys one command a line, and ends with its standard input:
  *         MODE KERNEL_NS BEGIN_NS END_NS EACH   works from BEGIN to END (CLOCK_MONOTONIC; 0: from now on),
- * and prints what it did launch MS                             median nanoseconds of a launch of nothing
+ *                                               and prints its results
+ *         launch MS                             median nanoseconds of a launch of nothing
  *
  * `share_task rank …` is the second process of the mode `ranks`, which starts it. With `gpu` the device adds
- * up how long kernels ran, and the answer carries that sum every 50 ms: what the emulator's book would tell.
+ * up how long kernels ran, and the answer has that sum every 50 ms, in the place of the emulator's book.
  */
 #define _GNU_SOURCE
 #include "tenant.h"
@@ -91,7 +92,7 @@ static void work(const struct mode *mode) {
     print_done(ended_ns);
 }
 
-/* What has been handed over is waited for off the clock, so that no launch waits for room in the queue. */
+/* The wait for queued launches is not timed, so that no launch waits for room in the queue. */
 static void measure_launches(uint64_t ms) {
     static uint64_t took_ns[MOST_BURSTS];
     uint64_t end_ns = now_ns() + ms * MS;

@@ -1,5 +1,5 @@
-/* Modes of two GPUs of which neither gets on without the other: on each a kernel, and then one that spins
- * until that of the other GPU has started, as a collective's do.
+/* Modes of two GPUs of which neither progresses without the other: each runs a kernel, and then one that
+ * spins until the other GPU's has started, as a collective's do.
  *
  *   collective   one thread launches on both
  *   ranks        a process for each GPU, as data-parallel training has it */
@@ -41,7 +41,7 @@ static struct page *page_in(int file) {
 }
 
 static int page_file(void) {
-    FILE *file = tmpfile(); /* it stays open: the other process inherits it */
+    FILE *file = tmpfile(); /* stays open: the other process inherits it */
     if (!file || ftruncate(fileno(file), PAGE_BYTES) != 0)
         exit(3);
     return fileno(file);
@@ -158,7 +158,7 @@ static void work_ranks(void) {
 }
 
 int rank_main(char **arguments) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* alone it would wait for ever */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* alone the process would wait for ever */
     order.kernel_ns = strtoull(arguments[3], NULL, 10);
     order.begin_ns = strtoull(arguments[4], NULL, 10);
     MUST(cuInit(0));

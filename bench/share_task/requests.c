@@ -1,8 +1,8 @@
-/* Modes that serve: each latency is from the moment at which a request was due.
+/* Modes that serve requests. Each latency begins at the moment at which the request was due.
  *
  *   infer   2 ms of work every `each` ns
- *   light   one kernel every `each` ns, give or take a tenth, from a moment of its own; a request that comes
- *           while the one before is served is due when that is done */
+ *   light   one kernel every `each` ns, give or take a tenth, from a moment of its own. A request that comes
+ *           during the service of the one before is due when that is done */
 #define _GNU_SOURCE
 #include "tenant.h"
 
@@ -27,7 +27,7 @@ static void work_infer(void) {
     }
 }
 
-/* All clients draw the same numbers, so each begins elsewhere in them. */
+/* All clients draw the same numbers, so each begins at another place in the sequence. */
 static void draw_by_process(void) {
     for (int i = getpid() % 1000; i >= 0; i--)
         (void)drawn();

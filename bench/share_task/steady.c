@@ -11,10 +11,10 @@
 #include "tenant.h"
 
 #define RING 4
-#define QUEUE_NS (200 * MS) /* how much work is queued ahead, or MOST_QUEUED launches; */
+#define QUEUE_NS (200 * MS) /* work queued ahead, or MOST_QUEUED launches */
 #define DEEP_QUEUE_NS (2000 * MS)
-#define LEAST_QUEUED 4    /* but long kernels queue as well */
-#define DUTY_NS (10 * MS) /* of work between two sleeps, where a kernel is not longer */
+#define LEAST_QUEUED 4    /* long kernels queue at least so many */
+#define DUTY_NS (10 * MS) /* work between two sleeps, unless a kernel is longer */
 #define JITTER_NS (20 * MS)
 #define JITTER_QUEUE_NS (40 * MS)
 #define JITTER_PAUSE_NS (5 * MS)
@@ -28,7 +28,7 @@ static void make_ring(void) {
         MUST(cuEventCreate(&ring[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
 }
 
-/* One group of `once` more, with at most four groups of them queued ahead. */
+/* Launches one more group of `once`, with at most four groups queued ahead. */
 static void queue_group(uint64_t turn, void (*once)(void), uint64_t group) {
     if (turn >= RING)
         MUST(cuEventSynchronize(ring[turn % RING]));
@@ -37,7 +37,7 @@ static void queue_group(uint64_t turn, void (*once)(void), uint64_t group) {
     MUST(cuEventRecord(ring[turn % RING], stream));
 }
 
-/* `once` back to back, each so many kernels. */
+/* Runs `once` back to back; each has so many kernels. */
 static void keep_queued(void (*once)(void), uint64_t kernels_each, uint64_t queue_ns) {
     uint64_t each_ns = order.kernel_ns * kernels_each;
     uint64_t group = between(queue_ns / each_ns, LEAST_QUEUED, MOST_QUEUED) / RING;

@@ -1,6 +1,6 @@
-/* What the parts of a tenant share: the order being carried out, what was done of it, and launches.
+/* The common part of a tenant's files: the current order, its results, and launches.
  *
- *   main.c       reads orders, and prints what was done
+ *   main.c       reads orders, and prints results
  *   device.c     the kernels, the device, and the device's own sums
  *   steady.c     modes that keep a GPU at work: `async`, `deep`, `sync`, `graph`, `duty`, `jitter`, `loader`
  *   requests.c   modes that serve: `infer`, `light`
@@ -27,7 +27,7 @@ struct order {
 struct done {
     uint64_t kernels, steps;
     uint64_t longest_step_ns;
-    int other_pid; /* of a second process; 0 for none */
+    int other_pid; /* the second process; 0 for none */
     size_t latency_count;
     uint32_t latencies_us[MOST_LATENCIES];
 };
@@ -40,18 +40,18 @@ extern CUstream stream;
 struct mode {
     const char *name;
     void (*work)(void);
-    bool prepares; /* it waits for `begin_ns` by itself, and works before that */
+    bool prepares; /* the mode waits for `begin_ns` by itself, and works before that */
 };
 
 extern const struct mode steady_modes[], request_modes[], coupled_modes[],
-    rank_modes[]; /* each ends with a nameless one */
+    rank_modes[]; /* each list ends with a nameless mode */
 
 void sleep_until(uint64_t due_ns);
 void pause_for(uint64_t ns);
 uint64_t between(uint64_t value, uint64_t least, uint64_t most);
 /* A number from 0 to 1, from a sequence that is the same in each run. */
 double drawn(void);
-/* Counts a step that begins now, and how long after the one before it that is. */
+/* Counts a step that begins now, and the time since the step before. */
 void count_step(void);
 void add_latency(uint64_t due_ns);
 

@@ -1,1 +1,1 @@
-"""What the benchmarks compute from what they measured."""
+"""Tests of the figures that the benchmarks compute from their measurements."""

@@ -1,4 +1,4 @@
-"""Shares, errors and ripples from a book that was read now and then."""
+"""Shares, errors and ripples are computed from a few readings of the GPU's time."""
 
 import pytest
 
@@ -16,13 +16,13 @@ from tests.bench.tracks import MS, S, track_of
 
 
 def test_a_share_is_taken_between_the_lines_nearest_to_two_moments() -> None:
-    """Busy time and elapsed time are of the same two lines, wherever those fell."""
+    """A share takes busy time and elapsed time from the same two readings, at whatever moments those were taken."""
     track = Track((0, 990 * MS, 2010 * MS), (0, 300 * MS, 810 * MS))
     assert track.share_pct(S, 2 * S) == pytest.approx(100 * 510 / 1020)
 
 
 def test_a_track_that_ended_has_no_share_afterwards() -> None:
-    """Past the last line of a process that is gone, nothing is made up."""
+    """After the last reading of a process that ended its share is 0."""
     track = track_of([50.0])
     assert track.share_pct(2 * S, 3 * S) == 0
 
@@ -43,24 +43,27 @@ def test_a_bound_is_at_least_one_kernels_length() -> None:
 
 
 def test_the_99th_percentile_of_few_is_the_largest() -> None:
-    """Nothing below the largest of ten values covers 99 % of them."""
+    """The 99th percentile of ten values is the largest, as no smaller one covers 99 % of them."""
     assert percentile(list(range(10)), 99) == 9
     assert percentile(list(range(1000)), 99) == 990
 
 
 def test_progress_is_measured_against_what_the_due_share_allows() -> None:
-    """Alone 100 steps a second with 80 %: 60 % allow 75, and a program that has them has made full progress."""
+    """A program alone makes 100 steps a second with 80 % of the GPU, so a due share of 60 % allows 75.
+
+    With 75 steps its progress is full.
+    """
     assert progress_ratio(75.0, 100.0, alone_pct=80.0, due_pct=60.0) == pytest.approx(1.0)
     assert progress_ratio(30.0, 100.0, alone_pct=80.0, due_pct=60.0) == pytest.approx(0.4)
 
 
 def test_progress_of_a_program_that_asks_for_less_than_its_due_is_against_itself_alone() -> None:
-    """With 40 % of the GPU alone, a limit of 60 takes nothing from it."""
+    """A program that wants 40 % of the GPU loses nothing by a limit of 60, so its rate alone is the measure."""
     assert progress_ratio(50.0, 100.0, alone_pct=40.0, due_pct=60.0) == pytest.approx(0.5)
 
 
 def test_a_request_is_met_where_the_program_has_it_or_all_that_it_asks_for() -> None:
-    """A request of 70 for a demand of 50 is met with 50."""
+    """A program that demands 50 and gets 50 has its request of 70 met."""
     assert met_ratio(50.0, due_pct=70.0, demand_pct=50.0) == pytest.approx(1.0)
     assert met_ratio(63.0, due_pct=70.0, demand_pct=100.0) == pytest.approx(0.9)
 
@@ -74,22 +77,22 @@ def _track_by_50_ms(shares_pct: list[float]) -> Track:
 
 
 def test_an_arrival_is_the_end_of_the_first_window_that_lasts() -> None:
-    """50 % for 200 ms, and 90 from then on: the window from 200 to 300 ms is the first, seen at its end."""
+    """With 50 % for 200 ms and 90 % from then on, the window from 200 to 300 ms counts, at its end."""
     track = _track_by_50_ms([50.0] * 4 + [90.0] * 40)
     assert arrival_s(track, 0, 2200 * MS, 85.0) == pytest.approx(0.3)
 
 
 def test_a_lucky_window_is_no_arrival() -> None:
-    """100 % for 100 ms, then 50 for a second: the share that it is due comes afterwards."""
+    """After 100 % for 100 ms and 50 % for a second, only the later lasting share counts as the arrival."""
     track = _track_by_50_ms([100.0] * 2 + [50.0] * 20 + [90.0] * 40)
     assert arrival_s(track, 0, 3100 * MS, 85.0) == pytest.approx(1.2)
 
 
 def test_a_tenant_that_never_has_its_share_never_arrives() -> None:
-    """There is no moment to tell."""
+    """The arrival of a tenant that never has its share is None."""
     assert arrival_s(_track_by_50_ms([50.0] * 60), 0, 3000 * MS, 85.0) is None
 
 
 def test_whole_parts_come_to_the_total_and_differ_by_one_at_most() -> None:
-    """90 % for 27 clients are nine of 4 and eighteen of 3."""
+    """The parts of 90 % for 27 clients are nine of 4 and eighteen of 3."""
     assert sorted(parts_of(90, 27)) == [3] * 18 + [4] * 9

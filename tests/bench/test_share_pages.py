@@ -1,4 +1,4 @@
-"""The words that a played process writes, as a broker reads them."""
+"""The words that a simulated process writes, as a broker reads them."""
 
 from ctypes import sizeof
 from pathlib import Path
@@ -18,7 +18,7 @@ def _work(page: Page) -> Work:
 
 
 def test_a_burst_under_way_is_told_with_its_times(tmp_path: Path) -> None:
-    """From its launch, and from the moment at which the GPU began with it."""
+    """A burst under way is in the words with its launch time and with the time at which the GPU began it."""
     page = _opened(tmp_path)
     page.begin(10 * MS)
     assert (_work(page).launched_ns, _work(page).executed_ns) == (10 * MS, 0)
@@ -27,7 +27,7 @@ def test_a_burst_under_way_is_told_with_its_times(tmp_path: Path) -> None:
 
 
 def test_a_burst_that_ended_adds_to_the_sums(tmp_path: Path) -> None:
-    """5 ms unfinished, of which the first slice of 2 ms was surely its own and 1 ms was sliced."""
+    """A burst unfinished for 5 ms adds 2 ms for its first slice, which is its own, and 1 ms of sliced time."""
     page = _opened(tmp_path)
     for _ in range(2):
         page.begin(10 * MS)
@@ -39,7 +39,7 @@ def test_a_burst_that_ended_adds_to_the_sums(tmp_path: Path) -> None:
 
 
 def test_words_that_are_not_being_changed_are_settled(tmp_path: Path) -> None:
-    """A reader takes them for consistent."""
+    """Words that do not change read as consistent."""
     page = _opened(tmp_path)
     page.begin(10 * MS)
     assert _work(page).settled == _work(page).begun == 1

@@ -1,4 +1,4 @@
-"""Tracks from the lines of a book, and settings by their names."""
+"""Tracks from readings of the emulator's book, and settings by their names."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -18,26 +18,29 @@ def _line(time_ns: int, busy_ns: Mapping[int, int]) -> Json:
 
 
 def test_the_time_of_a_tenants_processes_is_their_sum() -> None:
-    """Processes of others in the same book do not count, nor lines from before the tenant came."""
+    """A tenant's time is the sum over its processes.
+
+    Other processes, and readings from before it came, do not count.
+    """
     book = [_line(0, {9: 5}), _line(10, {9: 6, 1: 2}), _line(20, {9: 7, 1: 3, 2: 4})]
     track = track_of({}, book, 1, 2)
     assert (track.times_ns, track.busy_ns) == ([10, 20], [2, 7])
 
 
 def test_a_process_that_no_book_shows_has_given_no_answer() -> None:
-    """It is no share of zero: nothing was measured."""
+    """A process without any reading has no share, not a share of zero."""
     with pytest.raises(NoAnswerError):
         track_of({}, [_line(0, {9: 5})], 1)
 
 
 def test_without_a_book_the_tenants_own_sum_counts() -> None:
-    """As on a real GPU."""
+    """Without the emulator's book, as on a real GPU, the tenant's own sum counts."""
     track = track_of({"samples": [[0, 0], [10, 5]]}, [], 1)
     assert (track.times_ns, track.busy_ns) == ((0, 10), (0, 5))
 
 
 def test_a_quantum_is_given_by_settings_that_the_broker_has() -> None:
-    """A name that it does not know would hold nothing."""
+    """A quantum is set through settings that the broker has, as the broker would ignore an unknown name."""
     assert settings_of(None) == {}
     given = settings_of(20)
     assert given

@@ -11,7 +11,7 @@ S: Final = 1000 * MS
 
 
 def track_of(seconds_pct: Sequence[float]) -> Track:
-    """A line at each whole second from 0, with such shares between them."""
+    """A track with a reading at each whole second from 0, and these shares between the readings."""
     times = tuple(second * S for second in range(len(seconds_pct) + 1))
     busy = tuple(int(ns) for ns in accumulate((pct * S / 100 for pct in seconds_pct), initial=0))
     return Track(times, busy)

@@ -1,1 +1,1 @@
-"""A real Kubernetes for the tests: which modules it is built from, the build, and where its binaries lie."""
+"""A real Kubernetes for the tests: its Go modules, the build, and the place of its binaries."""

@@ -1,4 +1,4 @@
-"""Where the Kubernetes binaries lie, for the build that makes them and the fixtures that start them.
+"""The place of the Kubernetes binaries, for the build that makes them and the fixtures that start them.
 
 What always holds: a binary has the same name everywhere (`etcd`, although Go builds it as `server`), and a
 folder of binaries belongs to one `go.sum`: a changed version is another folder, never a stale binary.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MODULE_DIR = Path(__file__).parent
-# What `make test` starts today. A test that needs another binary moves it up here.
+# `make test` starts these. A test that needs another binary moves it up here.
 NEEDED = ("kube-apiserver", "etcd", "kubectl")
 PACKAGES: Mapping[str, str] = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -24,11 +24,11 @@ PACKAGES: Mapping[str, str] = {
 
 
 class MissingBinaryError(Exception):
-    """A Kubernetes binary is neither built nor given. Building it mends this; retrying does not."""
+    """A Kubernetes binary is neither built nor given. The remedy is to build it, not to retry."""
 
 
 def cache_root() -> Path:
-    """The folder for what the build keeps: `$PLIMSOLL_CACHE`, or `plimsoll` in the user's cache folder."""
+    """The folder for the build's files: `$PLIMSOLL_CACHE`, or `plimsoll` in the user's cache folder."""
     if own := os.environ.get("PLIMSOLL_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -57,7 +57,7 @@ def given_dir() -> Path | None:
 
 
 def missing(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Those of `names` that `folder` does not hold as executable files, in the same order."""
+    """The names from `names` that `folder` does not hold as executable files, in the same order."""
     return tuple(name for name in names if not os.access(folder / name, os.X_OK))
 
 

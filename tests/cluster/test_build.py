@@ -1,4 +1,4 @@
-"""The binaries are found where the build leaves them, and what goes wrong is said."""
+"""The binaries are found where the build leaves them, and errors name the fault."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ def put_binaries(folder: Path, *names: str) -> Path:
 
 @pytest.mark.usefixtures("empty_cache")
 def test_missing_binary_is_an_error_that_names_the_remedy() -> None:
-    """Nothing is skipped silently: the error says which command builds the binary."""
+    """A missing binary is never skipped: the error names the command that builds it."""
     with pytest.raises(assets.MissingBinaryError, match=r"kubectl is not in .*/cache/.*`make test`"):
         assets.binary("kubectl")
     with pytest.raises(assets.MissingBinaryError, match="--all"):
@@ -37,7 +37,7 @@ def test_missing_binary_is_an_error_that_names_the_remedy() -> None:
 def test_built_binary_is_found_under_the_hash_of_go_sum(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another `go.sum` is another folder, so what was built from the old one is not found."""
+    """A changed `go.sum` has another folder, so a binary built from the old one is not found."""
     put_binaries(assets.build_dir(), *assets.NEEDED)
     assert assets.binary("etcd").is_relative_to(empty_cache)
     monkeypatch.setattr(assets, "MODULE_DIR", tmp_path)
@@ -49,7 +49,7 @@ def test_built_binary_is_found_under_the_hash_of_go_sum(
 def test_given_binaries_are_taken_when_complete(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`KUBEBUILDER_ASSETS` wins when it holds all that is needed, and then nothing is built."""
+    """`KUBEBUILDER_ASSETS` is used if it holds all binaries, and then nothing is built."""
     given = put_binaries(tmp_path / "given", *assets.NEEDED)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
     build.ensure(assets.NEEDED)
@@ -60,7 +60,7 @@ def test_given_binaries_are_taken_when_complete(
 def test_given_binaries_are_left_alone_when_incomplete(
     empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two Kubernetes are never mixed: an incomplete folder is named and ours is taken."""
+    """An incomplete `KUBEBUILDER_ASSETS` is named and not used, so no run mixes two Kubernetes."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(put_binaries(tmp_path / "given", "etcd")))
     put_binaries(assets.build_dir(), *assets.NEEDED)
     build.ensure(assets.NEEDED)
@@ -69,14 +69,14 @@ def test_given_binaries_are_left_alone_when_incomplete(
 
 
 def test_cache_follows_the_desktop_convention(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a folder of our own choice the cache lies in `XDG_CACHE_HOME`."""
+    """Without a configured folder the cache lies in `XDG_CACHE_HOME`."""
     monkeypatch.delenv("PLIMSOLL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert assets.cache_root() == tmp_path / "plimsoll"
 
 
 def test_failed_step_shows_its_last_words() -> None:
-    """A Go command that fails ends the build with its status and what it said."""
+    """A failed Go command ends the build with its status and its output."""
     failing = [sys.executable, "-c", "import sys; sys.exit('no such module')"]
     with pytest.raises(build.BuildError, match=r"failed \(1\)(.|\n)*no such module"):
         build.watched(failing, str)
@@ -85,7 +85,7 @@ def test_failed_step_shows_its_last_words() -> None:
 def test_progress_counts_what_go_reports(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """While a step runs, the log says how many packages are through; its output comes back whole."""
+    """While a step runs, the log has the number of finished packages; the step's output is returned whole."""
     monkeypatch.setattr(build, "LOG_EVERY_S", 0.05)
     seen = tmp_path / "seen"
     script = (
@@ -105,7 +105,7 @@ def test_progress_counts_what_go_reports(
 
 
 def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
-    """Half a binary from a killed build is gone before the next one starts, and nothing remains after it."""
+    """A build removes the leftovers of a killed build before it starts, and leaves nothing behind."""
     put_binaries(tmp_path / "partial", "kubectl")
     with build.emptied(tmp_path / "partial") as partial:
         assert list(partial.iterdir()) == []
@@ -113,7 +113,7 @@ def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
 
 
 def test_published_parts_have_the_version_of_kubernetes_itself() -> None:
-    """Each of the 33 replaced modules is the one released with the required Kubernetes."""
+    """Each of the 33 replaced modules has the release of the required Kubernetes."""
     version = assets.kubernetes_version().replace("v1.", "v0.")
     text = (assets.MODULE_DIR / "go.mod").read_text()
     replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)

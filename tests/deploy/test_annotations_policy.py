@@ -1,4 +1,4 @@
-"""A tenant cannot raise its own line: the shipped admission policy, on a real API server."""
+"""With the shipped admission policy on a real API server a tenant cannot raise its own line."""
 
 import asyncio
 import uuid
@@ -22,9 +22,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
-    """A namespace in which placer and tenant may do anything to pods, and the policy is in force.
+    """A namespace with the policy in force, in which placer and tenant have all rights over pods.
 
-    The tenant stands for whoever has no part in it: users, kubelets (but for the placer, nobody is special).
+    The tenant stands for every user but the placer, kubelets included.
     """
     role = f"pods-{uuid.uuid4().hex[:8]}"
     resources = ["pods", *(f"pods{rest}" for rest in SUBRESOURCES), "pods/binding", "bindings"]
@@ -50,7 +50,7 @@ async def guarded(apiserver: ApiServer, namespace: str) -> AsyncIterator[str]:
         await until(in_force)
         yield namespace
     finally:
-        # The API server is everybody's: what stays would refuse the next test's pods.
+        # All tests share the API server, so a policy left behind would refuse the next test's pods.
         await apiserver.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=manifest)
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{RBAC}/{kind}/{role}")
@@ -86,7 +86,7 @@ def binding(node: str, annotations: dict[str, str]) -> Object:
 
 
 async def bound(api: ApiServer, namespace: str) -> None:
-    """Pod `p` of the tenant's, bound and resized by the placer."""
+    """The tenant's pod `p`, bound and resized by the placer."""
     await create_node(api, "n1")
     await api.must("POST", pods(namespace), pod_manifest("p", annotations={"mine": "1"}), user=TENANT)
     given = {OURS[0]: "GPU-1", OURS[1]: "{}"}
@@ -99,7 +99,10 @@ async def bound(api: ApiServer, namespace: str) -> None:
 async def test_nobody_but_the_placer_creates_pods_with_its_annotations(
     apiserver: ApiServer, guarded: str, name: str
 ) -> None:
-    """Not even an administrator by mistake: the message names the annotation and the way to go."""
+    """Only the placer creates pods with its annotations.
+
+    Even an administrator is refused, with the annotation and the remedy in the message.
+    """
     for user in (TENANT, "admin"):
         answer = await apiserver.call(
             "POST", pods(guarded), pod_manifest("p", annotations={name: "x"}), user=user
@@ -117,7 +120,7 @@ async def test_nobody_but_the_placer_creates_pods_with_its_annotations(
 async def test_nobody_but_the_placer_changes_them(
     apiserver: ApiServer, guarded: str, rest: str, value: str | None
 ) -> None:
-    """Neither written nor removed, through the pod or any of its subresources."""
+    """Only the placer writes or removes its annotations, through the pod or any of its subresources."""
     await bound(apiserver, guarded)
     answer = await annotate(apiserver, guarded, {OURS[2]: value}, TENANT, rest)
     stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
@@ -126,7 +129,10 @@ async def test_nobody_but_the_placer_changes_them(
 
 
 async def test_nobody_but_the_placer_binds_with_them(apiserver: ApiServer, guarded: str) -> None:
-    """A Binding's annotations become the pod's: through either path, they are refused; a plain Binding passes."""
+    """A Binding with the placer's annotations is refused on either path, as they would become the pod's.
+
+    A plain Binding passes.
+    """
     await create_node(apiserver, "n1")
     await apiserver.must("POST", pods(guarded), pod_manifest("p"), user=TENANT)
     for path in (pods(guarded, "/p/binding"), f"/api/v1/namespaces/{guarded}/bindings"):
@@ -137,7 +143,7 @@ async def test_nobody_but_the_placer_binds_with_them(apiserver: ApiServer, guard
 
 
 async def test_everything_else_passes(apiserver: ApiServer, guarded: str) -> None:
-    """The placer's binding and resize; a kubelet's status, a tenant's own annotations and labels, a deletion."""
+    """The policy admits all else: the placer's binding and resize, a kubelet's status, a tenant's own changes."""
     await bound(apiserver, guarded)
     stored = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
     assert stored == {"mine": "1", OURS[0]: "GPU-1", OURS[1]: "{}", OURS[2]: '{"main":{"GPU-1":1}}'}

@@ -1,4 +1,4 @@
-"""What the documents name is there: files, headings, commands with their options, settings, metrics, targets."""
+"""Everything that the documents name exists: files, headings, commands, options, settings, metrics, targets."""
 
 import dataclasses
 import importlib.util
@@ -38,12 +38,12 @@ SHARE_PREFIX = "PLIMSOLL_BROKER_SHARE_"
 
 
 def every(pattern: str) -> set[str]:
-    """All that any document says of this form."""
+    """All matches of a pattern in any document."""
     return {found for text in TEXTS.values() for found in re.findall(pattern, text)}
 
 
 def commands() -> Iterator[list[str]]:
-    """The words of each `plimsoll` command that stands in a console example, without what a shell would drop."""
+    """The arguments of each `plimsoll` command in a console example, without those that a shell would consume."""
     for text in TEXTS.values():
         for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
             for line in re.findall(r"^\$ plimsoll (.*)$", block, re.MULTILINE):
@@ -61,7 +61,7 @@ def options(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 
 def test_every_link_leads_somewhere() -> None:
-    """To a file that is there, and to a heading in it."""
+    """Every link leads to an existing file and to a heading in it."""
     for document, text in TEXTS.items():
         for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
             name, _, heading = target.partition("#")
@@ -74,7 +74,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_command_shown_can_be_typed() -> None:
-    """The real parsers take it; nothing is carried out."""
+    """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
     assert {words[0] for words in shown} == {"run", "resize", "status"}
     for name, *words in shown:
@@ -85,7 +85,7 @@ def test_every_command_shown_can_be_typed() -> None:
 
 
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    """In text as in examples."""
+    """Every option that a text mentions exists."""
     known = {name: options(name, capsys) for name in ("run", "resize", "status")}
     named = every(r"`plimsoll ((?:run|resize|status) [^`]*)`")
     assert named
@@ -95,7 +95,7 @@ def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_pod_shown_is_a_good_one() -> None:
-    """The contract reads it as the comments beside it say."""
+    """The contract reads the example pod as the comments beside it say."""
     [shown] = re.findall(r"```yaml\n(.*?)```", TEXTS[Path("README.md")], re.DOTALL)
     demand = parse_pod(decode_pod(msgspec.json.encode(yaml.safe_load(shown))))
     [container] = demand.containers
@@ -104,7 +104,7 @@ def test_the_pod_shown_is_a_good_one() -> None:
 
 
 def test_every_setting_named_is_one() -> None:
-    """Of a part, or a variable that the sources know."""
+    """Every setting belongs to a part, or is a variable that the sources know."""
     parts = ((PREFIX, monitor.settings), (PREFIX, placer.settings))
     prefixed = (*parts, (hook.broker.settings.PREFIX, hook.broker.settings))
     known = {
@@ -117,7 +117,7 @@ def test_every_setting_named_is_one() -> None:
 
 
 def test_defaults_of_shares_are_those_of_the_code() -> None:
-    """Each row of the table of settings tells what holds where nothing is set."""
+    """Each row of the table of share settings has the default of the code."""
     settings = hook.broker.settings.Settings()
     rows = re.findall(
         rf"^\| (`{SHARE_PREFIX}.*?) \| ([\d, ]+) \|", TEXTS[Path("docs/operations.md")], re.MULTILINE
@@ -131,7 +131,7 @@ def test_defaults_of_shares_are_those_of_the_code() -> None:
 
 
 def test_every_metric_named_is_served() -> None:
-    """By its name in the sources; counters have the suffix that Prometheus gives them."""
+    """Every metric is in the sources by its name; counters have the suffix that Prometheus adds."""
     shares = {family.name for family in share_families([])}
     known = shares | set(re.findall(r'"(plimsoll_[a-z_]+)"', SOURCES))
     named = every(r"(?<![-\w./])plimsoll_(?:gpu|task|limit|outbox|hook|broker|placer)_[a-z_]+")
@@ -144,7 +144,7 @@ def test_every_metric_named_is_served() -> None:
 
 
 def test_every_target_and_module_named_is_there() -> None:
-    """What is to be made or started has a rule, or a module that can be run."""
+    """Every target has a rule in the Makefile, and every module can be run."""
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert every(r"(?:`|\$ )make ([a-z-]+)") <= targets
     for module in every(r"python -m ([a-z_.]+\w)"):

@@ -42,7 +42,7 @@ class KubeCluster:
     programs: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def load(self, node: NodeName, gpu: int, memory: str, *options: str) -> asyncio.subprocess.Process:
-        """Run a CUDA program on a node, as nobody's pod; returns at once."""
+        """Run a CUDA program on a node outside any pod; returns at once."""
         process = await asyncio.create_subprocess_exec(
             str(PROGRAMS / "busy"),
             *("--device", str(gpu), "--memory", memory, "--hold-seconds", "600", *options),
@@ -55,7 +55,7 @@ class KubeCluster:
     async def start_in(
         self, name: str, place: tuple[str, str], memory: str, *options: str
     ) -> asyncio.subprocess.Process:
-        """Start a pod's program where it was bound, as the kubelet and the container runtime would."""
+        """Start a pod's program on its node, as the kubelet and the container runtime would."""
         uid = (await self.pods())[name]["metadata"]["uid"]
         node = NodeName(place[0])
         root = self.local.broker_root(node)
@@ -82,7 +82,7 @@ class KubeCluster:
     async def submit(
         self, name: str, memory: str, share: int = 0, annotations: dict[str, str] | None = None
     ) -> None:
-        """Create a pod that declares so much."""
+        """Create a pod with this declaration."""
         limits = {"plimsoll.dev/gpu-memory": memory, "plimsoll.dev/gpu": "1"}
         if share:
             limits["plimsoll.dev/gpu-share"] = str(share)
@@ -94,7 +94,7 @@ class KubeCluster:
         return {pod["metadata"]["name"]: pod for pod in listed["items"]}
 
     async def until_bound(self, *names: str) -> dict[str, tuple[str, str]]:
-        """Node and GPU of each of these pods, once all are bound."""
+        """Wait until all these pods are bound; returns node and GPU of each."""
 
         async def look() -> dict[str, tuple[str, str]] | None:
             pods = await self.pods()
@@ -107,7 +107,7 @@ class KubeCluster:
         return found
 
     async def until_told_why(self, name: str) -> str:
-        """The message of a pod's PodScheduled condition, once it has one."""
+        """Wait for the message of a pod's PodScheduled condition, and return it."""
 
         async def look() -> str:
             conditions = (await self.pods())[name]["status"].get("conditions", [])
@@ -116,7 +116,7 @@ class KubeCluster:
         return await until(look)
 
     async def until_placer_caught_up(self) -> None:
-        """Wait until the placer has acknowledged every report that is in the stream now."""
+        """Wait until the placer has acknowledged every report in the stream."""
         client = await nats.connect(self.local.nats.url)
         try:
 
@@ -133,7 +133,7 @@ class KubeCluster:
         return [decode_report(message) for message in await self.messages() if b'"state":' in message]
 
     async def messages(self) -> list[bytes]:
-        """Every message of a node in the stream, in its order."""
+        """Every message of a node in the stream, in order."""
         client = await nats.connect(self.local.nats.url)
         try:
             jetstream = client.jetstream()
@@ -154,7 +154,7 @@ def place(pod: Object) -> tuple[str, str] | None:
 
 
 def promised_bytes(pods: dict[str, Object], declared: dict[str, int]) -> Counter[str]:
-    """Bytes promised on each GPU, by what the API server says."""
+    """Bytes promised on each GPU, computed from the API server's pods."""
     promised: Counter[str] = Counter()
     for name, pod in pods.items():
         if (found := place(pod)) is not None:
@@ -163,7 +163,7 @@ def promised_bytes(pods: dict[str, Object], declared: dict[str, int]) -> Counter
 
 
 def facts(messages: list[bytes]) -> dict[tuple[int, int], list[str]]:
-    """Per process (pid, start ticks), the task events about it, in the stream's order."""
+    """The task events of each process (pid, start ticks), in the stream's order."""
     told: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     for message in messages:
         event = decode_event(message)

@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of everything: nothing is lost, nothing is placed twice, nothing is told twice."""
+"""`kill -9` of any part loses nothing, places nothing twice, and publishes nothing twice."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ async def _until_told(cluster: KubeCluster, pid: int, what: str) -> None:
 async def test_a_task_killed_while_it_loads_is_told_as_exited_and_frees_its_memory(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Its exit is published once, and the room it held is given to a pod that needs all of it."""
+    """A task killed while it loads has one `exited`, and its room goes to a pod that needs all of it."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         slow = ("--steps", "100", "--step-ms", "100")
         tasks = [await cluster.load(node, gpu, "20Gi", *slow) for node in NODES for gpu in (0, 1)]
@@ -44,7 +44,7 @@ async def test_a_task_killed_while_it_loads_is_told_as_exited_and_frees_its_memo
 async def test_a_killed_monitor_tells_what_it_missed_and_nothing_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """A task that ran on and one that died meanwhile: one start, one exit each; the epoch grew."""
+    """After a kill of the monitor a living and a dead task have one start and one exit each, and the epoch grew."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         stays, dies = await cluster.load(ALPHA, 0, "4Gi"), await cluster.load(ALPHA, 1, "4Gi")
         for task in (stays, dies):
@@ -67,7 +67,7 @@ async def test_a_killed_monitor_tells_what_it_missed_and_nothing_twice(
 async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """What happened while NATS was away is in the stream afterwards, each fact once, and pods are placed on it."""
+    """Events from the time without NATS are in the stream afterwards, each once, and pods are placed by them."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         before = await cluster.load(ALPHA, 0, "4Gi")
         await _until_told(cluster, before.pid, "started")
@@ -76,7 +76,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
         before.kill()
         await before.wait()
         await cluster.submit("meanwhile", "4Gi")
-        await asyncio.sleep(2)  # an outage has a length
+        await asyncio.sleep(2)  # An outage takes some time.
         await cluster.local.nats.restart()
         await _until_told(cluster, before.pid, "exited")
         await _until_told(cluster, during.pid, "loaded")
@@ -92,7 +92,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
 async def test_redis_killed_in_the_middle_costs_a_rebuild_and_nothing_else(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Pods that arrive while the list is gone wait for it; none is lost, none goes where there is no room."""
+    """Pods that arrive without the sorted list wait for it; none is lost, and none goes where no room is."""
     declared = {f"pod-{index}": 9 * GIB for index in range(12)}
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         for index, name in enumerate(declared):

@@ -1,4 +1,4 @@
-"""From a bound pod to a line that holds: the broker lays out what the placer decided, as a kubelet would find it."""
+"""The line of a bound pod holds: the broker lays out the placer's decision where a kubelet finds it."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.servers.waiting import until
 async def _run_in(
     cluster: KubeCluster, name: str, place: tuple[str, str], memory: str
 ) -> tuple[int, list[str]]:
-    """Run a pod's program where it was bound: its exit code and output."""
+    """Run a pod's program on its node; returns exit code and output."""
     program = await cluster.start_in(name, place, memory, "--iterations", "3")
     output, _ = await program.communicate()
     assert program.returncode is not None
@@ -26,7 +26,10 @@ async def _run_in(
 async def test_a_bound_pods_line_holds_its_program(
     tmp_path: Path, apiserver: ApiServer, namespace: str, memory: str, code: int
 ) -> None:
-    """Within the declared 4Gi a program runs; past it, it gets CUDA's own out-of-memory error and the bus is told."""
+    """Within the declared 4Gi a program runs.
+
+    Past it the program gets CUDA's out-of-memory error, and an event follows.
+    """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await cluster.submit("job", "4Gi")
         place = (await cluster.until_bound("job"))["job"]
@@ -45,7 +48,7 @@ async def test_a_bound_pods_line_holds_its_program(
 async def test_a_deleted_pods_directories_go(
     tmp_path: Path, apiserver: ApiServer, namespace: str, *, broker_is_away: bool
 ) -> None:
-    """Once a pod is deleted its node keeps nothing of it, also if the broker was away when it went."""
+    """A deleted pod's directories go from its node, also if the broker was down at the deletion."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await cluster.submit("job", "4Gi")
         place = (await cluster.until_bound("job"))["job"]

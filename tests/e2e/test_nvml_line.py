@@ -1,7 +1,7 @@
-"""What NVML shows of a container stays under its line, its contexts and modules included.
+"""NVML's figure of a container stays under its line, contexts and modules included.
 
-The line is held by the processes' own counts; what those cannot know, the monitor measures, and the broker takes it
-off the line. The same is shown on a GPU by `tests/gpu`.
+The processes' own counts hold the line. The monitor measures the memory that they cannot count, and the broker
+takes it off the line. `tests/gpu` shows the same on a GPU.
 """
 
 import os
@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "tests.gpu.programs.driver", str(MODULE_MIB)]
 
 @pytest.fixture(name="surroundings")
 def _surroundings(tmp_path: Path) -> dict[str, str]:
-    """One emulated GPU, whose contexts and modules cost what no call of the program asks for."""
+    """One emulated GPU whose contexts and modules take memory that no call of the program requests."""
     node = tmp_path / "node.conf"
     node.write_text(f"[gpu 0]\nmemory = 8Gi\nreserved = 64Mi\ncontext = {CONTEXT_MIB}Mi\nmodule = 2Mi\n")
     return {"PATH": os.environ["PATH"], "PLIMSOLL_EMULATOR": str(node), "LD_LIBRARY_PATH": str(EMULATOR)}
@@ -32,14 +32,14 @@ def _surroundings(tmp_path: Path) -> dict[str, str]:
 async def test_every_way_of_allocating_together_stays_under_the_line(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str]
 ) -> None:
-    """Filled by every way until all are refused, the line holds in NVML's own figure; then the program goes on."""
+    """After all ways of allocating are refused NVML's figure is within the line, and the program goes on."""
     async with watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container:
         async with container.running(PROGRAM) as program:
             assert (await program.phase("warm"))["total_bytes"] == LINE_BYTES
             await container.settled()
             full = await program.go_on("full")
             assert full["refused"] == WAYS
-            # The context, the module, and the 32 MiB by which a pool grows: all else could be used.
+            # The rest is the context, the module, and the 32 MiB by which a pool grows.
             assert full["held_bytes"] >= LINE_BYTES - (CONTEXT_MIB + MODULE_MIB + 32 + 4) * MIB
             assert full["held_bytes"] < await container.seen() <= LINE_BYTES + BLOCK_BYTES
             assert (await program.go_on("done"))["opened"] == WAYS
@@ -50,7 +50,7 @@ async def test_every_way_of_allocating_together_stays_under_the_line(
 async def test_two_processes_share_one_line(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str]
 ) -> None:
-    """Two contexts and two modules count against one line, though neither process knows of the other's module."""
+    """Two contexts and two modules count against one line, though neither process knows the other's module."""
     async with watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container:
         async with container.running(PROGRAM) as first:
             await first.phase("warm")

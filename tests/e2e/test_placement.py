@@ -26,7 +26,7 @@ async def _until_loaded(cluster: KubeCluster, count: int) -> None:
 async def test_a_pod_goes_where_the_monitors_say_there_is_room(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """With every GPU but one full of others' tasks, the pod is bound to that one, node and GPU in one write."""
+    """If all GPUs but one are full of other tasks, the pod is bound to that one, node and GPU in one write."""
     room = (NodeName("bravo"), 1)
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         full = [(node, gpu) for node in NODES for gpu in range(GPUS_PER_NODE) if (node, gpu) != room]
@@ -47,7 +47,7 @@ async def test_a_pod_goes_where_the_monitors_say_there_is_room(
 async def test_a_pod_that_fits_nowhere_waits_and_is_told_why_and_goes_when_room_is_made(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Its condition names the exact reason for all three nodes; the exit of one task is enough to place it."""
+    """The condition has the exact reason for all three nodes, and the exit of one task is enough to place the pod."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         hogs = [await cluster.load(node, gpu, "20Gi") for node in NODES for gpu in range(GPUS_PER_NODE)]
         await _until_loaded(cluster, len(hogs))
@@ -61,7 +61,7 @@ async def test_a_pod_that_fits_nowhere_waits_and_is_told_why_and_goes_when_room_
 
 
 async def test_a_burst_is_never_overpacked(tmp_path: Path, apiserver: ApiServer, namespace: str) -> None:
-    """Twenty pods at once fill six GPUs exactly: as many bound as fit, no GPU past its memory, each pod once."""
+    """Twenty pods at once fill six GPUs exactly: no GPU exceeds its memory, and each pod is bound once."""
     declared = {f"pod-{index}": 7 * GIB for index in range(20)}
     fitting = len(NODES) * GPUS_PER_NODE * (USABLE_BYTES // (7 * GIB))
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
@@ -109,7 +109,7 @@ async def test_bad_manifests_are_answered_and_others_go_on(
     value: str,
     remedy: str,
 ) -> None:
-    """What cannot work, or is not handled, is refused with field, value and remedy; a good pod is bound."""
+    """A malformed or unhandled manifest is refused with field, value and remedy, and a good pod is bound."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await cluster.submit("bad", "1Gi", share=share, annotations=annotations)
         await cluster.submit("good", "1Gi")

@@ -23,12 +23,12 @@ PLACE = (str(ALPHA), GPU)
 
 
 async def resize(cluster: KubeCluster, name: str, size: str, timeout_s: float = 60) -> tuple[int, str]:
-    """A new line is asked."""
+    """Request a new line."""
     return await change(cluster, name, "--gpu-memory", size, timeout_s=timeout_s)
 
 
 async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: float = 60) -> tuple[int, str]:
-    """What an operator types, and what comes of it."""
+    """Run `plimsoll resize` as an operator does; returns exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "resize", "-n", cluster.namespace, name),
         *(*options, "--timeout-s", str(timeout_s)),
@@ -42,13 +42,13 @@ async def change(cluster: KubeCluster, name: str, *options: str, timeout_s: floa
 
 
 async def placed(cluster: KubeCluster, name: str, memory: str, share: int = 0) -> None:
-    """A pod on alpha's first GPU."""
+    """Place a pod on alpha's first GPU."""
     await cluster.submit(name, memory, share, {"plimsoll.dev/gpu-id": GPU})
     assert (await cluster.until_bound(name))[name] == PLACE
 
 
 async def page_of(cluster: KubeCluster, name: str) -> GpuLimit:
-    """What the pod's processes read of their GPU."""
+    """The limits that the pod's processes read for their GPU."""
     uid = (await cluster.pods())[name]["metadata"]["uid"]
     page = cluster.local.broker_root(ALPHA) / "limits" / uid / "main" / "limits"
     limits = Limits.from_buffer_copy(await asyncio.to_thread(page.read_bytes))
@@ -57,18 +57,18 @@ async def page_of(cluster: KubeCluster, name: str) -> GpuLimit:
 
 
 async def line_bytes(cluster: KubeCluster, name: str) -> int:
-    """Their line."""
+    """The line of these processes."""
     return int((await page_of(cluster, name)).line_bytes)
 
 
 async def shares(cluster: KubeCluster, name: str) -> tuple[int, int]:
-    """Their share and limit."""
+    """The share and limit of these processes."""
     page = await page_of(cluster, name)
     return page.share_pct, page.limit_pct
 
 
 async def resized_events(cluster: KubeCluster) -> list[tuple[int, int, int]]:
-    """GiB, share and limit of every `limit.resized` in the stream, in its order."""
+    """GiB, share and limit of every `limit.resized` in the stream, in order."""
     events = [decode_event(message) for message in await cluster.messages()]
     told = [msgspec.json.decode(e.data, type=Limit) for e in events if e.type == event_type("limit.resized")]
     return [(limit.line_bytes // GIB, limit.share_pct, limit.limit_pct) for limit in told]
@@ -82,7 +82,7 @@ async def written(cluster: KubeCluster, name: str) -> int | None:
 
 
 async def fits(cluster: KubeCluster, name: str, memory: str) -> bool:
-    """Whether one more program of the pod's gets so much."""
+    """Whether one more program of the pod can allocate so much."""
     program = await cluster.start_in(name, PLACE, memory, "--iterations", "3")
     await program.communicate()
     return program.returncode == 0
@@ -91,7 +91,10 @@ async def fits(cluster: KubeCluster, name: str, memory: str) -> bool:
 async def test_a_running_pod_is_raised_refused_and_lowered(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Room is given at once; none is given that others were promised; nothing that runs is ended below its use."""
+    """A raise takes free room at once and never room promised to others.
+
+    A lowering ends no program that holds more.
+    """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi")
         await placed(cluster, "neighbour", "10Gi")
@@ -117,7 +120,7 @@ async def test_a_running_pod_is_raised_refused_and_lowered(
 async def test_resizes_at_once_never_promise_the_same_room_twice(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Two pods want what only one can have; and of two sizes for one pod, one stands everywhere."""
+    """Two pods never both get the same room, and of two sizes for one pod the same one stands everywhere."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "a", "4Gi")
         await placed(cluster, "b", "4Gi")
@@ -133,7 +136,7 @@ async def test_resizes_at_once_never_promise_the_same_room_twice(
 async def test_a_placer_killed_in_the_middle_loses_no_line(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Whatever the killed one had done, asking again is enough; and the next one counts the new line."""
+    """After a kill of the placer a repeated request is enough, and the next placer counts the new line."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi")
 
@@ -161,9 +164,10 @@ async def test_a_placer_killed_in_the_middle_loses_no_line(
 async def test_what_is_not_confirmed_is_not_called_done(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """With the node's broker away the old line holds and it says so; back, it applies and confirms the new one.
+    """Without the node's broker the old line holds and the message says so.
 
-    A pod that is deleted before the broker is back is told as gone when asked for again.
+    The broker applies and confirms the new line later. A repeated request for a pod that was deleted before the
+    broker is back says that the pod is gone.
     """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi")
@@ -188,7 +192,7 @@ async def test_what_is_not_confirmed_is_not_called_done(
 async def test_shares_are_raised_refused_and_lowered_while_a_program_runs(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Never past 100 on one GPU; with the line or alone; confirmed by events that say what holds."""
+    """Shares on one GPU never exceed 100, alone or changed with the line, and an event confirms each change."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "job", "4Gi", 30)
         await placed(cluster, "neighbour", "4Gi", 50)
@@ -226,9 +230,9 @@ async def test_shares_are_raised_refused_and_lowered_while_a_program_runs(
 async def test_changed_shares_outlive_placer_and_broker(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """The next ones hold them; a share that moved from one pod to another meanwhile arrives whole."""
+    """The next placer and broker keep changed shares. A share that moved between pods meanwhile moves completely."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
-        # Lists come by name: who takes the room stands before who gives it.
+        # Lists come in order of names: the pod that takes the room stands before the pod that gives it.
         await placed(cluster, "a-taker", "2Gi", 20)
         await placed(cluster, "b-giver", "2Gi", 60)
         assert (await change(cluster, "b-giver", "--gpu-share", "70", "--gpu-share-limit", "90"))[0] == 0

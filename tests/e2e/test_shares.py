@@ -1,4 +1,4 @@
-"""Compute shares from the manifest to the GPU: real hooked programs that want all of it, by the emulator's book."""
+"""Compute shares from the manifest to the GPU, for real hooked programs that want all of the emulated GPU."""
 
 import asyncio
 import json
@@ -14,7 +14,10 @@ from tests.servers.waiting import until
 
 SPAN_MS = 2000
 TOLERANCE_PCT = 8.0
-"""Wide: this is about whose share is whose, on a machine that does other things meanwhile; the bench is accurate."""
+"""Wide, as the machine does other work meanwhile.
+
+The test proves which pod has which share; the bench is accurate.
+"""
 
 Json = dict[str, Any]
 
@@ -26,7 +29,7 @@ async def greedy(cluster: KubeCluster, name: str) -> int:
 
 
 async def two_looks(cluster: KubeCluster) -> tuple[Json, Json]:
-    """The book of alpha's first GPU, and again after a span."""
+    """Two readings of the emulator's book for alpha's first GPU, a span apart."""
     watcher = await asyncio.create_subprocess_exec(
         *(str(EMULATOR / "book"), "watch", "0", str(SPAN_MS)),
         env={**os.environ, **cluster.local.node_environment(ALPHA)},
@@ -42,7 +45,7 @@ async def two_looks(cluster: KubeCluster) -> tuple[Json, Json]:
 
 
 async def used_pct(cluster: KubeCluster, *pids: int) -> list[float]:
-    """Time in which the GPU executed its work ÷ elapsed time, of each of these processes, in percent."""
+    """The percentage of the time in which the GPU executed the work of each of these processes."""
     before, after = await two_looks(cluster)
     span_ns = after["time_ns"] - before["time_ns"]
     spent_ns = [
@@ -72,7 +75,7 @@ async def until_used(cluster: KubeCluster, wanted: dict[int, float]) -> None:
 async def test_shares_hold_as_declared_and_as_changed(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Two programs that want everything have what their pods were promised, and what they are promised anew."""
+    """Two programs that want all of the GPU get the shares of their pods, and the new ones after a change."""
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         await placed(cluster, "small", "1Gi", 30)
         await placed(cluster, "large", "1Gi", 70)

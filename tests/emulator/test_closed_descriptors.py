@@ -1,4 +1,4 @@
-"""Programs that close every descriptor, the driver's among them: they get errors, and harm nobody."""
+"""A program that closes every descriptor, the driver's included, gets errors and harms no other process."""
 
 import json
 
@@ -33,7 +33,7 @@ UNKNOWN = ["CUDA_ERROR_UNKNOWN"] * 3
     "call", ['"cuStreamSynchronize", one', '"cuEventSynchronize", event', '"cuCtxSynchronize"']
 )
 def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str, call: str) -> None:
-    """Taken for dead by whoever looks, it gets an error from the wait under way and from all later calls."""
+    """A program without its descriptors counts as dead: the current wait and all later calls return an error."""
     with running(node, CLOSING.format(work=work, call=call)) as (program,):
         assert len(node.book()[0]["processes"]) == 1
         assert answer(program) == 2
@@ -43,7 +43,7 @@ def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str
 
 
 def test_a_program_without_its_descriptors_takes_nobody_for_dead(node: Node) -> None:
-    """With work of its own it finds out when its turn ends, and the neighbour's work stays."""
+    """A program without its descriptors notices the loss when its turn ends, and a neighbour's work stays."""
     program = CLOSING.format(work=BUSY, call='"cuStreamSynchronize", one')
     with running(node, HOG, program) as (hog, closing):
         assert len(node.book()[0]["processes"]) == 2

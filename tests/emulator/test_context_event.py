@@ -1,4 +1,4 @@
-"""Events of whole contexts, when events say that they were reached, and what asking does to a capture."""
+"""Events of whole contexts, the moments at which events are reached, and the effect of queries on captures."""
 
 from tests.emulator.cuda_program import Node, wait_for
 
@@ -17,7 +17,7 @@ def elapsed(start, end):
 
 
 def test_a_contexts_event_stands_for_the_work_of_all_its_streams(node: Node) -> None:
-    """It is reached after all that any stream was handed before, from whatever thread, and not after later work."""
+    """A context's event is reached after all earlier work of all streams and threads, and not after later work."""
     seen = node.python(
         HOSTS
         + """
@@ -55,7 +55,7 @@ show([waits, before, sorted(order)])
 
 
 def test_a_green_contexts_event_stands_for_its_own_work_only(node: Node) -> None:
-    """The primary context's event waits for its green contexts' work too, theirs not for its."""
+    """The primary context's event waits for its green contexts' work too. Theirs do not wait for its work."""
     seen = node.python(
         HOSTS
         + """
@@ -107,7 +107,7 @@ show(seen)
 
 
 def test_asking_for_an_event_harms_another_threads_global_capture_unless_relaxed(node: Node) -> None:
-    """In its thread's own mode: global fails and spoils the capture, thread-local and relaxed pass."""
+    """A query of an event acts by its thread's mode: global fails and spoils the capture, the other modes pass."""
     seen = node.python(
         HOSTS
         + """
@@ -149,7 +149,7 @@ show([attempt() for _ in range(200)])
 
 
 def test_an_event_keeps_its_date_whatever_comes_after(node: Node) -> None:
-    """Thousands of later kernels with pauses between them do not move a date that nobody asked for yet."""
+    """Thousands of later kernels with pauses between them do not move the date of an event that is queried late."""
     early, late, whole = node.python(
         HOSTS
         + """
@@ -165,7 +165,7 @@ show([elapsed(event, mark), elapsed(event, last) - elapsed(mark, last), elapsed(
 
 
 def test_dates_hold_while_processes_take_turns(node: Node) -> None:
-    """Beside a greedy neighbour each piece of work ends when the device has done it, turns of others included."""
+    """Beside a greedy neighbour each piece of work ends when the device has done it, after the neighbour's turns."""
     neighbour = node.start("--kernel-ms", "3", "--seconds", "600")
     try:
         wait_for(lambda: any(process["busy_ns"] for process in node.book()[0]["processes"]))

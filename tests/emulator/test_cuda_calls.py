@@ -1,10 +1,10 @@
-"""The breadth of the API: arrays, boxes, every way to launch, libraries, pointers, host memory."""
+"""The breadth of the API: arrays, boxes, all ways to launch, libraries, pointers, host memory."""
 
 from tests.emulator.cuda_program import MIB, Node
 
 
 def test_arrays_hold_and_cost_what_they_should(node: Node) -> None:
-    """An array is charged, keeps what is copied into it row by row, and a mipmap costs all its levels."""
+    """An array is charged and keeps each row that is copied into it; a mipmap costs all its levels."""
     seen = node.python("""
         class Form(ctypes.Structure):
             _fields_ = [("width", SIZE), ("height", SIZE), ("depth", SIZE), ("format", INT), ("channels", UINT),
@@ -102,7 +102,7 @@ def test_pointers_tell_what_they_are(node: Node) -> None:
 
 
 def test_a_lost_gpu_answers_with_an_error(node: Node) -> None:
-    """After a GPU fell off the bus its contexts fail, and another GPU's work on."""
+    """After a GPU fell off the bus its contexts fail, and another GPU's contexts go on."""
     seen = node.python("""
         context = cuda.context(); cuda.alloc(100)
         os.system("exec " + os.environ["BOOK"] + " lose 0")

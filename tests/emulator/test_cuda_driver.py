@@ -1,4 +1,4 @@
-"""The driver as a program meets it: errors, devices, forks, looked-up functions, bad node files."""
+"""The driver as a program uses it: errors, devices, forks, looked-up functions, bad node files."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_calls_out_of_order_get_the_drivers_errors(node: Node) -> None:
 
 
 def test_a_forked_child_finds_the_driver_uninitialised(node: Node) -> None:
-    """After a fork the child gets NOT_INITIALIZED and the parent goes on; the child takes nothing with it."""
+    """After a fork the child gets NOT_INITIALIZED and owns nothing, and the parent goes on."""
     seen = node.python("""
         cuda.context(); address = cuda.alloc(64 * MIB); count = INT()
         reader, writer = os.pipe()
@@ -82,7 +82,7 @@ def test_a_forked_child_finds_the_driver_uninitialised(node: Node) -> None:
 
 
 def test_a_child_forked_before_the_start_is_a_process_of_its_own(node: Node) -> None:
-    """A process whose parent never initialised the driver has it all to itself."""
+    """A process whose parent never initialised the driver initialises it as any process does."""
     seen = node.python("""
         reader, writer = os.pipe()
         child = os.fork()
@@ -127,7 +127,7 @@ def test_visible_devices_are_chosen_and_ordered(node: Node, visible: str, names:
 
 
 def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
-    """`cuGetProcAddress` gives the symbol a name means for a version, and for per-thread default streams."""
+    """`cuGetProcAddress` returns the symbol of a name for a version, and for per-thread default streams."""
     seen = node.python("""
         def find(name, version, flags=0):
             address, status = PTR(), INT(-1)
@@ -167,7 +167,7 @@ def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
 
 
 def test_per_thread_functions_use_the_threads_own_stream(node: Node) -> None:
-    """`_ptsz` functions mean the calling thread's stream by 0, which does not wait for another thread's."""
+    """Stream 0 of `_ptsz` functions is the calling thread's stream, which does not wait for another thread's."""
     seen = node.python("""
         context = cuda.context(); kernel = cuda.kernel()
         length = U64(400_000_000); params = (PTR * 1)(ctypes.addressof(length))
@@ -218,7 +218,7 @@ def test_a_bad_node_file_is_refused_with_its_line(
 
 
 def test_a_missing_node_file_is_refused(node: Node) -> None:
-    """Without a readable node file there is no driver, and the message says which variable names it."""
+    """Without a readable node file there is no driver, and the message names the variable for it."""
     node.config.unlink()
     with node.start() as program:
         out, err = program.communicate()
@@ -243,7 +243,7 @@ def test_three_lines_describe_a_node(node: Node) -> None:
 
 
 def test_many_processes_may_start_at_once(node: Node) -> None:
-    """Whoever comes first creates the book; nobody sees it half made."""
+    """The first process creates the book, and no process sees half of it."""
     starters = [node.start("--memory", "10Mi") for _ in range(16)]
     for starter in starters:
         starter.communicate()
@@ -260,7 +260,7 @@ def test_the_library_exports_the_api_and_nothing_else() -> None:
 
 
 def test_every_listed_function_is_exported() -> None:
-    """What cuGetProcAddress finds, dlsym finds too, as in NVIDIA's library."""
+    """`dlsym` finds each function that cuGetProcAddress finds, as in NVIDIA's library."""
     table = (ROOT / "emulator" / "cuda" / "functions.def").read_text()
     listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", table, flags=re.MULTILINE))
     assert len(listed) > 350
@@ -268,6 +268,6 @@ def test_every_listed_function_is_exported() -> None:
 
 
 def test_the_state_file_is_open_to_all_users(node: Node) -> None:
-    """Pods of one node run under many users: whoever creates the book, the others can write it."""
+    """Any process can write the book whichever user created it, as pods of one node run under many users."""
     assert node.busy("--memory", "1Mi")[0] == 0
     assert Path(f"{node.config}.state").stat().st_mode & 0o777 == 0o666

@@ -1,4 +1,4 @@
-"""Graphs: built by hand, captured from streams, launched, updated; and what a capture forbids."""
+"""Graphs: built by hand, captured from streams, launched, updated; and the calls that a capture forbids."""
 
 from tests.emulator.cuda_program import Node
 
@@ -48,7 +48,7 @@ show([result, nodes, roots, before, value.value, elapsed >= 0.25])
 
 
 def test_a_graph_built_by_hand_runs_in_the_order_of_its_edges(node: Node) -> None:
-    """Nodes run after what they depend on, whatever the order in which they were added; cycles are refused."""
+    """Nodes run after the nodes they depend on, in whatever order they were added; cycles are refused."""
     seen = node.python("""
         class Host(ctypes.Structure):
             _fields_ = [("fn", PTR), ("data", PTR)]
@@ -101,7 +101,7 @@ def test_a_kernel_node_can_be_changed_after_instantiation(node: Node) -> None:
 
 
 def test_a_global_capture_forbids_unsafe_calls(node: Node) -> None:
-    """Allocating or synchronising during a global capture fails and spoils it; relaxed mode lets it pass."""
+    """Allocating or synchronising fails during a global capture and spoils it; relaxed mode allows both."""
     seen = node.python(
         CAPTURE
         + """
@@ -162,7 +162,7 @@ show(seen + [status.value])
 
 
 def test_generic_nodes_are_the_same_nodes(node: Node) -> None:
-    """`cuGraphAddNode` adds what the call of the node's own type adds, and edges can be read back."""
+    """`cuGraphAddNode` adds the same node as the call of the node's own type, and edges can be read back."""
     seen = node.python("""
         class Kernel(ctypes.Structure):
             _fields_ = [("func", PTR), ("shape", UINT * 6), ("shared", UINT), ("params", PTR), ("extra", PTR),

@@ -1,4 +1,4 @@
-"""Device memory: what is charged, to whom, and that all of it comes back."""
+"""Device memory is charged to the process that holds it, and all of it comes back."""
 
 import signal
 import time
@@ -9,7 +9,7 @@ from tests.emulator.cuda_program import CONTEXT_BYTES, GIB, MIB, Node, wait_for
 
 
 def test_memory_of_all_processes_adds_up(node: Node) -> None:
-    """What the card has in use is the sum over its processes, and the next one finds only the rest."""
+    """The card's used memory is the sum over its processes, and the next process finds only the rest."""
     holders = [node.start("--memory", "2Gi", "--hold-seconds", "600") for _ in range(3)]
     try:
         wait_for(lambda: node.used_bytes() == 3 * (2 * GIB + CONTEXT_BYTES))
@@ -28,7 +28,7 @@ def test_memory_of_all_processes_adds_up(node: Node) -> None:
 
 
 def test_a_kill_frees_everything_at_once(node: Node) -> None:
-    """After `kill -9` of a process that allocates in a loop, nothing of it is left, whenever it struck."""
+    """After `kill -9` at any moment of a process that allocates in a loop, its memory is free."""
     for attempt in range(20):
         victim = node.background(
             "cuda.context(); show(1)\nwhile True:\n    cuda.cuMemFree_v2(cuda.alloc(64 * MIB))"
@@ -42,7 +42,7 @@ def test_a_kill_frees_everything_at_once(node: Node) -> None:
 
 
 def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
-    """An allocation that needs a dead process's memory gets it, though nobody swept before."""
+    """An allocation that needs a dead process's memory gets it, though no other process swept before."""
     victim = node.background("cuda.context(); cuda.alloc(7 * GIB); show(1); time.sleep(600)")
     heir = node.background("""
         cuda.context(); show(1); input()
@@ -55,7 +55,7 @@ def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
 
 
 def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> None:
-    """The peak of a card is of what stood at one moment: freed memory and the dead do not add to it."""
+    """The peak of a card counts the memory held at one moment; freed memory and dead processes do not add to it."""
     program = """
         cuda.context(); cuda.cuMemFree_v2(cuda.alloc(3 * GIB)); cuda.alloc(GIB); show(1)
         input(); cuda.alloc(GIB); show(2); input()
@@ -70,7 +70,7 @@ def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> N
 
 
 def test_the_dead_do_not_raise_the_peak(node: Node) -> None:
-    """What a process takes right after another's death is not added to what that one held."""
+    """Memory that a process takes just after another's death is not added to the dead process's memory."""
     victim = node.background("cuda.context(); cuda.alloc(2 * GIB); show(1); input()")
     heir = node.background("cuda.context(); show(1); input(); cuda.alloc(2 * GIB)")
     victim.kill()
@@ -97,7 +97,7 @@ def test_a_context_costs_memory(node: Node) -> None:
 
 @pytest.mark.parametrize("path", ["alloc", "pitch", "managed", "async", "create"])
 def test_every_way_to_allocate_is_charged(node: Node, path: str) -> None:
-    """Whatever call allocates, the book shows it, and shows it gone after the free."""
+    """The book shows memory of every allocating call, and shows it gone after the free."""
     with node.start("--memory", "1Gi", "--path", path, "--hold-seconds", "600") as holder:
         wait_for(lambda: node.used_bytes() >= GIB + CONTEXT_BYTES)
         assert node.used_bytes() <= GIB + CONTEXT_BYTES + 32 * MIB
@@ -140,14 +140,14 @@ def test_memory_keeps_its_contents(node: Node) -> None:
 
 
 def test_a_reserve_is_never_given_away(node: Node) -> None:
-    """Total and free leave out what the driver keeps for itself."""
+    """Total and free leave out the memory that the driver reserves."""
     free, total = node.python("cuda.context(1)\nshow(cuda.info())")
     assert total == 3 * GIB
     assert free == 3 * GIB - CONTEXT_BYTES
 
 
 def test_a_pool_is_trimmed_and_bounded(node: Node) -> None:
-    """A trim gives back what is unused down to what it is told to keep; a pool never passes its size."""
+    """A trim frees the unused memory above its lower bound, and a pool never passes its size."""
     seen = node.python("""
         cuda.context()
         pool, address, seen, full = PTR(), [U64(), U64()], [], cuda.info()[0]
@@ -201,7 +201,7 @@ def test_pools_keep_what_their_threshold_allows(node: Node) -> None:
 
 
 def test_mapped_memory_is_charged_until_nothing_refers_to_it(node: Node) -> None:
-    """Physical memory costs from its creation until both its handle and its mappings are gone."""
+    """Physical memory costs from its creation until its handle and all its mappings are gone."""
     seen = node.python("""
         class Location(ctypes.Structure):
             _fields_ = [("type", INT), ("id", INT)]
@@ -249,7 +249,7 @@ def test_an_absurd_address_range_is_refused(node: Node) -> None:
 
 
 def test_addresses_are_reserved_where_asked_for(node: Node) -> None:
-    """A free place that is wished for is given, so that addresses of 32 bits can be had; a taken one is not."""
+    """A requested address is given if it is free, so that 32-bit addresses can be had, and refused if it is taken."""
     seen = node.python("""
         cuda.context()
         wish, address, other = U64(0x40000000), U64(), U64()
@@ -261,7 +261,7 @@ def test_addresses_are_reserved_where_asked_for(node: Node) -> None:
 
 
 def test_memory_grows_in_steps(node: Node) -> None:
-    """`busy` allocates in as many steps as it is told, so that its memory visibly rises."""
+    """`busy` allocates in the requested number of steps, so that its memory visibly rises."""
     with node.start("--memory", "1Gi", "--steps", "8", "--step-ms", "100", "--hold-seconds", "600") as holder:
         heights: set[int] = set()
 
@@ -275,7 +275,7 @@ def test_memory_grows_in_steps(node: Node) -> None:
 
 
 def test_a_contexts_heap_and_printf_buffer_cost_memory(node: Node) -> None:
-    """Beyond 8 and 1 MiB they take the card's memory, as far as there is any, and give it back with the context."""
+    """Beyond 8 and 1 MiB the buffers take the card's free memory, and the context's end frees them."""
     seen = node.python("""
         def limit(which):
             value = SIZE(); cuda.cuCtxGetLimit(byref(value), which); return value.value

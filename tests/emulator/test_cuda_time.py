@@ -1,4 +1,4 @@
-"""Device time: how long work takes, in which order, and how processes share a GPU."""
+"""Device time: the length and order of work, and how processes share a GPU."""
 
 import json
 import subprocess
@@ -93,7 +93,7 @@ def test_the_default_stream_waits_for_blocking_streams(node: Node) -> None:
 
 
 def test_processes_share_a_gpu_evenly(node: Node) -> None:
-    """Four processes with work all the time get about a quarter of the GPU each, and it is never idle."""
+    """Four processes that always have work get about a quarter of the GPU each, and it is never idle."""
     before = time.monotonic_ns()
     workers = [node.start("--kernel-ms", "3", "--seconds", "600") for _ in range(4)]
     try:
@@ -120,7 +120,7 @@ def test_processes_share_a_gpu_evenly(node: Node) -> None:
 
 
 def test_the_death_of_a_working_process_passes_its_turn(node: Node) -> None:
-    """Killed with an hour of work queued, a process leaves the GPU to a neighbour that never swept the book."""
+    """After a kill of a process with an hour of queued work, its neighbour gets the GPU without sweeping the book."""
     victim = node.background("cuda.context(); cuda.busy(cuda.kernel(), 3600e3); show(1); time.sleep(600)")
     heir = node.background("""
         cuda.context(); kernel = cuda.kernel(); show(1); input()
@@ -155,7 +155,7 @@ def test_an_idle_neighbour_costs_nothing(node: Node) -> None:
 
 
 def test_a_full_queue_blocks_the_launch(node: Node) -> None:
-    """A program cannot run ahead of the device without bound: the 1025th launch waits for the first."""
+    """A program's run-ahead is bounded: the 1025th launch waits for the first."""
     launching_ms = node.python("""
         cuda.context(); kernel = cuda.kernel()
         start = time.monotonic()
@@ -166,7 +166,7 @@ def test_a_full_queue_blocks_the_launch(node: Node) -> None:
 
 
 def test_the_book_can_be_watched(node: Node) -> None:
-    """Each line of a watched book is one GPU at the moment it names; who no longer reads has ended it."""
+    """Each line of a watched book is one GPU at the moment that it names. The watch ends when its reader is gone."""
     with node.background("""
         cuda.context(); kernel = cuda.kernel()
         for _ in range(4): cuda.busy(kernel, 60000)

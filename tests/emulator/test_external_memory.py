@@ -1,4 +1,4 @@
-"""External memory by descriptor, and arrays that get their memory after they were made."""
+"""External memory by descriptor, and arrays that get their memory after their creation."""
 
 from tests.emulator.cuda_program import MIB, Node
 
@@ -39,7 +39,7 @@ def held(): return (full - cuda.info()[0]) // MIB
 
 
 def test_external_memory_is_paid_once_and_outlives_its_handle(node: Node) -> None:
-    """A buffer within it shows the same bytes, and holds the memory when handle and import are gone."""
+    """A buffer in external memory shows the same bytes, and holds the memory after handle and import are gone."""
     seen = node.python(
         PROGRAM
         + """
@@ -61,7 +61,7 @@ show([*seen, held()])
 
 
 def test_a_mipmapped_array_lies_in_external_memory(node: Node) -> None:
-    """Its levels are the same memory, which goes when it is destroyed."""
+    """A mipmapped array's levels are the same memory, which goes with the array."""
     seen = node.python(
         PROGRAM
         + """
@@ -83,7 +83,7 @@ show([*seen, held()])
 
 
 def test_external_memory_must_be_this_nodes_and_large_enough(node: Node) -> None:
-    """A foreign file, another type of handle, and more than there is are refused; the descriptor stays."""
+    """A foreign file, another type of handle, or too large a size is refused, and the descriptor stays open."""
     seen = node.python(
         PROGRAM
         + """
@@ -98,7 +98,10 @@ show([*[cuda.result("cuImportExternalMemory", byref(PTR()), byref(one)) for one 
 
 
 def test_sparse_and_deferred_arrays_hold_what_is_mapped_into_them(node: Node) -> None:
-    """Made, they cost nothing; a mapping keeps the handle's memory until it, the array or the context goes."""
+    """A new array of these kinds costs nothing.
+
+    A mapping keeps the handle's memory until it, the array or the context goes.
+    """
     seen = node.python(
         PROGRAM
         + """

@@ -1,4 +1,4 @@
-"""Memory that graphs allocate: when it is taken, shared, kept and given back."""
+"""Memory that graphs allocate: when it is taken, shared, kept and freed."""
 
 from tests.emulator.cuda_program import MIB, Node
 
@@ -37,7 +37,7 @@ one, other = cuda.make("cuStreamCreate", 1), cuda.make("cuStreamCreate", 1)
 
 
 def test_a_captured_allocation_is_taken_at_the_launch_and_kept_until_a_trim(node: Node) -> None:
-    """Capturing takes nothing; what a launch took survives free, graph and executable graph."""
+    """Capturing takes nothing, and memory taken by a launch survives the free and the ends of both graphs."""
     seen = node.python(
         GRAPHS
         + """
@@ -62,7 +62,7 @@ show([*seen, held(), cuda.result("cuMemFree_v2", address)])
 
 
 def test_what_a_graph_leaves_allocated_lives_until_it_is_freed(node: Node) -> None:
-    """Not destroyed with its graph, not trimmed, and its graph cannot be launched again before."""
+    """Memory left allocated is not destroyed with its graph and not trimmed, and blocks a second launch."""
     seen = node.python(
         GRAPHS
         + """
@@ -91,7 +91,7 @@ show([*seen, held(), cuda.result("cuMemFree_v2", address)])
 
 
 def test_a_graph_may_free_on_launch_or_in_another_graph(node: Node) -> None:
-    """With the flag a relaunch frees what is left over; a free node ends another graph's allocation."""
+    """With the flag a relaunch frees the left memory, and a free node ends another graph's allocation."""
     seen = node.python(
         GRAPHS
         + """
@@ -112,7 +112,7 @@ show([*seen, held(), figures()])
 
 
 def test_graphs_share_what_they_do_not_use_at_once(node: Node) -> None:
-    """Graphs of one stream map the same memory; on streams that run side by side each needs its own."""
+    """Graphs of one stream map the same memory. Graphs on streams that run side by side need memory of their own."""
     seen = node.python(
         GRAPHS
         + """
@@ -145,7 +145,7 @@ show([*seen, cuda.result("cuDeviceSetGraphMemAttribute", 0, 1, byref(U64(1))),
 
 
 def test_a_launch_without_room_fails_and_takes_nothing(node: Node) -> None:
-    """Making and instantiating a graph costs nothing; its launch and its upload are out of memory."""
+    """Making and instantiating a graph costs nothing, and its launch and its upload are out of memory."""
     seen = node.python(
         GRAPHS
         + """
@@ -162,7 +162,10 @@ show([*seen, held(), figures(1)[2]])
 
 
 def test_graphs_with_memory_are_restricted(node: Node) -> None:
-    """No clone, no child, no second instance, no removal, no update, no free twice or of other memory."""
+    """A graph with memory cannot be cloned, nested, instantiated twice or updated.
+
+    It frees no memory twice and none of others.
+    """
     seen = node.python(
         GRAPHS
         + """
@@ -195,7 +198,7 @@ show(seen)
 
 
 def test_graph_memory_goes_with_the_last_context_and_with_the_process(node: Node) -> None:
-    """Resetting the primary context takes live allocations too; a kill leaves nothing."""
+    """A reset of the primary context frees live allocations too, and a kill leaves nothing."""
     program = (
         GRAPHS
         + """

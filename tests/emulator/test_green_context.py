@@ -1,4 +1,4 @@
-"""Green contexts: parts of a GPU's multiprocessors, and what they cost."""
+"""Green contexts: parts of a GPU's multiprocessors, and their cost."""
 
 from tests.emulator.cuda_program import CONTEXT_BYTES, MIB, Node
 
@@ -19,7 +19,7 @@ cuda.cuDeviceGetDevResource(0, byref(whole), 1)
 
 
 def test_a_gpu_is_split_into_equal_parts_and_a_rest(node: Node) -> None:
-    """58 multiprocessors in parts of at least 15: three of 16 and ten; a dry run tells how many."""
+    """58 multiprocessors in parts of at least 15 make three of 16 and ten left over; a dry run returns the number."""
     seen = node.python(
         PROGRAM
         + """
@@ -40,7 +40,7 @@ show([whole.sms, [part.sms for part in parts], rest.sms, len(few), left.sms, num
 
 
 def test_a_green_context_costs_a_little_and_shares_the_primary_ones_memory(node: Node) -> None:
-    """8 MiB each beside the primary context, which it keeps; what was allocated in it outlives it."""
+    """A green context costs 8 MiB beside the primary context, which it keeps; memory allocated in it outlives it."""
     seen = node.python(
         PROGRAM
         + """

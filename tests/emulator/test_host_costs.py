@@ -1,4 +1,4 @@
-"""What calls cost the host: as long as the node file says, for they keep the CPU busy on a real driver as well."""
+"""Calls cost the host as much as the node file says, as they keep the CPU busy on a real driver too."""
 
 import pytest
 
@@ -20,7 +20,7 @@ PROGRAM = """
 
 
 def test_calls_last_as_long_as_the_node_file_says(node: Node) -> None:
-    """Launches, records and queries each keep the program for their time."""
+    """Launches, records and queries each keep the program busy for their time."""
     node.config.write_text(f"launch-us = 3000\nevent-us = 2000.5\nquery-us = 1000.25\n{NODE}")
     launch, graph, record, query, stream_query = node.python(PROGRAM)
     assert min(launch, graph) >= 3000
@@ -29,7 +29,7 @@ def test_calls_last_as_long_as_the_node_file_says(node: Node) -> None:
 
 
 def test_costs_can_be_switched_off(node: Node) -> None:
-    """With 0 a call lasts as long as it takes: no program needs a millisecond for any."""
+    """With a cost of 0 a call lasts only as long as its work, which is less than a millisecond."""
     node.config.write_text(f"launch-us = 0\nevent-us = 0.0\nquery-us = 0\n{NODE}")
     assert min(node.python(PROGRAM)) < 1000
 

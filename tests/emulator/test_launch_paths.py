@@ -1,4 +1,4 @@
-"""Every way of giving the device work: each runs, takes device time, and moves what it says."""
+"""All ways to give the device work run, take device time, and move their data."""
 
 from tests.emulator.cuda_program import Node
 
@@ -17,7 +17,7 @@ def clear(): cuda.cuMemsetD8_v2(one, 0, SIZE(4096)); cuda.cuMemsetD8_v2(other, 0
 
 
 def test_every_fill_fills(node: Node) -> None:
-    """Lines and rows of bytes, words and double words, at once and in a stream, under either default stream."""
+    """Rows and boxes are filled with bytes, words and double words, at once and in a stream of either default."""
     seen = node.python(
         PROGRAM
         + """
@@ -93,7 +93,7 @@ show(wrong)
 
 
 def test_a_batch_of_copies_runs_whole_or_not_at_all(node: Node) -> None:
-    """All copies of a batch run in their stream; one that is unsound is named, and none runs."""
+    """All copies of a batch run in their stream. If one is malformed it is named, and none runs."""
     seen = node.python(
         PROGRAM
         + """
@@ -131,7 +131,7 @@ show(seen)
 
 
 def test_kernels_launch_in_the_oldest_ways(node: Node) -> None:
-    """The function keeps its blocks' shape and its parameters; without a shape there is nothing to launch."""
+    """A function keeps its blocks' shape and its parameters, and cannot launch without a shape."""
     seen = node.python(
         PROGRAM
         + """
@@ -168,7 +168,7 @@ def test_a_cooperative_launch_runs_on_each_device(node: Node) -> None:
 
 
 def test_a_stream_waits_on_the_device_for_what_is_launched_later(node: Node) -> None:
-    """Work behind a wait for a word runs once another stream has written it, after that stream's own work."""
+    """A stream's work behind a wait for a word runs once another stream has written it, after earlier work there."""
     seen = node.python(
         PROGRAM
         + """

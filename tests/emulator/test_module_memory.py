@@ -1,4 +1,4 @@
-"""What modules cost where the node file says so, and contexts that are attached and detached."""
+"""The cost of modules, if the node file has one, and contexts that are attached and detached."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def _costly(tmp_path: Path) -> Node:
 
 
 def test_a_module_costs_its_image_from_the_first_launch_to_the_unload(costly: Node, tmp_path: Path) -> None:
-    """Loading and looking up cost nothing; the first launch does, once; NVML's figure shows it."""
+    """Loading and look-ups cost nothing; the first launch costs the image once, and NVML's figure shows it."""
     seen = costly.python(
         PROGRAM
         + f"""
@@ -73,13 +73,13 @@ show([cuda.result("cuFuncLoad", function),
 
 
 def test_modules_cost_nothing_by_default(node: Node) -> None:
-    """A node file without `module` charges none, as before; a context takes its modules with it."""
+    """Without `module` in the node file modules cost nothing, and a context takes its modules with it."""
     launch = "cuda.busy(function, 1); cuda.cuCtxSynchronize(); show([held(), loaded(function)])"
     assert node.python(PROGRAM + launch) == [0, 1]
 
 
 def test_a_context_takes_its_modules_with_it(costly: Node) -> None:
-    """After a reset of the primary context nothing of them is charged."""
+    """After a reset of the primary context none of its modules is charged."""
     seen = costly.python(
         PROGRAM
         + "cuda.cuFuncLoad(function); cuda.cuDevicePrimaryCtxReset_v2(0); cuda.context(); show(held())"
@@ -88,7 +88,7 @@ def test_a_context_takes_its_modules_with_it(costly: Node) -> None:
 
 
 def test_the_last_detach_destroys_a_context(node: Node) -> None:
-    """Attached twice, a context lives until the detach that its creation stands for; a primary one refuses."""
+    """A context attached twice lives until the detach that matches its creation; a primary context refuses."""
     seen = node.python("""
         cuda.cuInit(0)
         made, same, used = PTR(), PTR(), []

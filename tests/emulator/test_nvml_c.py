@@ -1,4 +1,4 @@
-"""The library as C sees it: a program against NVIDIA's nvml.h, and what the file exports and needs."""
+"""The library for C: a program against NVIDIA's nvml.h, and the file's exports and needs."""
 
 import platform
 import re
@@ -44,7 +44,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_c_program_runs_unchanged(caller: Path, tmp_path: Path) -> None:
-    """Sizes, needed counts, NULLs, old structs and both waits are as nvml.h documents them."""
+    """Sizes, required counts, NULLs, old structs and both waits are as nvml.h documents them."""
     node_file = tmp_path / "node"
     node_file.write_text(NODE)
     with Program(node_file) as worker:
@@ -60,7 +60,7 @@ def test_a_c_program_runs_unchanged(caller: Path, tmp_path: Path) -> None:
 
 
 def test_only_nvml_is_exported_and_nothing_past_glibc_2_17_is_needed() -> None:
-    """Every exported symbol stands in nvml.h; the versions asked of glibc exist since 2.17."""
+    """Every exported symbol is in nvml.h, and every required version of glibc existed in 2.17."""
     library, header = read_library(LIBRARY), HEADER.read_text()
     assert len(library.defined) > 100
     assert all(re.search(rf"\b{name} *\(", header) for name in library.defined), library.defined

@@ -1,4 +1,4 @@
-"""Event sets deliver what happens to a registered GPU, once, and sleep until then."""
+"""An event set delivers each event of a registered GPU once, and sleeps until then."""
 
 import time
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def until_asleep(pid: int) -> None:
 
 
 def test_each_injected_xid_is_delivered_once_and_in_order(nvml: Program, node_file: Path) -> None:
-    """Two XIDs of a registered GPU come out in order; then there is nothing left."""
+    """Two XIDs of a registered GPU come out in order, and then none is left."""
     tool(node_file, "xid", "0", "13")
     tool(node_file, "xid", "0", "31")
     assert nvml(f"[wait({FOREVER_MS}) for _ in range(2)]") == [[0, XID, 13], [0, XID, 31]]
@@ -58,7 +58,7 @@ def test_each_injected_xid_is_delivered_once_and_in_order(nvml: Program, node_fi
 
 
 def test_events_of_unregistered_gpus_and_of_the_past_stay_away(nvml: Program, node_file: Path) -> None:
-    """What happened to another GPU, or before its registration, is not delivered."""
+    """An event of another GPU, or from before the registration, is not delivered."""
     tool(node_file, "xid", "1", "13")
     nvml(f"n.nvmlDeviceRegisterEvents(gpu(1), {XID}, events)")
     assert refusal(nvml, "wait(0)") == pynvml.NVML_ERROR_TIMEOUT
@@ -68,7 +68,7 @@ def test_events_of_unregistered_gpus_and_of_the_past_stay_away(nvml: Program, no
 
 
 def test_a_second_registration_keeps_what_the_first_was_owed(nvml: Program, node_file: Path) -> None:
-    """Registering a GPU again does not drop its events that nobody has waited for yet."""
+    """A second registration of a GPU keeps its undelivered events."""
     tool(node_file, "xid", "0", "48")
     nvml(f"n.nvmlDeviceRegisterEvents(gpu(0), {XID}, events)")
     assert nvml("wait(0)") == [0, XID, 48]
@@ -83,7 +83,7 @@ def test_a_wait_ends_with_the_event_not_with_the_timeout(nvml: Program, node_fil
 
 
 def test_a_wait_sleeps_until_its_timeout(nvml: Program) -> None:
-    """A wait in vain lasts its timeout and costs next to no processor time."""
+    """A wait without an event lasts its timeout and costs next to no processor time."""
     nvml("import time; started, used = time.monotonic(), time.process_time()")
     assert refusal(nvml, "wait(400)") == pynvml.NVML_ERROR_TIMEOUT
     assert nvml("time.monotonic() - started") >= 0.4
@@ -112,7 +112,7 @@ def test_kinds_that_the_card_has_not_are_refused(nvml: Program) -> None:
 
 
 def test_a_gpu_off_the_bus_is_lost_until_it_is_back(nvml: Program, node_file: Path) -> None:
-    """What must be measured says GPU_IS_LOST, a pending XID still comes out, the name stays known."""
+    """Measurements return GPU_IS_LOST, a pending XID still comes out, and the name stays known."""
     tool(node_file, "xid", "0", "79")
     tool(node_file, "lose", "0")
     assert refusal(nvml, "n.nvmlDeviceGetMemoryInfo(gpu(0))") == pynvml.NVML_ERROR_GPU_IS_LOST

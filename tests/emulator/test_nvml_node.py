@@ -115,7 +115,7 @@ def test_the_usual_questions_of_dashboards_are_answered(nvml: Program) -> None:
 
 
 def test_memory_without_processes_is_what_the_driver_reserves(nvml: Program) -> None:
-    """Version 1 calls the reserved bytes used, version 2 lists them apart; both add up to the total."""
+    """Version 1 counts the reserved bytes as used, version 2 lists them apart; both add up to the total."""
     nvml("old = n.nvmlDeviceGetMemoryInfo(gpu(0)); new = n.nvmlDeviceGetMemoryInfo(gpu(0), n.nvmlMemory_v2)")
     total, reserved = 24 << 30, 512 << 20
     assert nvml("[old.total, old.used, old.free]") == [total, reserved, total - reserved]
@@ -123,14 +123,14 @@ def test_memory_without_processes_is_what_the_driver_reserves(nvml: Program) -> 
 
 
 def test_a_struct_of_another_version_is_refused(nvml: Program) -> None:
-    """A version that the library does not know is a mismatch, and nothing is written."""
+    """An unknown version of a struct is a mismatch, and nothing is written."""
     mismatch = pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
     assert refusal(nvml, "n.nvmlDeviceGetMemoryInfo(gpu(0), n.nvmlMemory_v2 + 1)") == mismatch
     assert refusal(nvml, "n.nvmlDeviceGetRunningProcessDetailList(gpu(0), 1, 0)") == mismatch
 
 
 def test_topology_follows_the_link_sections(nvml: Program) -> None:
-    """A [link] gives the path; without one, the NUMA nodes decide; NVLink alone leaves the PCIe path alone."""
+    """A [link] sets the path; without one the NUMA nodes do. NVLink alone does not change the PCIe path."""
     ancestor = "n.nvmlDeviceGetTopologyCommonAncestor(gpu({}), gpu({}))"
     assert nvml(ancestor.format(0, 0)) == pynvml.NVML_TOPOLOGY_INTERNAL
     assert nvml(ancestor.format(0, 1)) == nvml(ancestor.format(1, 0)) == pynvml.NVML_TOPOLOGY_MULTIPLE
@@ -157,14 +157,14 @@ def test_nvlinks_are_active_where_a_link_gives_them(nvml: Program) -> None:
 
 
 def test_affinity_is_the_gpus_cpus_and_numa_node(nvml: Program) -> None:
-    """CPU masks carry the file's list over several words; a mask too short gets what fits."""
+    """CPU masks hold the file's list over several words; a mask that is too short gets the first words."""
     assert nvml("list(n.nvmlDeviceGetCpuAffinity(gpu(1), 2))") == [0b11110000, 1 << (68 - 64)]
     assert nvml("list(n.nvmlDeviceGetCpuAffinity(gpu(1), 1))") == [0b11110000]
     assert nvml("list(n.nvmlDeviceGetMemoryAffinity(gpu(2), 1, 0))") == [1 << 1]
 
 
 def test_inits_are_counted(node_file: Path) -> None:
-    """Before the first init and after the last shutdown every call says UNINITIALIZED."""
+    """Before the first init and after the last shutdown every call returns UNINITIALIZED."""
     with Program(node_file) as program:
         program("n._LoadNvmlLibrary()")
         count = "n.nvmlDeviceGetCount()"
@@ -189,7 +189,7 @@ def test_inits_are_counted(node_file: Path) -> None:
 def test_a_bad_node_file_fails_init_with_one_line(
     tmp_path: Path, text: str, line: int, field: str, value: str
 ) -> None:
-    """Init refuses, and one line on stderr names file, line, field, value and what to write instead."""
+    """Init refuses, and one line on stderr names file, line, field, value and the expected form."""
     path = tmp_path / "node"
     path.write_text(text)
     ended = subprocess.run(
@@ -209,7 +209,7 @@ def test_a_bad_node_file_fails_init_with_one_line(
 
 
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
-    """Without PLIMSOLL_EMULATOR the message says which variable to set."""
+    """Without PLIMSOLL_EMULATOR the message names the variable to set."""
     surroundings = environment(tmp_path)
     del surroundings["PLIMSOLL_EMULATOR"]
     code = "import pynvml as n\nn.nvmlInit()"

@@ -1,4 +1,4 @@
-"""NVML shows what processes hold and do on a GPU, and nothing of those that are gone."""
+"""NVML shows the memory and work of living processes on a GPU, and nothing of dead ones."""
 
 import itertools
 import os
@@ -72,7 +72,7 @@ def samples_since(program: Program, stamp_us: int) -> list[tuple[int, int]]:
 
 
 def test_each_process_is_listed_with_its_bytes(nvml: Program, worker: Program, node_file: Path) -> None:
-    """A process counts with its allocations and its context; GPU 0's used bytes are the sum of all."""
+    """A process's listed bytes are its allocations and its context; GPU 0's used bytes are the sum of all."""
     with Program(node_file) as other:
         start(other, 1000)
         expected = {worker.pid: CONTEXT + 64 * MIB, other.pid: CONTEXT + 1000 * MIB}
@@ -83,7 +83,7 @@ def test_each_process_is_listed_with_its_bytes(nvml: Program, worker: Program, n
 
 
 def test_every_version_of_the_list_says_the_same(nvml: Program, worker: Program) -> None:
-    """The v2 and v3 lists and the detail list name the same process and bytes, outside any MIG instance."""
+    """The v2 and v3 lists and the detail list show the same process and bytes, outside any MIG instance."""
     expected = [[worker.pid, CONTEXT + 64 * MIB]]
     for version in ("v2", "v3"):
         nvml(f"found = n.nvmlDeviceGetComputeRunningProcesses_{version}(gpu(0))")
@@ -95,7 +95,7 @@ def test_every_version_of_the_list_says_the_same(nvml: Program, worker: Program)
 
 
 def test_a_killed_process_holds_nothing(nvml: Program, worker: Program) -> None:
-    """Once a process is dead by SIGKILL, it is in no list and its memory is free."""
+    """A process dead by SIGKILL is in no list, and its memory is free."""
     assert worker.pid in listed(nvml)
     worker.kill()
     assert listed(nvml) == {}
@@ -103,7 +103,7 @@ def test_a_killed_process_holds_nothing(nvml: Program, worker: Program) -> None:
 
 
 def test_a_process_sees_itself_and_stays_alive(worker: Program, nvml: Program) -> None:
-    """NVML and CUDA in one process: its own slot is neither hidden nor taken for a dead one's."""
+    """A process with NVML and CUDA lists itself, and its own slot does not count as a dead one's."""
     worker("n.nvmlInit()")
     assert listed(worker) == {worker.pid: CONTEXT + 64 * MIB}
     worker(f"n.nvmlShutdown(); n.nvmlInit(); cuda.allocate({2 * MIB})")
@@ -117,7 +117,7 @@ def test_a_process_name_is_its_command(nvml: Program, worker: Program) -> None:
 
 
 def test_samples_tell_of_work_that_nobody_watched(worker: Program, node_file: Path) -> None:
-    """An NVML started after the work has ended still finds its samples, and idle ones after it."""
+    """NVML initialised after the work has ended still returns the work's samples, and idle ones after it."""
     worker(copy_s(0.5))
     time.sleep(0.2)
     with Program(node_file) as late:
@@ -129,7 +129,7 @@ def test_samples_tell_of_work_that_nobody_watched(worker: Program, node_file: Pa
 
 
 def test_samples_are_evenly_spaced_and_never_given_twice(nvml: Program, worker: Program) -> None:
-    """Asking from the last stamp gives what is newer alone: the parts make up one even series."""
+    """A query from the last stamp returns only newer samples, and all parts make up one even series."""
     worker.send(copy_s(1.0))
     series: list[tuple[int, int]] = []
     while len(series) < 20:
@@ -166,9 +166,7 @@ def test_rates_follow_the_work(nvml: Program, worker: Program) -> None:
 def test_utilisation_is_charged_to_the_process_that_worked(
     nvml: Program, worker: Program, node_file: Path
 ) -> None:
-    """Of two processes only the one that worked is named; asked from its own stamp on, later idle time is
-    NOT_FOUND.
-    """
+    """Only the process that worked is named. A query from its own stamp on returns NOT_FOUND."""
     usage = "[(p.pid, p.smUtil, p.timeStamp) for p in n.nvmlDeviceGetProcessUtilization(gpu(0), {})]"
     with Program(node_file) as other:
         start(other, 64)

@@ -1,4 +1,4 @@
-"""Ways to the driver that a library between it and its program cannot see, as NVIDIA's runtime may use them."""
+"""Private driver functions, as NVIDIA's runtime may use them, which a preloaded library cannot see."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_primary_context_is_made_and_reset_privately(node: Node) -> None:
 
 
 def test_every_context_has_an_id_of_its_own(node: Node) -> None:
-    """No id is used twice in a program's life, not even by a primary context that was reset and retained anew."""
+    """No context id is used twice in a program's life, not even after a reset of the primary context."""
     ids = node.python("""
         ids = []
         def note(context):
@@ -38,7 +38,7 @@ def test_every_context_has_an_id_of_its_own(node: Node) -> None:
 
 @pytest.mark.parametrize("private", ["yes", "no"])
 def test_functions_have_private_addresses_where_the_node_says_so(node: Node, private: str) -> None:
-    """Then no function looked up lies at its exported address, all differ from each other, and all work."""
+    """If the node says so, each looked-up function has an address of its own, differs from its export, and works."""
     node.config.write_text(f"private-addresses = {private}\n{NODE}")
     exported, distinct, free = node.python("""
         names = "cuMemAlloc cuMemFree cuLaunchKernel cuMemAllocAsync cuCtxCreate cuMemGetInfo cuInit cuGetProcAddress"

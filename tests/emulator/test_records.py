@@ -1,4 +1,4 @@
-"""Event records are commands, too: a process gets to them in its own slices of the GPU."""
+"""Event records are commands: a process reaches them in its own slices of the GPU."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def slow_node(node: Node) -> Node:
 
 
 def test_a_record_is_reached_in_its_processs_next_slice(slow_node: Node) -> None:
-    """Beside two processes with work all the time an idle stream's record waits until both had their slices."""
+    """Beside two processes that always work, an idle stream's record waits until both had their slices."""
     with running(slow_node, HOG, HOG):
         gap_ms = slow_node.python("""
             cuda.context(); stream = cuda.make("cuStreamCreate", 1)
@@ -31,7 +31,7 @@ def test_a_record_is_reached_in_its_processs_next_slice(slow_node: Node) -> None
 
 
 def test_a_record_does_not_queue_behind_other_streams(slow_node: Node) -> None:
-    """A process with an hour of work in one stream reaches a record in another as soon as it has the GPU."""
+    """A process with an hour of work in one stream reaches a record in another at its next slice."""
     with running(slow_node, HOG):
         shown = slow_node.python("""
             cuda.context(); kernel = cuda.kernel()
@@ -46,7 +46,7 @@ def test_a_record_does_not_queue_behind_other_streams(slow_node: Node) -> None:
 
 
 def test_what_follows_a_record_waits_for_its_slice(slow_node: Node) -> None:
-    """A kernel and another stream's wait come after the record before them."""
+    """A kernel, and another stream's wait, come after the record before them."""
     with running(slow_node, HOG, HOG):
         gaps_ms = slow_node.python("""
             cuda.context(); kernel = cuda.kernel()
@@ -63,7 +63,7 @@ def test_what_follows_a_record_waits_for_its_slice(slow_node: Node) -> None:
 
 
 def test_a_record_is_reached_at_once_where_nobody_works(slow_node: Node) -> None:
-    """Without other work on the GPU a record in an idle stream has come as soon as it is made, and is no work."""
+    """Without other work on the GPU a record in an idle stream is reached at once, and does not count as work."""
     shown = slow_node.python("""
         cuda.context(); event = cuda.make("cuEventCreate", 0)
         cuda.cuEventRecord(event, None); show(cuda.result("cuEventQuery", event))

@@ -1,4 +1,4 @@
-"""Memory that crosses processes: its contents, who pays for it, and that it goes with its last holder."""
+"""Memory shared by processes: its contents, its charge, and its end with its last holder."""
 
 import json
 from collections.abc import Iterator
@@ -123,7 +123,10 @@ def hand_over(exporter: Peer, importer: Peer, path: Path) -> None:
 def test_imported_physical_memory_is_the_same_and_paid_once(
     node: Node, peers: tuple[Peer, Peer], tmp_path: Path
 ) -> None:
-    """Both see each other's bytes; the exporter pays while it has the memory, and then the importer."""
+    """Both processes see each other's bytes.
+
+    The exporter is charged while it has the memory, and then the importer.
+    """
     exporter, importer = peers
     hand_over(exporter, importer, tmp_path / "door")
     importer.tell("address = map_in(handle, 64 * MIB); put(address, 9)")
@@ -144,7 +147,10 @@ def test_imported_physical_memory_is_the_same_and_paid_once(
 def test_a_kill_of_either_side_leaves_the_other_side_its_memory_and_nothing_else(
     node: Node, peers: tuple[Peer, Peer], tmp_path: Path, first: int
 ) -> None:
-    """`kill -9` of the exporter passes the cost on, that of the importer changes nothing; both leave nothing."""
+    """A kill of the exporter moves the charge to the importer, and one of the importer changes nothing.
+
+    After both nothing is charged.
+    """
     hand_over(*peers, tmp_path / "door")
     peers[first].kill()
     other = peers[1 - first]
@@ -160,7 +166,7 @@ def test_a_kill_of_either_side_leaves_the_other_side_its_memory_and_nothing_else
 def test_a_descriptor_under_way_keeps_the_memory_for_whoever_takes_it(
     node: Node, peers: tuple[Peer, Peer], tmp_path: Path
 ) -> None:
-    """Exported, released, then imported: the importer pays for it as for its own."""
+    """After export, release and import the importer is charged as for its own memory."""
     exporter, importer = peers
     path = str(tmp_path / "door")
     importer.tell(f"listen({path!r})")
@@ -174,7 +180,7 @@ def test_a_descriptor_under_way_keeps_the_memory_for_whoever_takes_it(
 
 
 def test_only_what_was_meant_to_be_exported_is(peers: tuple[Peer, Peer]) -> None:
-    """A handle made without the type, a foreign file and another type of handle are refused."""
+    """A handle without the export type, a foreign file, and another type of handle are refused."""
     seen = peers[0].ask("""
 fd = INT()
 show([cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB, 0), 1, U64(0)),
@@ -188,7 +194,10 @@ show([cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB, 0),
 
 @pytest.mark.parametrize("size", [4096, 64 * MIB])
 def test_an_ipc_handle_opens_the_exporters_memory(node: Node, peers: tuple[Peer, Peer], size: int) -> None:
-    """Contents survive the offer; the importer's mapping outlives the exporter's free, and is then paid there."""
+    """The contents survive the export.
+
+    The importer's mapping outlives the exporter's free and is then charged to the importer.
+    """
     exporter, importer = peers
     mib = max(size, 2 * MIB) // MIB
     exporter.tell(f"spacer, address = cuda.alloc(512), cuda.alloc({size}); put(address, 3)")
@@ -209,7 +218,10 @@ def test_an_ipc_handle_opens_the_exporters_memory(node: Node, peers: tuple[Peer,
 
 
 def test_ipc_handles_are_refused_where_the_driver_refuses_them(peers: tuple[Peer, Peer]) -> None:
-    """In the process itself, for pooled memory, after the exporter's end, with other flags; no free of imports."""
+    """An IPC handle is refused in its own process, for pooled memory, after the exporter's end, and with other flags.
+
+    A free of an import is refused too.
+    """
     exporter, importer = peers
     handle = exporter.ask("address = cuda.alloc(4 * MIB); show(offer(address))")
     assert exporter.ask(f"""
@@ -232,7 +244,7 @@ show([cuda.result("cuIpcOpenMemHandle_v2", byref(U64()), handle_of({handle!r}), 
 
 
 def test_the_importers_context_takes_its_mappings_with_it(node: Node, peers: tuple[Peer, Peer]) -> None:
-    """A reset primary context has closed what it had opened."""
+    """A reset of the primary context closes the mappings that it had opened."""
     exporter, importer = peers
     handle = exporter.ask("address = cuda.alloc(64 * MIB); show(offer(address))")
     importer.tell(f"opened({handle!r})")
@@ -245,7 +257,7 @@ def test_the_importers_context_takes_its_mappings_with_it(node: Node, peers: tup
 def test_a_pool_can_be_shared_pointer_by_pointer(
     node: Node, peers: tuple[Peer, Peer], tmp_path: Path
 ) -> None:
-    """The exporter's pool pays; the importer maps single pointers, and cannot allocate from the pool."""
+    """The exporter is charged for its pool. The importer maps single pointers and cannot allocate from the pool."""
     exporter, importer = peers
     path = str(tmp_path / "door")
     importer.tell(f"listen({path!r})")

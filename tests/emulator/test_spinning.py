@@ -1,4 +1,4 @@
-"""Kernels that spin on the device until memory holds a value, as persistent kernels and collectives do."""
+"""Kernels that spin on the device until memory holds a value, like persistent kernels and collectives."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def grows(read: Callable[[], int], by: int) -> None:
 
 
 def test_a_kernel_spins_until_the_host_says_so(node: Node) -> None:
-    """It starts and spins at once, is no work while it does, and takes its length after the word has come."""
+    """A spinning kernel starts at once, does not count as work, and takes its length after the word has come."""
     seen = node.python("""
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         stream = cuda.make("cuStreamCreate", 1)
@@ -71,7 +71,7 @@ def test_a_kernel_spins_until_the_host_says_so(node: Node) -> None:
 
 @pytest.mark.parametrize(("value", "word"), [(5, 4), (0, 2**32 - 1), (2**31, 2**31 - 1)])
 def test_the_word_counts_as_a_signed_counter(node: Node, value: int, word: int) -> None:
-    """A word one short of the value keeps the kernel spinning, one past it does not, across the wrap too."""
+    """A word one below the value keeps the kernel spinning, and one above it does not, also across the wrap."""
     seen = node.python(f"""
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         words[0] = {word}
@@ -85,7 +85,7 @@ def test_the_word_counts_as_a_signed_counter(node: Node, value: int, word: int) 
 
 
 def test_other_streams_work_beside_a_kernel_that_spins(node: Node) -> None:
-    """Plain kernels and a stream's write go on in another stream, and what follows the spinning kernel waits."""
+    """Plain kernels and a stream's write go on in another stream, while work behind the spinning kernel waits."""
     seen = node.python("""
         cuda.context(); module = cuda.make("cuModuleLoadData", c_char_p(b"any image"))
         spin, busy = (cuda.make("cuModuleGetFunction", module, name) for name in (b"spin", b"busy"))
@@ -112,7 +112,7 @@ def test_other_streams_work_beside_a_kernel_that_spins(node: Node) -> None:
 
 
 def test_a_kernel_that_has_spun_enough_goes_before_plain_ones(node: Node) -> None:
-    """Its rest does not queue behind an hour of work in another stream."""
+    """The rest of a kernel that has spun enough does not queue behind an hour of work in another stream."""
     with running(
         node,
         """
@@ -146,7 +146,7 @@ def test_the_default_stream_spins_after_blocking_streams(node: Node) -> None:
 
 
 def test_a_kernel_that_spins_takes_turns(node: Node) -> None:
-    """Beside a process with work all the time it occupies half of the GPU, and counts as working all along."""
+    """Beside a process that always works a spinning kernel occupies half of the GPU, and is always unfinished."""
     spinner = """
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         cuda.spin(kernel, 1, address, 1); show(1); input(); words[0] = 1; cuda.cuCtxSynchronize(); show(2); input()
@@ -164,7 +164,7 @@ def test_a_kernel_that_spins_takes_turns(node: Node) -> None:
 
 
 def test_the_death_of_a_kernel_that_spins_passes_its_turn(node: Node) -> None:
-    """Killed while it spins, a process leaves the GPU to a neighbour that never swept the book."""
+    """After a kill of a spinning process its neighbour gets the GPU without sweeping the book."""
     spinner = """
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         cuda.spin(kernel, 1, address, 1); show(1); input()
@@ -183,7 +183,7 @@ def test_the_death_of_a_kernel_that_spins_passes_its_turn(node: Node) -> None:
 
 
 def test_ranks_of_a_collective_wait_for_each_other(node: Node, tmp_path: Path) -> None:
-    """Two processes on one GPU, of which each spins until the other has started, both get through every step."""
+    """Two processes on one GPU, of which each spins until the other has started, both finish every step."""
     page = tmp_path / "page"
     page.write_bytes(bytes(4096))
     rank = f"""
@@ -204,7 +204,7 @@ def test_ranks_of_a_collective_wait_for_each_other(node: Node, tmp_path: Path) -
 
 
 def test_kernels_spin_in_graphs_and_from_packed_parameters(node: Node) -> None:
-    """A captured kernel keeps its parameters, those of a buffer are found, and bad addresses are refused."""
+    """A captured kernel keeps its parameters, parameters in a buffer are found, and bad addresses are refused."""
     seen = node.python("""
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         stream, graph, run = cuda.make("cuStreamCreate", 1), PTR(), PTR()
@@ -233,7 +233,7 @@ def test_kernels_spin_in_graphs_and_from_packed_parameters(node: Node) -> None:
 
 
 def test_launches_behind_a_kernel_that_spins_are_bounded(node: Node) -> None:
-    """Launches beyond the queue's depth wait, and run on once the oldest has ended."""
+    """Launches beyond the queue's depth wait, and go on once the oldest kernel has ended."""
     launched = node.python("""
         cuda.context(); kernel = cuda.kernel(b"spin"); words, address = cuda.words()
         count = 0

@@ -29,7 +29,10 @@ def _facts(surroundings: dict[str, str]) -> Facts:
 
 @pytest.fixture(name="torch_python", scope="session")
 def _torch_python(surroundings: dict[str, str]) -> str:
-    """An interpreter that has PyTorch; fails where none is: `make gpu` would be green without it."""
+    """An interpreter that has PyTorch.
+
+    The fixture fails where there is none, as `make gpu` would pass without it.
+    """
     if "PLIMSOLL_EMULATOR" in surroundings:
         pytest.skip("PyTorch's CUDA runtime starts on NVIDIA's own driver alone, and this is the emulator")
     python = os.environ.get(TORCH_PYTHON_VARIABLE, sys.executable)

@@ -1,4 +1,7 @@
-"""What the machine's driver and GPU are, found out by a process of its own: the tests' own loads no driver."""
+"""Facts about the machine's driver and GPU.
+
+A process of its own finds them, as the tests' process loads no driver.
+"""
 
 import json
 import subprocess
@@ -27,7 +30,7 @@ class Facts(NamedTuple):
 
 
 def find(surroundings: Mapping[str, str]) -> Facts:
-    """Look at the machine."""
+    """Read the facts from the machine."""
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=60)
     driver, uuid = json.loads(done.stdout)

@@ -1,7 +1,7 @@
-"""How NVIDIA's own driver answers look-ups, with the library in front of it and without.
+"""NVIDIA's driver answers look-ups, with the library in front of it and without.
 
-The library knows a function by its address: it gives its wrapper where `cuGetProcAddress` answers with the very
-function that the driver also exports by name. Whether a driver does so, only that driver can show.
+The library knows a function by its address: it returns its wrapper where `cuGetProcAddress` returns the function
+that the driver also exports by name. Only a real driver can show that it does so.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ def hooks_of(driver: Path) -> set[str]:
 def test_the_driver_hands_out_what_it_exports(
     surroundings: dict[str, str], facts: Facts, lookups: Path
 ) -> None:
-    """Without the library, each hooked function that the driver exports is also what a look-up answers with."""
+    """Without the library, a look-up returns each hooked function that the driver exports."""
     driver = facts.driver
     found = answers(lookups, surroundings, "cuGetProcAddress_v2")
     missing = hooks_of(driver) - {answer.symbol for answer in found}
@@ -54,7 +54,7 @@ def test_the_driver_hands_out_what_it_exports(
 def test_each_hooked_function_is_answered_by_its_wrapper(
     surroundings: dict[str, str], hooked: dict[str, str], lookups: Path, symbol: str
 ) -> None:
-    """Same results, statuses and variants as without the library; wrappers exactly where there are hooks."""
+    """Results, statuses and variants equal those without the library; wrappers come exactly where hooks are."""
     hooks = hooked_symbols()
     plain = answers(lookups, surroundings, symbol)
     expected = [answer._replace(file=LIBRARY.name) if answer.symbol in hooks else answer for answer in plain]
@@ -66,7 +66,7 @@ def test_each_hooked_function_is_answered_by_its_wrapper(
 def test_every_pointer_that_allocates_is_held_to_the_line(
     surroundings: dict[str, str], hooked: dict[str, str], lookups: Path
 ) -> None:
-    """256 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    """256 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
     asked = ("allocate", str(PAST_LINE_MIB))
     plain = [line.split() for line in run(lookups, surroundings, *asked)]
     held = [line.split() for line in run(lookups, hooked, *asked)]

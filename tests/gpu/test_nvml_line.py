@@ -1,4 +1,4 @@
-"""NVML's figure of a program that only knows the driver: the same as `tests/e2e/test_nvml_line.py`, on a GPU."""
+"""NVML's figure of a program over the driver API: the test of `tests/e2e/test_nvml_line.py`, on a GPU."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ WAYS = ["alloc", "array", "async", "create", "graph", "managed", "mipmap", "pitc
 async def test_every_way_of_allocating_together_stays_under_the_line(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str]
 ) -> None:
-    """Filled by every way until all are refused, the line holds in NVML's own figure; then the program goes on."""
+    """After all ways of allocating are refused NVML's figure is within the line, and the program goes on."""
     async with watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container:
         async with container.running(PROGRAM) as program:
             assert (await program.phase("warm"))["total_bytes"] == LINE_BYTES
@@ -36,7 +36,7 @@ async def test_every_way_of_allocating_together_stays_under_the_line(
 async def test_the_first_context_teaches_what_the_next_one_costs(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str]
 ) -> None:
-    """Once the first process was measured, the second one's context stands in its own word from its first moment."""
+    """Once the first process was measured, the next process's word has its context from the start."""
     async with (
         watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container,
         container.running(PROGRAM) as first,

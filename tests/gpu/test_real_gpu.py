@@ -1,4 +1,4 @@
-"""The way of one command on a machine with a GPU: `make gpu`. Deselected elsewhere.
+"""`plimsoll run` on a machine with a GPU: `make gpu`. Deselected elsewhere.
 
 Everything is the product's own: `plimsoll run` starts a private broker, picks a GPU and preloads the library. The
 program is `busy`, whose kernel is PTX on a real GPU. To try these tests without one, set PLIMSOLL_EMULATOR and
@@ -43,7 +43,7 @@ print(json.dumps({"cuda": total.value, "cuda_free": free.value, "nvml": seen.tot
 
 
 async def run_under_plimsoll(root: Path, *command: str) -> tuple[int, list[str]]:
-    """Run a command with a line of 2 GiB; its exit code and output lines."""
+    """Run a command with a line of 2 GiB; returns its exit code and output lines."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plimsoll", "run", "--gpu-memory", "2Gi", "--broker-root", str(root), "--"),
         *command,
@@ -56,7 +56,7 @@ async def run_under_plimsoll(root: Path, *command: str) -> tuple[int, list[str]]
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_program_within_its_line_runs(tmp_path: Path, path: str) -> None:
-    """1 GiB of a line of 2 GiB is allocated on every path, and the kernels run."""
+    """1 GiB of a line of 2 GiB is allocated in every way, and the kernels run."""
     busy = (
         str(PROGRAMS / "busy"),
         "--memory",
@@ -75,7 +75,7 @@ async def test_a_program_within_its_line_runs(tmp_path: Path, path: str) -> None
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_program_past_its_line_is_refused(tmp_path: Path, path: str) -> None:
-    """3 GiB of a line of 2 GiB end in CUDA's out-of-memory error, whatever the path."""
+    """3 GiB of a line of 2 GiB end in CUDA's out-of-memory error, in every way."""
     busy = (str(PROGRAMS / "busy"), "--memory", "3Gi", "--steps", "6", "--path", path, "--iterations", "1")
     code, lines = await run_under_plimsoll(tmp_path, *busy)
     assert code == 2, lines

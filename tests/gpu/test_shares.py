@@ -1,4 +1,4 @@
-"""Compute shares on the machine's own GPU: what programs got done, by their own count.
+"""Compute shares on the machine's own GPU, by the programs' own measurements.
 
 A program that launches a kernel and waits for it, over and over, wants nearly all of a GPU. Its kernels count the
 time for which they have the GPU, and not that in which it is switched to another process.
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.gpu
 
 KERNEL_MS, SECONDS = 10, 6
 COUNTED_PTS = 6
-"""Programs start and end some tenths of a second apart, and between kernels they wait for one another's slices."""
+"""Programs start and end some tenths of a second apart, and wait between kernels for one another's slices."""
 
 
 async def work_pct(environment: Mapping[str, str], kernel_ms: int) -> float:
-    """Run such a program; how much of the time its kernels ran."""
+    """Run a greedy program; returns the percentage of the time in which its kernels ran."""
     busy = (str(PROGRAMS / "busy"), "--kernel-ms", str(kernel_ms), "--seconds", str(SECONDS))
     process = await asyncio.create_subprocess_exec(*busy, env=environment, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
@@ -39,7 +39,7 @@ async def work_pct(environment: Mapping[str, str], kernel_ms: int) -> float:
 async def shared_pct(
     broker: BrokerProcess, gpu: str, surroundings: Mapping[str, str], request_pct: int, limit_pct: int = 100
 ) -> float:
-    """The same in a container of its own."""
+    """Run such a program in a container of its own; returns its percentage."""
     line = Line(gpu=GpuUuid(gpu), line_bytes=2 * GIB, share_pct=request_pct, limit_pct=limit_pct)
     lines = ContainerLines(name=ContainerName("main"), lines=(line,))
     pod = PodUid(str(uuid.uuid4()))
@@ -56,7 +56,7 @@ async def shared_pct(
 
 
 async def test_the_hardware_gives_processes_equal_slices(surroundings: dict[str, str], facts: Facts) -> None:
-    """Without Plimsoll two processes get half of the GPU each, whatever their kernels take: shares rest on that.
+    """Without Plimsoll two processes get half of the GPU each for kernels of any length. Shares rely on that.
 
     Where this fails, the GPU is not in its default compute mode, an MPS server is between, or its policy gives
     processes slices of different lengths (`nvidia-smi compute-policy -l`).
@@ -69,7 +69,7 @@ async def test_the_hardware_gives_processes_equal_slices(surroundings: dict[str,
 async def test_a_limit_holds_one_that_is_alone(
     tmp_path: Path, surroundings: dict[str, str], facts: Facts
 ) -> None:
-    """With a limit of 40 it gets 40 % of the GPU's time, though nobody wants the rest."""
+    """A program alone with a limit of 40 gets 40 % of the GPU's time."""
     async with brokering(tmp_path / "broker") as broker:
         got = await shared_pct(broker, facts.gpu, surroundings, 40, limit_pct=40)
     assert got == pytest.approx(40, abs=COUNTED_PTS)
@@ -78,7 +78,7 @@ async def test_a_limit_holds_one_that_is_alone(
 async def test_two_that_want_all_get_what_they_asked_for(
     tmp_path: Path, surroundings: dict[str, str], facts: Facts
 ) -> None:
-    """Two programs with requests of 30 and 70 get these parts of the GPU."""
+    """Two greedy programs with requests of 30 and 70 get these parts of the GPU."""
     async with brokering(tmp_path / "broker") as broker:
         less, more = await asyncio.gather(
             *(shared_pct(broker, facts.gpu, surroundings, request_pct) for request_pct in (30, 70))

@@ -1,6 +1,6 @@
-"""PyTorch as people use it, each program held to 4 GiB: `make gpu`. Deselected elsewhere.
+"""PyTorch programs, each held to 4 GiB: `make gpu`. Deselected elsewhere.
 
-What is seen is the programs' own view, and NVML's, read from outside, while a real monitor and broker take what the
+The tests compare the programs' own view with NVML's. A real monitor and a real broker take the memory that the
 programs cannot count off the line: contexts, modules, kernels that were compiled meanwhile.
 """
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
 LINE_BYTES = 4 * GIB
 OVERHEAD_BYTES = 3 * GIB // 2
-"""What context, modules and workspaces may take of a line at most, so that a line is also good for something."""
+"""The most that context, modules and workspaces may take of a line. The rest must be left for data."""
 
 ALLOCATORS = {
     "native": "backend:native",
@@ -37,25 +37,25 @@ PROGRAMS = [
 
 
 def command(python: str, program: str) -> list[str]:
-    """How one of the programs is started."""
+    """The command that starts a program."""
     return [python, "-m", f"tests.gpu.programs.{program}"]
 
 
 def settings(allocator: str) -> dict[str, str]:
-    """PyTorch's setting of its allocator: by the name of 2.9 and later, and by the one before."""
+    """PyTorch's allocator setting, under the name of 2.9 and later and under the earlier one."""
     chosen = ALLOCATORS[allocator]
     return {"PYTORCH_ALLOC_CONF": chosen, "PYTORCH_CUDA_ALLOC_CONF": chosen}
 
 
 def check_view(warm: dict[str, Any], allocator: str) -> None:
-    """The program sees its line as the whole card, and runs on the allocator that it was to."""
+    """Check that the program sees its line as the whole card, and uses the expected allocator."""
     assert warm["total_bytes"] == LINE_BYTES
     assert warm["is_finite"]
     assert warm["allocator"] == ("cudaMallocAsync" if allocator == "async" else "native")
 
 
 async def check_full(program: Task) -> int:
-    """It fills its line until PyTorch's own error; returns what it could get."""
+    """Check that the program fills its line until PyTorch's own error; returns the bytes that it got."""
     full = await program.go_on("full")
     assert full["refused"] == "OutOfMemoryError"
     return int(full["held_bytes"])
@@ -70,7 +70,7 @@ async def test_a_program_is_held_to_its_line_and_goes_on(
     program: str,
     allocator: str,
 ) -> None:
-    """It sees 4 GiB, is refused past them by torch.cuda.OutOfMemoryError, and then works as before."""
+    """A program sees 4 GiB, gets torch.cuda.OutOfMemoryError past them, and then works as before."""
     async with watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container:
         async with container.running(command(torch_python, program), **settings(allocator)) as task:
             check_view(await task.phase("warm"), allocator)
@@ -87,7 +87,7 @@ async def test_a_program_is_held_to_its_line_and_goes_on(
 async def test_two_programs_in_one_container_share_its_line(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str], torch_python: str, allocator: str
 ) -> None:
-    """Together they stay under 4 GiB, both contexts included; whoever finds nothing left goes on once there is."""
+    """Two programs stay under 4 GiB together, contexts included. A refused one goes on once memory is free."""
     async with watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container:
         eager = command(torch_python, "eager")
         async with (
@@ -108,7 +108,7 @@ async def test_two_programs_in_one_container_share_its_line(
 async def test_the_cards_properties_show_the_line(
     tmp_path: Path, nats: EmbeddedServer, surroundings: dict[str, str], torch_python: str
 ) -> None:
-    """What the runtime tells of the card is the line too: PyTorch takes its memory fractions of that."""
+    """The runtime's device properties show the line, as PyTorch computes memory fractions from them."""
     async with (
         watched(tmp_path, nats.url, LINE_BYTES, surroundings) as container,
         container.running(command(torch_python, "eager"), **settings("native")) as task,

@@ -1,8 +1,8 @@
-"""A container under a real broker and a real monitor, its programs, and NVML's figure of them while they run.
+"""A container under a real broker and a real monitor, with its programs and NVML's figure of them.
 
-The same on a GPU (`make gpu`) and over the emulator. NVML is read by a process of its own that is not under Plimsoll.
-Programs stop between their phases: what a context and its modules cost is measured only once they are there, so a
-program fills its line after the monitor has seen that, as long-running programs do.
+It works on a GPU (`make gpu`) and over the emulator. A process that is not under Plimsoll reads NVML. Programs
+wait between their phases: the monitor must measure a context and its modules before the program fills its line,
+as with long-running programs.
 """
 
 import asyncio
@@ -27,10 +27,12 @@ from tests.monitor.test_hooked import BrokerProcess, brokering
 POD, MAIN = PodUid("5d0f0c2b-7f9e-4c55-8f9e-3c1a4f1f2a10"), ContainerName("main")
 LOOK: Final = Path(__file__).parent / "programs" / "nvml_look.py"
 BLOCK_BYTES: Final = 2 * MIB
-"""Per process: the driver gives memory out in such blocks, the unasked rest of the last may stand past the line, and
-the broker takes smaller differences for none."""
+"""Per process. The driver gives memory out in such blocks, and the rest of the last block may exceed the line.
+
+The broker ignores smaller differences.
+"""
 PATIENCE_S: Final = 150.0
-"""For one phase: torch.compile takes its time."""
+"""For one phase, as torch.compile takes long."""
 
 
 class Task:
@@ -42,11 +44,11 @@ class Task:
 
     @property
     def session(self) -> int:
-        """The session of it and its children."""
+        """The session of the program and its children."""
         return self._child.pid
 
     async def phase(self, name: str) -> dict[str, Any]:
-        """Wait for a phase; what the program tells of it."""
+        """Wait for a phase; returns the values that the program reports."""
         assert self._child.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
             async for line in self._child.stdout:
@@ -58,25 +60,25 @@ class Task:
         raise AssertionError(message)
 
     async def go_on(self, name: str) -> dict[str, Any]:
-        """Let it go on to its next phase."""
+        """Let the program go on to its next phase."""
         assert self._child.stdin is not None
         self._child.stdin.write(b"go\n")
         return await self.phase(name)
 
     @property
     def errors(self) -> str:
-        """The end of what it wrote on standard error."""
+        """The end of the program's standard error."""
         return self._errors.read_text()[-4000:]
 
     async def end(self) -> None:
-        """End it, if it has not ended by itself."""
+        """End the program if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             self._child.kill()
         await self._child.wait()
 
 
 class Watched:
-    """One container with one GPU, and what NVML shows of it."""
+    """One container with one GPU, and NVML's figures of it."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], stream: JetStreamContext) -> None:
         """See `watched`."""
@@ -85,35 +87,35 @@ class Watched:
         self._used: dict[int, int] = {}
         self._looks = 0
         self.peak_bytes = 0
-        """The most that NVML showed of all programs together at one moment."""
+        """The most bytes that NVML showed for all programs together."""
 
     @property
     def used_bytes(self) -> int:
-        """What NVML shows of all programs together now."""
+        """NVML's current figure for all programs together."""
         return sum(self._used.get(task.session, 0) for task in self._tasks)
 
     def see(self, used: Mapping[str, int]) -> None:
-        """Take in a look at NVML: bytes by session."""
+        """Take in one NVML reading: bytes by session."""
         self._used = {int(session): held for session, held in used.items()}
         self._looks += 1
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     @property
     def page(self) -> GpuLimit:
-        """What the container's processes read of their GPU."""
+        """The limits page that the container's processes read for their GPU."""
         path = Path(self._environment[LIMITS_DIR_VARIABLE]) / "limits"
         page: GpuLimit = Limits.from_buffer_copy(path.read_bytes()).gpus[0]
         return page
 
     @property
     def words_bytes(self) -> int:
-        """What the processes themselves say to hold."""
+        """The bytes that the processes count themselves."""
         path = Path(self._environment[COUNTS_DIR_VARIABLE]) / "counts"
         return sum(int(slot.used_bytes[0]) for slot in Counts.from_buffer_copy(path.read_bytes()).slots)
 
     @contextlib.asynccontextmanager
     async def running(self, command: Sequence[str], **environment: str) -> AsyncIterator[Task]:
-        """A program under the library, started; ended at the latest when the context ends."""
+        """A program that runs under the library and ends with the context at the latest."""
         errors = self._folder / f"errors-{len(self._tasks)}"
         with errors.open("wb") as error_file:
             child = await asyncio.create_subprocess_exec(
@@ -133,13 +135,13 @@ class Watched:
             await task.end()
 
     async def seen(self) -> int:
-        """What NVML shows of all programs together in a look that begins after this call."""
+        """NVML's figure for all programs together in a reading that begins after this call."""
         enough = self._looks + 2
         await self._until(lambda: self._looks >= enough, "nobody looks at NVML:")
         return self.used_bytes
 
     async def settled(self) -> None:
-        """Wait until words and excess together come to what NVML shows, to a block per program."""
+        """Wait until words and excess together equal NVML's figure, to a block per program."""
         await self.seen()
         await self._until(
             lambda: self.used_bytes > 0, "NVML shows none of the programs: run this on the host,"
@@ -151,11 +153,11 @@ class Watched:
         )
 
     async def learned(self) -> None:
-        """Wait until the broker knows what a context costs."""
+        """Wait until the broker has measured what a context costs."""
         await self._until(lambda: int(self.page.context_bytes) > 0, "no context's cost was learned:")
 
     async def violations(self) -> int:
-        """How often the monitor told that NVML shows more than the line."""
+        """The number of events in which NVML's figure exceeds the line."""
         return sum(message.what == "limit.violated" for message in await stored(self._stream))
 
     async def _until(self, condition: Callable[[], bool], failure: str) -> None:
@@ -177,9 +179,9 @@ async def watched(
 
     Args:
         folder: empty, for all files.
-        nats_url: where the monitor publishes.
+        nats_url: the server to which the monitor publishes.
         line_bytes: the container's line.
-        surroundings: the environment of the programs; what leads to the driver is taken from it for the others, too.
+        surroundings: the environment of the programs; the monitor uses its variables of the driver too.
     """
     driver = {
         key: surroundings[key] for key in ("PLIMSOLL_EMULATOR", "LD_LIBRARY_PATH") if key in surroundings

@@ -29,7 +29,7 @@ users: [{{name: nobody, user: {{token: none}}}}]
 
 
 def pod(name: str, version: int, uid: str | None = None, **spec: object) -> Object:
-    """A pod as listed; its uid is made of its name unless given."""
+    """A pod as the server lists it; its uid derives from its name unless given."""
     metadata = {
         "name": name,
         "namespace": "default",
@@ -56,7 +56,7 @@ class Answer:
         await self.raw(json.dumps({"type": kind, "object": item}).encode() + b"\n")
 
     async def raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send unchanged bytes."""
         await self.stream.write(data)
 
     def abort(self) -> None:
@@ -67,13 +67,13 @@ class Answer:
 
 @dataclass(slots=True)
 class FaultyServer:
-    """What it serves and what it was asked.
+    """The state of the server and the requests that it received.
 
     Attributes:
-        pods: of the collection, by name.
-        version: resourceVersion of a list.
-        acts: of the watches to come.
-        list_faults: answers in place of the lists to come.
+        pods: the pods of the collection, by name.
+        version: the resourceVersion of a list.
+        acts: the acts of the next watches, in order.
+        list_faults: the answers in place of the next lists, in order.
         asked: every request for the collection, its query and when it came, on the loop's clock.
     """
 
@@ -87,12 +87,12 @@ class FaultyServer:
 
     @property
     def lists(self) -> list[dict[str, str]]:
-        """Queries of the lists that were asked for."""
+        """The queries of all list requests."""
         return [query for query, _ in self.asked if "watch" not in query]
 
     @property
     def watches(self) -> list[dict[str, str]]:
-        """Queries of the watches that were asked for."""
+        """The queries of all watch requests."""
         return [query for query, _ in self.asked if "watch" in query]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -126,11 +126,11 @@ class FaultyServer:
 
 @contextlib.asynccontextmanager
 async def faulty_server(folder: Path) -> AsyncIterator[FaultyServer]:
-    """Run one until the context ends; its kubeconfig is written into `folder`."""
+    """Run a faulty server until the context ends; its kubeconfig is written into `folder`."""
     server = FaultyServer(folder / "faults.kubeconfig")
     application = web.Application()
     application.router.add_get("/api/v1/pods", server.serve)
-    # Watches never end by themselves: waiting for them would make each test last that much longer.
+    # Watches never end by themselves, so waiting for them would only lengthen each test.
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""What the kernel says of a process's cgroup."""
+"""A process's pod is read from its cgroup."""
 
 import pytest
 
@@ -41,5 +41,5 @@ CONTAINER = "4f" * 32
     ],
 )
 def test_the_pod_is_found_in_every_cgroup_layout(cgroup: str, uid: str | None) -> None:
-    """Versions 1 and 2, cgroupfs and systemd, nested and relative; anything else is no pod."""
+    """The pod is found in cgroup versions 1 and 2, cgroupfs and systemd, nested and relative paths, nowhere else."""
     assert pod_uid(cgroup) == uid

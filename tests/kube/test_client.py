@@ -1,4 +1,4 @@
-"""The transport splits failures by what the caller does next, on a real API server and through faults."""
+"""The transport's errors are split by what the caller does next, on a real API server and through faults."""
 
 import asyncio
 import subprocess
@@ -43,7 +43,7 @@ async def test_read_create_and_patch_on_a_real_server(apiserver: ApiServer, name
 
 
 async def test_real_failures_are_distinguished(apiserver: ApiServer, namespace: str) -> None:
-    """Absent, conflicting, invalid and forbidden each raise their own error, with the server's words."""
+    """Absent, conflicting, invalid and forbidden each raise their own error, with the server's message."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("p"))
     async with connect(apiserver.kubeconfig()) as client:
@@ -60,7 +60,7 @@ async def test_real_failures_are_distinguished(apiserver: ApiServer, namespace: 
 
 
 async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
-    """A refused connection is transient, and no reason to give up."""
+    """A refused connection is transient, so the caller retries."""
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{free_port()}"))
     async with connect(kubeconfig) as client:
@@ -72,7 +72,7 @@ async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
 
 
 async def test_cut_answer_is_transient(tmp_path: Path) -> None:
-    """A server that dies in the middle of an answer leaves the caller to ask again."""
+    """An answer that the server cuts off is transient, so the caller retries."""
 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -105,12 +105,12 @@ async def test_cut_answer_is_transient(tmp_path: Path) -> None:
     ],
 )
 def test_each_status_is_one_error(status: int, kind: type[ApiError]) -> None:
-    """Statuses are split by what the caller does next."""
+    """Each status raises the error that tells the caller what to do next."""
     assert type(error_from(status, b"{}", "GET /x")) is kind
 
 
 def test_retry_after_is_read_from_header_or_status() -> None:
-    """The pause that a server asks for is understood in both places, and its date form is ignored."""
+    """The pause that a server asks for is read from both places, and its date form is ignored."""
     body = b'{"details":{"retryAfterSeconds":7}}'
     pauses = [
         error.retry_after_s
@@ -121,7 +121,7 @@ def test_retry_after_is_read_from_header_or_status() -> None:
 
 
 def test_proxys_html_is_shown_and_not_decoded() -> None:
-    """An answer that is no `Status` still gives a message with its beginning."""
+    """An answer that is not a `Status` gives a message with the answer's beginning."""
     assert "<html>Bad Gateway" in str(error_from(502, b"<html>Bad Gateway</html>", "GET /x"))
 
 
@@ -129,7 +129,7 @@ def test_proxys_html_is_shown_and_not_decoded() -> None:
     "text", [None, "", "[", "{}", "apiVersion: v1\nkind: Config\ncurrent-context: none\n"]
 )
 async def test_unusable_kubeconfig_is_refused_by_name(tmp_path: Path, text: str | None) -> None:
-    """A missing or malformed kubeconfig is the user's to mend: the message names it."""
+    """The message for a missing or malformed kubeconfig names the file."""
     kubeconfig = tmp_path / "my.kubeconfig"
     if text is not None:
         kubeconfig.write_text(text)
@@ -147,6 +147,6 @@ async def test_outside_a_cluster_the_service_account_is_asked_for(monkeypatch: p
 
 
 def test_importing_the_client_does_not_import_kubernetes() -> None:
-    """The generated client takes more than a second to import: only connecting may cost that."""
+    """Importing the client does not import the generated client, which takes more than a second."""
     code = "import sys, plimsoll.kube.client; sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

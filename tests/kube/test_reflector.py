@@ -1,4 +1,4 @@
-"""The reflector keeps a faithful image through every fault that was seen to break other clients' watches."""
+"""The reflector keeps a faithful image through every fault that broke watches of other clients."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,13 @@ async def server(tmp_path: Path) -> AsyncIterator[FaultyServer]:
 
 @dataclass(slots=True)
 class Image:
-    """A reflector's emitted changes as texts, and the pods that exist by them."""
+    """A reflector's emitted changes as texts, and the pods that exist by these changes."""
 
     emitted: list[str] = field(default_factory=list)
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def take(self, change: Change[Pod]) -> None:
-        """Take in one change, checking that it makes sense."""
+        """Apply one change, and check that it is consistent."""
         match change:
             case Added(item):
                 assert item.metadata.uid not in self.pods
@@ -56,7 +56,7 @@ class Image:
                 self.emitted.append("synced")
 
     async def until(self, holds: Callable[[list[str]], bool]) -> None:
-        """Wait until a condition holds of the emitted changes."""
+        """Wait until a condition holds for the emitted changes."""
 
         async def look() -> bool:
             return holds(self.emitted)
@@ -82,7 +82,7 @@ async def reflecting(
 
 
 async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server: FaultyServer) -> None:
-    """All pages are one list; the watch asks for bookmarks, a bounded time, and the list's version."""
+    """All pages form one list; the watch requests bookmarks, a bounded time, and the list's version."""
     server.pods = {name: pod(name, 1) for name in "abc"}
     server.page_size, server.version = 2, 7
     async with reflecting(server.kubeconfig) as image:
@@ -168,7 +168,7 @@ async def test_dropped_connection_is_resumed_without_listing_again(server: Fault
 
 
 async def test_silent_connection_is_given_up(server: FaultyServer) -> None:
-    """A half-open connection, on which nothing ever comes, is left after the read deadline."""
+    """A half-open connection without any bytes is given up after the read deadline."""
 
     async def nothing(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -191,7 +191,7 @@ async def test_silent_connection_is_given_up(server: FaultyServer) -> None:
     ],
 )
 async def test_what_is_no_event_is_never_taken_for_one(server: FaultyServer, garbage: bytes) -> None:
-    """Lines that are no events of a watch change nothing, and the watch is begun again where it was."""
+    """Lines that are no watch events change nothing, and the watch begins again at its last version."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -207,7 +207,7 @@ async def test_what_is_no_event_is_never_taken_for_one(server: FaultyServer, gar
 
 
 async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(server: FaultyServer) -> None:
-    """Watches that end cleanly at once are failures as well: no tight loop."""
+    """Watches that end cleanly at once count as failures, so the reflector backs off."""
 
     async def end(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -215,12 +215,12 @@ async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(se
     server.acts.extend([end] * 1000)
     timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
     async with reflecting(server.kubeconfig, timing):
-        await asyncio.sleep(2)  # without backoff this fake is asked some 1000 times a second
+        await asyncio.sleep(2)  # without backoff this fake gets some 1000 requests a second
     assert 2 <= len(server.watches) <= 40
 
 
 async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(server: FaultyServer) -> None:
-    """HTML from a proxy, a 429 and a list that is none are outlived, pausing as long as was asked."""
+    """The reflector survives HTML from a proxy, a 429 and an answer that is no list, and pauses as long as asked."""
     server.list_faults.extend(
         [
             web.Response(status=503, text="<html>Service Unavailable</html>", content_type="text/html"),
@@ -238,7 +238,7 @@ async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(ser
 
 
 async def test_broken_object_is_logged_by_name_and_stops_nothing(server: FaultyServer) -> None:
-    """An unreadable pod is named in the log; the others are emitted, and its known form stays."""
+    """An unreadable pod is named in the log, its known form stays, and the others are emitted."""
 
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
@@ -272,7 +272,7 @@ async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(serv
 
 
 def test_backoff_is_jittered_and_bounded() -> None:
-    """The pause is any part of a bound that doubles up to the longest; no failure means no pause."""
+    """A pause is a random part of a bound that doubles up to a maximum; without failures there is no pause."""
     timing = Timing(first_backoff_s=1, longest_backoff_s=30)
     assert [timing.backoff_s(failures, 1.0) for failures in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
     assert timing.backoff_s(3, 0.25) == 1
@@ -295,7 +295,7 @@ async def test_any_row_of_lists_leaves_the_last_one_as_image(lists: list[dict[st
 async def test_real_server_is_followed_through_pages_changes_and_deletion(
     apiserver: ApiServer, namespace: str
 ) -> None:
-    """On a real API server: existing pods are listed, changes are emitted, and deleted pods go."""
+    """On a real API server existing pods are listed, changes are emitted, and deleted pods go."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await create_pod(apiserver, namespace, pod_manifest("old"))
     async with reflecting(apiserver.kubeconfig(), Timing(), path) as image:
@@ -319,12 +319,12 @@ async def _true(value: object) -> bool:
 
 @dataclass(slots=True)
 class _Lists:
-    """A transport that knows lists only: the property needs hundreds of them, and no network."""
+    """A transport that only lists, as the property needs hundreds of lists and no network."""
 
     lists: list[dict[str, dict[str, object]]]
 
     async def get(self, path: str, query: object = ()) -> bytes:  # noqa: ARG002 - one interface
-        """The next list."""
+        """Return the next list."""
         return json.dumps(
             {"metadata": {"resourceVersion": "1"}, "items": list(self.lists.pop(0).values())}
         ).encode()

@@ -1,1 +1,1 @@
-"""The monitor: its core by values, its adapters on real files and servers, the whole on the emulator."""
+"""Tests of the monitor: its core by values, its adapters on real files and servers, the whole on the emulator."""

@@ -1,6 +1,7 @@
-"""A peer that speaks the broker's announcements, for what a healthy broker never does: damage, repetition, silence.
+"""A peer that sends the broker's announcements with faults: damage, repetition, silence.
 
-It is a real socket with a real journal, which forgets what was acknowledged; only what is announced is scripted.
+A healthy broker never does so. The socket and the journal are real, and the journal drops acknowledged
+announcements; only the announcements are scripted.
 """
 
 import asyncio
@@ -57,13 +58,13 @@ class Announcer:
         self._send(line)
 
     def repeat(self) -> None:
-        """Send everything that was not acknowledged once more."""
+        """Send every unacknowledged announcement once more."""
         for announcement in self._journal:
             self._send(msgspec.json.encode(announcement))
 
     @property
     def unacknowledged(self) -> list[int]:
-        """What the journal still holds."""
+        """The announcements that the journal still holds."""
         return [announcement.seq for announcement in self._journal]
 
     def disconnect(self) -> None:

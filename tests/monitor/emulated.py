@@ -1,4 +1,4 @@
-"""An emulated node with programs on it, for tests of the monitor over the driver's own boundary."""
+"""An emulated node with programs on it, for tests of the monitor over the emulated driver."""
 
 import asyncio
 import contextlib
@@ -52,13 +52,13 @@ class Program:
         await self.done()
 
     async def done(self) -> None:
-        """Wait for its answer."""
+        """Wait for the program's answer."""
         assert self._child.stdout is not None
         async with asyncio.timeout(WAIT_S):
             assert await self._child.stdout.readline() == b"ok\n"
 
     async def kill(self) -> None:
-        """End it by SIGKILL."""
+        """End the program by SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             self._child.kill()
         await self._child.wait()
@@ -86,7 +86,10 @@ async def program(environment: Mapping[str, str], gpu: int = 0) -> AsyncIterator
 
 
 async def book(environment: Mapping[str, str], *arguments: str) -> None:
-    """Cause on the emulated node an event that a real one has by itself; see `build/emulator/book`."""
+    """Change the emulated node's records to cause an event that a real node has by itself.
+
+    See `build/emulator/book`.
+    """
     tool = await asyncio.create_subprocess_exec(
         str(EMULATOR / "book"), *arguments, env={"PATH": os.environ["PATH"], **environment}
     )

@@ -1,4 +1,4 @@
-"""The monitor as a child process, processes for it to see, and the stream that it fills."""
+"""The monitor as a child process, processes for it to watch, and the stream that it fills."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class Message:
 
     @property
     def what(self) -> str:
-        """What happened: `task.started`, `node.state`, and so on."""
+        """The kind of event: `task.started`, `node.state`, and so on."""
         return ".".join(self.subject.split(".")[2:4])
 
     @property
@@ -44,7 +44,7 @@ class Message:
 
 
 class MonitorProcess:
-    """`python -m monitor` on a state directory of its own, to be killed and started again."""
+    """`python -m monitor` on a state directory of its own; tests kill it and start it again."""
 
     def __init__(self, directory: Path, nats_url: str, /, **settings: object) -> None:
         self.directory = directory
@@ -66,7 +66,7 @@ class MonitorProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the monitor; its progress shows in the stream and in its log."""
+        """Start the monitor. Tests follow its progress in the stream and in its log."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -78,21 +78,21 @@ class MonitorProcess:
             )
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
-        """End the monitor, and return its exit status. It finishes its work first only if `how` is SIGTERM."""
+        """End the monitor and return its exit status. Only on SIGTERM does the monitor finish its work first."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(how)
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait for its end and return its exit status."""
+        """Wait for the monitor's end and return its exit status."""
         assert self._process is not None
         async with asyncio.timeout(WAIT_S):
             return await self._process.wait()
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Every whole line of the log, over all starts."""
+        """Every whole line of the log, from all starts."""
         text = self.log_path.read_text() if self.log_path.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
@@ -142,7 +142,7 @@ async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
 
 
 async def _ignore(_: Exception) -> None:
-    """The server is killed on purpose; the client says so on standard error otherwise."""
+    """Ignore the client's errors, which it prints otherwise: tests kill the server on purpose."""
 
 
 async def stored(context: JetStreamContext) -> list[Message]:
@@ -157,7 +157,7 @@ async def stored(context: JetStreamContext) -> list[Message]:
 
 
 async def until(context: JetStreamContext, enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """The stream, as soon as it is not empty and `enough` is true of it."""
+    """Wait until the stream is not empty and `enough` is true for it, and return it."""
     messages: list[Message] = []
     try:
         async with asyncio.timeout(WAIT_S):
@@ -179,7 +179,7 @@ async def until_true(condition: Callable[[], object]) -> None:
 
 
 def tasks_of(messages: list[Message], process: ProcessKey) -> list[str]:
-    """The stream's task events of a process, in order: `started`, `loaded`, `exited`."""
+    """The stream's task events of one process, in order: `started`, `loaded`, `exited`."""
     return [
         message.what.removeprefix("task.")
         for message in messages

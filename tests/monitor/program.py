@@ -21,7 +21,7 @@ def check(status: int) -> None:
 
 
 def main() -> None:
-    """Make a context, then obey."""
+    """Make a context, then obey the commands."""
     cuda = ctypes.CDLL("libcuda.so.1")
     context, pointers = ctypes.c_void_p(), list[ctypes.c_uint64]()
     check(cuda.cuInit(0))
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def memory(cuda: ctypes.CDLL, pointers: list[ctypes.c_uint64], words: list[str]) -> None:
-    """Take and give back."""
+    """Allocate and free memory."""
     match words:
         case ["alloc", mib]:
             pointers.append(ctypes.c_uint64())
@@ -61,7 +61,7 @@ def memory(cuda: ctypes.CDLL, pointers: list[ctypes.c_uint64], words: list[str])
 
 
 def churn(cuda: ctypes.CDLL, size_bytes: int, seconds: float) -> None:
-    """Allocate and free, and have it about half of the time."""
+    """Allocate and free in a loop, and hold the memory about half of the time."""
     pointer, end_s = ctypes.c_uint64(), time.monotonic() + seconds
     while time.monotonic() < end_s:
         check(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes)))
@@ -71,7 +71,7 @@ def churn(cuda: ctypes.CDLL, size_bytes: int, seconds: float) -> None:
 
 
 def launch(cuda: ctypes.CDLL, seconds: float) -> None:
-    """Give the GPU one kernel, and do not wait for it."""
+    """Launch one kernel, and do not wait for it."""
     module, kernel, length_ns = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(int(seconds * 1e9))
     check(cuda.cuModuleLoadData(ctypes.byref(module), b"any image"))
     check(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"busy"))

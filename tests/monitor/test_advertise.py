@@ -1,4 +1,4 @@
-"""The node's resources in a real API server."""
+"""The advertiser publishes the node's resources on a real API server."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ OFFERED = {"plimsoll.dev/gpu-memory": "40G", "plimsoll.dev/gpu-share": "200", "p
 
 @contextlib.asynccontextmanager
 async def advertising(apiserver: ApiServer, *, allocatable: bool = False) -> AsyncIterator[Advertiser]:
-    """An advertiser at work, which has seen two GPUs."""
+    """A running advertiser that has read two GPUs."""
     kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
     settings = Settings(node=NODE, kubeconfig=kubeconfig, advertise_s=0.2, advertise_allocatable=allocatable)
     advertiser = Advertiser(settings)
@@ -54,7 +54,7 @@ async def make_node(apiserver: ApiServer) -> None:
 
 
 async def until_shown(apiserver: ApiServer, expected: dict[str, Any]) -> None:
-    """Wait until the node's status shows exactly these quantities."""
+    """Wait until the node's status has exactly these quantities."""
     shown: dict[str, Any] = {}
     async with asyncio.timeout(WAIT_S):
         while shown != expected:
@@ -64,14 +64,14 @@ async def until_shown(apiserver: ApiServer, expected: dict[str, Any]) -> None:
 
 
 async def test_capacity_is_offered_and_nothing_else_is_touched(apiserver: ApiServer) -> None:
-    """Two cards appear in capacity beside the kubelet's own; allocatable stays the kubelet's."""
+    """Two cards appear in capacity beside the kubelet's resources; allocatable stays the kubelet's."""
     await make_node(apiserver)
     async with advertising(apiserver):
         await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3"}})
 
 
 async def test_allocatable_is_offered_where_no_kubelet_copies_it(apiserver: ApiServer) -> None:
-    """With the setting, both say the same."""
+    """With the setting, capacity and allocatable have the same quantities."""
     await make_node(apiserver)
     async with advertising(apiserver, allocatable=True):
         both = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3", **OFFERED}}
@@ -79,7 +79,7 @@ async def test_allocatable_is_offered_where_no_kubelet_copies_it(apiserver: ApiS
 
 
 async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiServer) -> None:
-    """A missing node is waited for, and one that was made anew is patched again."""
+    """The advertiser waits for a missing node, and patches a node that was made anew."""
     async with advertising(apiserver):
         await asyncio.sleep(0.3)
         for _ in range(2):
@@ -89,7 +89,7 @@ async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiS
 
 
 async def test_lost_gpus_are_taken_back(apiserver: ApiServer) -> None:
-    """A node whose GPUs are gone offers zeros, and attracts no pod."""
+    """A node whose GPUs are gone advertises zeros and attracts no pod."""
     await make_node(apiserver)
     async with advertising(apiserver) as advertiser:
         await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
@@ -98,7 +98,7 @@ async def test_lost_gpus_are_taken_back(apiserver: ApiServer) -> None:
 
 
 def test_the_node_offers_usable_bytes_shares_and_sharers() -> None:
-    """Two cards of 23 usable GiB, promised one and a half times, for 30 sharers each."""
+    """Two cards of 23 usable GiB at a ratio of 1.5 are advertised for 30 sharers each."""
     two = [replace(gpu, usable_bytes=23 * GIB) for gpu in GPUS]
     assert capacity(two, 1.5, 30) == {
         "plimsoll.dev/gpu-memory": str(69 * GIB),
@@ -109,6 +109,6 @@ def test_the_node_offers_usable_bytes_shares_and_sharers() -> None:
 
 
 def test_a_quantity_rewritten_by_the_server_is_not_missing() -> None:
-    """The API server writes 20000000000 as `20G`; patching that for ever would be a loop."""
+    """The API server writes 20000000000 as `20G`. The advertiser treats both as equal and does not patch again."""
     assert missing({"a": "20000000000", "b": "1"}, {"a": "20G", "b": "nonsense"}) == {"b": "1"}
     assert missing({"a": "1"}, {}) == {"a": "1"}

@@ -1,4 +1,4 @@
-"""NVML's truth end to end: real monitor, real broker, real library, over the emulated driver."""
+"""NVML's measurements correct the counts: real monitor, real broker and real library, over the emulated driver."""
 
 import asyncio
 import contextlib
@@ -40,20 +40,20 @@ class Node:
 
     @property
     def page(self) -> GpuLimit:
-        """What the container's processes read now."""
+        """The limits page that the container's processes read now."""
         path = Path(self.hooked[LIMITS_DIR_VARIABLE]) / "limits"
         page: GpuLimit = Limits.from_buffer_copy(path.read_bytes()).gpus[0]
         return page
 
     @property
     def counted_bytes(self) -> int:
-        """The memory by the counts of the container's processes, with the excess that the broker measured."""
+        """The memory by the counts of the container's processes, plus the excess that the broker measured."""
         path = Path(self.hooked[COUNTS_DIR_VARIABLE]) / "counts"
         counts = Counts.from_buffer_copy(path.read_bytes())
         return sum(int(slot.used_bytes[0]) for slot in counts.slots) + int(self.page.excess_bytes)
 
     async def limits(self, what: str) -> list[Limit]:
-        """Wait for an event `limit.<what>`; all of them."""
+        """Wait for an event `limit.<what>`, and return all of them."""
         messages = await until(self.stream, lambda all_: any(each.what == f"limit.{what}" for each in all_))
         return limit_events(messages, what)
 
@@ -67,7 +67,7 @@ def limit_events(messages: list[Message], what: str) -> list[Limit]:
 
 @contextlib.asynccontextmanager
 async def node(tmp_path: Path, url: str, **settings: object) -> AsyncIterator[Node]:
-    """A node whose monitor keeps the product's own pace, unless a test says otherwise."""
+    """A node whose monitor has the default sampling times unless a test sets others."""
     bare = write_node(tmp_path)
     pace = {"sample_ms": 100, "settle_s": 1.0, "reconcile_s": 5.0} | settings
     monitor = MonitorProcess(tmp_path, url, **pace)
@@ -81,7 +81,7 @@ async def node(tmp_path: Path, url: str, **settings: object) -> AsyncIterator[No
 
 
 async def test_the_first_process_teaches_what_a_context_costs(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Without a sample by the timer, its context is measured and counted, and the next process's too."""
+    """The first process's context is measured and counted without a timed sample, and then the next process's too."""
     async with node(tmp_path, nats.url, reconcile_s=3600, idle_period_s=3600) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as first, program(one.hooked) as second:
@@ -96,7 +96,10 @@ async def test_the_first_process_teaches_what_a_context_costs(tmp_path: Path, na
 
 
 async def test_a_program_that_clears_its_own_count_is_found_out(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Its memory is counted all the same, from NVML; past the line it gets no more, and one event says so."""
+    """Memory of a program that clears its own count is charged from NVML.
+
+    Past the line the program gets no more memory, and one event reports it.
+    """
     async with node(tmp_path, nats.url, reconcile_s=0.2) as one:
         await one.register(GIB)
         async with program(one.hooked) as liar:
@@ -113,7 +116,7 @@ async def test_a_program_that_clears_its_own_count_is_found_out(tmp_path: Path, 
 
 
 def clear_counts(one: Node) -> None:
-    """Zero every word of the container, as any of its processes may."""
+    """Set every word of the container to 0, as any of its processes can."""
     path = Path(one.hooked[COUNTS_DIR_VARIABLE]) / "counts"
     with path.open("r+b", buffering=0) as file:
         for slot in range(8):
@@ -121,7 +124,7 @@ def clear_counts(one: Node) -> None:
 
 
 async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Sampled ten times a second while it takes and frees 1 GiB, it is charged its context and nothing else."""
+    """A program that takes and frees 1 GiB under ten samples a second is charged for its context and nothing else."""
     async with node(tmp_path, nats.url, sample_ms=20, reconcile_s=0.05) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as loop:
@@ -138,7 +141,7 @@ async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: Embedded
 
 @pytest.fixture(name="pod_cgroup")
 def _pod_cgroup() -> Iterator[Path]:
-    """A cgroup as a kubelet names a pod's."""
+    """A cgroup path as the kubelet makes it for a pod."""
     top = Path("/sys/fs/cgroup")
     path = (top if (top / "cgroup.procs").exists() else top / "pids") / f"pod{POD}"
     try:
@@ -154,7 +157,7 @@ def _pod_cgroup() -> Iterator[Path]:
 async def test_a_process_without_its_hook_has_an_event(
     tmp_path: Path, nats: EmbeddedServer, pod_cgroup: Path
 ) -> None:
-    """By its cgroup it is in a registered pod, and it never said hello: one event, and its memory counts."""
+    """A process in a registered pod's cgroup without a greeting causes one event, and its memory counts."""
     async with node(tmp_path, nats.url, reconcile_s=0.2) as one:
         await one.register(GIB)
         async with program(one.bare) as bare:
@@ -170,14 +173,17 @@ async def test_a_process_without_its_hook_has_an_event(
 
 @contextlib.asynccontextmanager
 async def renewed(one: Node) -> AsyncIterator[None]:
-    """The monitor has not sampled the process before it came into its pod: no process moves between pods."""
+    """Restart until the monitor first samples the process inside its pod.
+
+    A real process never moves between pods.
+    """
     await one.monitor.kill()
     await one.monitor.start()
     yield
 
 
 async def test_a_lost_broker_has_one_event_per_task(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Killed under two programs: `unenforced` for both, and again only after it came back and went again."""
+    """When the broker of two programs is killed, each has one `unenforced`; the next outage causes another."""
     async with node(tmp_path, nats.url, reconcile_s=0.2, broker_away_s=1.0) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as first, program(one.hooked) as second:

@@ -1,4 +1,4 @@
-"""The whole monitor over the emulated driver: real processes, real NATS, no hook unless a test announces one."""
+"""The whole monitor over the emulated driver: real processes, real NATS, and hooks only as announced by a test."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def node(
 
 
 def told_of(messages: list[Message], one: Program, what: str) -> Task:
-    """The newest `what` event's task of a program."""
+    """The task in the newest `what` event of a program."""
     tasks = [
         message.report.task
         for message in messages
@@ -42,14 +42,14 @@ def told_of(messages: list[Message], one: Program, what: str) -> Task:
 
 
 def newest(messages: list[Message]) -> dict[str, Gpu]:
-    """The node's GPUs as the stream's newest report has them."""
+    """The node's GPUs in the stream's newest report."""
     return {gpu.uuid: gpu for gpu in messages[-1].report.state.gpus}
 
 
 async def test_a_task_without_the_hook_is_followed_through_its_life(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Started with its context, loaded once its memory rests, loaded again after a reload, exited after kill -9."""
+    """A task starts with its context, is loaded when its memory rests and after a reload, and exits at kill -9."""
     async with node(tmp_path, nats.url) as (_, environment, context), program(environment) as one:
         await one.do("alloc 800")
         messages = await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
@@ -68,7 +68,7 @@ async def test_a_task_without_the_hook_is_followed_through_its_life(
 
 
 async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Every GPU with its usable and used memory, and every task on it: one event is enough to rescore the node."""
+    """Each report has every GPU's usable and used memory and every task, so it is enough to rescore the node."""
     async with (
         node(tmp_path, nats.url) as (_, environment, context),
         program(environment, 0) as one,
@@ -93,7 +93,7 @@ async def test_each_report_carries_the_whole_node(tmp_path: Path, nats: Embedded
 
 
 async def test_the_heartbeat_carries_the_whole_state(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A heartbeat alone, with no task event near, carries GPUs and tasks."""
+    """A heartbeat without any task event has all GPUs and tasks."""
     async with (
         node(tmp_path, nats.url, heartbeat_s=0.5) as (_, environment, context),
         program(environment) as one,
@@ -107,7 +107,7 @@ async def test_the_heartbeat_carries_the_whole_state(tmp_path: Path, nats: Embed
 async def test_an_announced_context_has_an_event_with_bytes_and_owner(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """The announcement causes the sample: `started` has pod and container, although no timer samples."""
+    """An announcement causes a sample: `started` has pod and container although no timer samples."""
     (tmp_path / "broker").mkdir()
     slow = {"reconcile_s": 3600, "idle_period_s": 3600}
     async with (
@@ -126,7 +126,7 @@ async def test_an_announced_context_has_an_event_with_bytes_and_owner(
 
 
 async def test_a_killed_monitor_takes_up_a_task_where_it_was(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Killed while a task loads, and after: no event comes twice, and an end during the outage has its event."""
+    """A monitor killed during and after loading repeats no event, and an end during the outage has its event."""
     async with node(tmp_path, nats.url) as (monitor, environment, context), program(environment) as one:
         await until(context, lambda all_: tasks_of(all_, one.process)[:1] == ["started"])
         await monitor.kill()
@@ -145,7 +145,7 @@ async def test_a_killed_monitor_takes_up_a_task_where_it_was(tmp_path: Path, nat
 
 
 def told_of_bytes(messages: list[Message], one: Program) -> int:
-    """Bytes of a program's newest `loaded`; 0 before any."""
+    """The bytes in a program's newest `loaded`; 0 before the first."""
     return told_of(messages, one, "loaded").used_bytes if "loaded" in tasks_of(messages, one.process) else 0
 
 
@@ -165,12 +165,12 @@ async def test_a_context_left_and_made_again_is_two_tasks_in_a_row(
 
 
 async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """With no task event at all, a GPU that works and then rests has its idle average in state events."""
+    """State events without any task event show the idle average of a GPU that works and then rests."""
     settings = {"idle_period_s": 0.3, "state_idle_pct": 10}
     async with node(tmp_path, nats.url, **settings) as (_, environment, context), program(environment) as one:
         await one.do("alloc 1")
         await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
-        working = asyncio.create_task(one.do("copy 600"))  # at 256 MiB a second
+        working = asyncio.create_task(one.do("copy 600"))  # The rate is 256 MiB a second.
         await until(context, lambda all_: newest(all_)[GPU_0].idle_pct < 40)
         await working
         messages = await until(context, lambda all_: newest(all_)[GPU_0].idle_pct > 85)
@@ -179,7 +179,7 @@ async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, n
 
 
 async def test_a_lost_gpu_leaves_the_state_and_ends_nothing(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A GPU off the bus is offered no more, its tasks do not exit, and the other GPU is still reported."""
+    """A GPU off the bus leaves the state and ends no task, and the other GPU is still reported."""
     async with (
         node(tmp_path, nats.url) as (monitor, environment, context),
         program(environment) as one,
@@ -194,7 +194,7 @@ async def test_a_lost_gpu_leaves_the_state_and_ends_nothing(tmp_path: Path, nats
 
 
 async def test_a_driver_that_comes_late_is_found(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """No GPU is a state, not an end: the monitor says so, and goes on once the driver answers."""
+    """A monitor that finds no GPU says so, and goes on once the driver answers."""
     async with node(tmp_path, nats.url) as (monitor, environment, context):
         await until(context, bool)
         await monitor.kill()

@@ -17,7 +17,7 @@ def test_each_start_takes_the_next_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "-5", "9" * 5000, "\xff"])
 def test_a_damaged_file_begins_again(tmp_path: Path, text: str) -> None:
-    """Damage is no reason not to start: the publisher learns the last epoch from the stream."""
+    """A damaged epoch file does not stop the start, as the publisher finds the last epoch in the stream."""
     (tmp_path / "epoch").write_text(text)
     assert next_epoch(tmp_path) == 1
 

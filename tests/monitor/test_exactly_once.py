@@ -1,4 +1,4 @@
-"""Every event once in the stream, whatever dies: the monitor, NATS, the watched process, or the broker's line.
+"""Every event is in the stream once, though monitor, NATS, the watched process, or the broker's connection dies.
 
 No GPU is needed: announcements start tasks, and the kernel ends them.
 """
@@ -51,24 +51,24 @@ def both_told(*processes: ProcessKey) -> Callable[[list[Message]], bool]:
 
 
 async def until_logged(monitor: MonitorProcess, event: str, *, times: int) -> None:
-    """Wait until the monitor logged an event that often."""
+    """Wait until the monitor has logged an event so many times."""
     await until_true(lambda: len(monitor.logged(event)) >= times)
 
 
 async def until_epoch(context: JetStreamContext, epoch: int) -> None:
-    """Wait until the newest event is of this epoch."""
+    """Wait until the newest event has this epoch."""
     await until(context, lambda messages: orders(messages)[-1][0] == epoch)
 
 
 def orders(messages: list[Message]) -> list[tuple[int, int]]:
-    """Epoch and seq of every event that carries a state."""
+    """The epoch and seq of every event that carries a state."""
     return [message.report.state.order for message in messages if message.what != "limit.denied"]
 
 
 async def test_an_announced_process_has_events_with_its_pod_and_its_death(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """A context becomes `started` with pod and container at once; a kill -9 becomes `exited`; both are safe."""
+    """An announced context becomes `started` with pod and container at once, and a kill -9 becomes `exited`."""
     async with node(tmp_path, nats.url) as (_, peer, context), sleeping() as (process, child):
         peer.announce("hello", process.pid, process.start_ticks)
         peer.announce("context", process.pid, process.start_ticks, GPU)
@@ -86,7 +86,7 @@ async def test_an_announced_process_has_events_with_its_pod_and_its_death(
 async def test_a_process_that_came_and_went_before_the_monitor_has_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """What the broker journalled while no monitor ran becomes a start and an end."""
+    """Announcements that the broker journalled while no monitor ran become a start and an end."""
     (tmp_path / "broker").mkdir()
     async with announcer(tmp_path / "broker") as peer, jetstream(nats.url) as context:
         async with sleeping() as (process, _):
@@ -97,7 +97,7 @@ async def test_a_process_that_came_and_went_before_the_monitor_has_events(
 
 
 async def test_announcements_that_come_again_tell_nothing_again(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Repeated lines, and a whole journal replayed after a disconnection, change nothing."""
+    """Repeated announcements, and a whole journal replayed after a disconnection, change nothing."""
     async with node(tmp_path, nats.url) as (monitor, peer, context), sleeping() as (process, _):
         peer.announce("context", process.pid, process.start_ticks, GPU)
         peer.repeat()
@@ -113,7 +113,7 @@ async def test_announcements_that_come_again_tell_nothing_again(tmp_path: Path, 
 
 
 async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Damage costs one line: later announcements arrive, and the log shows the fault."""
+    """A damaged line is logged and skipped, and later announcements arrive."""
     async with node(tmp_path, nats.url) as (monitor, peer, context), sleeping() as (process, _):
         await until_true(lambda: monitor.logged("listening to the broker"))
         peer.damage(b'{"type":"announcement","seq":"one"}')
@@ -127,11 +127,11 @@ async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: Embedd
 async def test_the_monitor_killed_at_any_moment_publishes_each_event_once(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Kill -9 again and again, at any moment, while processes come and go: one event each, and epochs grow."""
+    """After kills at any moment, while processes come and go, each event is published once and epochs grow."""
     async with node(tmp_path, nats.url) as (monitor, peer, context):
         processes: list[ProcessKey] = []
         for round_ in range(6):
-            # It takes a second to start: kill it at work, not at its imports.
+            # A start takes a second. The kill comes after it, not during the imports.
             await until_logged(monitor, "listening", times=round_ + 1)
             for _ in range(4):
                 async with sleeping() as (process, _child):
@@ -150,7 +150,7 @@ async def test_the_monitor_killed_at_any_moment_publishes_each_event_once(
 async def test_a_death_while_the_monitor_was_down_has_its_event_afterwards(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """The table on disk has the living tasks; without it this death of an unhooked process would have no event."""
+    """A death while the monitor was down has its event, as the table on disk holds the living tasks."""
     async with (
         node(tmp_path, nats.url) as (monitor, peer, context),
         sleeping() as (process, _),
@@ -169,12 +169,12 @@ async def test_a_death_while_the_monitor_was_down_has_its_event_afterwards(
 async def test_events_stored_and_not_yet_published_outlive_a_kill(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """Between the outbox and the stream: killed there, the next start publishes, once, in order."""
+    """Events in the outbox of a killed monitor are published by the next start, once and in order."""
     async with node(tmp_path, own_nats.url) as (monitor, peer, context), sleeping() as (process, _):
         await until(context, bool)
         await own_nats.kill()
         peer.announce("context", process.pid, process.start_ticks, GPU)
-        # Acknowledged means stored: from here on only the outbox knows.
+        # Acknowledged means stored: from here on only the outbox has the event.
         await until_true(lambda: not peer.unacknowledged)
         await monitor.kill()
         await own_nats.start()
@@ -187,7 +187,7 @@ async def test_events_stored_and_not_yet_published_outlive_a_kill(
 async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """Kill -9 of NATS while events flow, several times: every process has its events once, in order."""
+    """NATS is killed several times while events flow, and every process has its events once, in order."""
     async with node(tmp_path, own_nats.url) as (_, peer, context):
         processes: list[ProcessKey] = []
 
@@ -214,7 +214,7 @@ async def test_nats_killed_in_the_middle_loses_and_doubles_nothing(
 async def test_events_in_flight_when_nats_dies_are_sent_again(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """A server that dies before it stores its messages has stored nothing: the messages come again."""
+    """Messages that a dying server did not store are sent again."""
     async with (
         node(tmp_path, own_nats.url) as (monitor, peer, context),
         sleeping() as (one, _),
@@ -226,7 +226,7 @@ async def test_events_in_flight_when_nats_dies_are_sent_again(
         for each in (one, two):
             peer.announce("context", each.pid, each.start_ticks, GPU)
         await until_true(lambda: not peer.unacknowledged)
-        await asyncio.sleep(0.5)  # now they are in the stopped server's socket
+        await asyncio.sleep(0.5)  # The messages are now in the stopped server's socket.
         await own_nats.kill()
         await own_nats.start()
         messages = await until(
@@ -236,7 +236,7 @@ async def test_events_in_flight_when_nats_dies_are_sent_again(
 
 
 async def test_a_lost_epoch_begins_after_the_streams_last(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A wiped state directory must not have the node's events taken for old ones for ever."""
+    """After a wipe of its state directory a monitor begins with an epoch above the stream's last."""
     async with node(tmp_path, nats.url) as (monitor, _, context):
         for start in (1, 2, 3):
             await until_epoch(context, start)
@@ -249,7 +249,7 @@ async def test_a_lost_epoch_begins_after_the_streams_last(tmp_path: Path, nats: 
 
 
 async def test_the_heartbeat_comes_without_any_event(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Readers take a silent node for dead: the state comes again and again, with rising numbers."""
+    """The state comes again and again with rising numbers, as readers take a silent node for dead."""
     async with node(tmp_path, nats.url, heartbeat_s=0.3) as (_, __, context):
         messages = await until(
             context, lambda messages: [message.what for message in messages].count("node.state") >= 4
@@ -258,7 +258,7 @@ async def test_the_heartbeat_comes_without_any_event(tmp_path: Path, nats: Embed
 
 
 async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: EmbeddedServer) -> None:
-    """With NATS away and the outbox full, the broker keeps its journal; every event comes once NATS is back."""
+    """While NATS is away and the outbox full, the broker keeps its journal; then every event comes once."""
     async with node(tmp_path, own_nats.url, outbox_entries=10) as (monitor, peer, context):
         await until(context, bool)
         await own_nats.kill()
@@ -279,7 +279,7 @@ async def test_a_full_outbox_pauses_and_loses_nothing(tmp_path: Path, own_nats: 
 async def test_a_monitor_that_starts_before_nats_publishes_once_nats_is_there(
     tmp_path: Path, own_nats: EmbeddedServer
 ) -> None:
-    """NATS away at the start is one line in the log, and events wait on disk."""
+    """A monitor that starts before NATS logs one line, keeps events on disk, and publishes them later."""
     await own_nats.kill()
     (tmp_path / "broker").mkdir()
     async with announcer(tmp_path / "broker") as peer, monitoring(tmp_path, own_nats.url) as monitor:
@@ -296,7 +296,7 @@ async def test_a_monitor_that_starts_before_nats_publishes_once_nats_is_there(
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signal.Signals) -> None:
-    """SIGTERM and SIGINT end the monitor with status 0, also while neither broker nor GPU is there."""
+    """SIGTERM and SIGINT end the monitor with status 0, also without broker and GPU."""
     async with monitoring(tmp_path, nats.url) as monitor:
         await until_true(lambda: monitor.logged("no broker") and monitor.logged("no GPU"))
         assert await monitor.kill(how) == 0
@@ -318,7 +318,7 @@ async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signa
 async def test_a_setting_that_cannot_work_is_refused_by_name(
     tmp_path: Path, nats: EmbeddedServer, settings: dict[str, object], words: tuple[str, ...]
 ) -> None:
-    """Exit status 2, and a line that names variable, value and remedy."""
+    """A bad setting ends the monitor with status 2 and a line with variable, value and remedy."""
     monitor = MonitorProcess(tmp_path, nats.url, **settings)
     await monitor.start()
     assert await monitor.ended() == 2

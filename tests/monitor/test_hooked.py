@@ -23,7 +23,7 @@ POD, CONTAINER = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("
 
 
 class BrokerProcess:
-    """`python -m hook.broker`, to be killed and started again."""
+    """`python -m hook.broker`; tests kill it and start it again."""
 
     def __init__(self, root: Path, settings: Mapping[str, object]) -> None:
         self.client = BrokerClient(root)
@@ -45,7 +45,7 @@ class BrokerProcess:
         await self.client.connect()
 
     async def kill(self) -> None:
-        """End it by SIGKILL."""
+        """End the broker by SIGKILL."""
         assert self._child is not None
         with contextlib.suppress(ProcessLookupError):
             self._child.kill()
@@ -54,7 +54,7 @@ class BrokerProcess:
     async def hook(
         self, line_bytes: int, pod: PodUid = POD, share_pct: int = 0, limit_pct: int = 100
     ) -> dict[str, str]:
-        """Register one container on GPU 0; returns the environment that puts a program under it."""
+        """Register one container on GPU 0; returns the environment of a program in it."""
         line = Line(gpu=GpuUuid(GPU_0), line_bytes=line_bytes, share_pct=share_pct, limit_pct=limit_pct)
         lines = ContainerLines(name=CONTAINER, lines=(line,))
         request = Register(pod=pod, namespace="default", name="train", containers=(lines,))
@@ -68,7 +68,7 @@ class BrokerProcess:
 
 @contextlib.asynccontextmanager
 async def brokering(root: Path, **settings: object) -> AsyncIterator[BrokerProcess]:
-    """A broker on its own root."""
+    """A running broker on its own root."""
     await asyncio.to_thread(root.mkdir, exist_ok=True)
     broker = BrokerProcess(root, settings)
     await broker.start()
@@ -81,7 +81,7 @@ async def brokering(root: Path, **settings: object) -> AsyncIterator[BrokerProce
 
 @contextlib.asynccontextmanager
 async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorProcess, dict[str, str]]]:
-    """A monitor whose timer never samples: its events come from the hook's announcements."""
+    """A monitor without timed samples: the hook's announcements cause its events."""
     environment = write_node(tmp_path)
     monitor = MonitorProcess(tmp_path, url, reconcile_s=3600, idle_period_s=3600)
     monitor.environment |= environment
@@ -95,7 +95,7 @@ async def monitoring(tmp_path: Path, url: str) -> AsyncIterator[tuple[MonitorPro
 async def test_events_of_a_hooked_program_have_its_pod_and_its_denial(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Started, loaded, refused past its line, exited: all from the hook, each once, with pod and container."""
+    """A program that starts, loads, is denied past its line and exits has each event once, with pod and container."""
     async with (
         brokering(tmp_path / "broker") as broker,
         monitoring(tmp_path, nats.url) as (_, environment),
@@ -123,7 +123,10 @@ async def test_events_of_a_hooked_program_have_its_pod_and_its_denial(
 async def test_hooked_programs_during_an_outage_of_monitor_and_broker_have_events(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """One came and went while the monitor was dead, one lives on; a broker killed meanwhile changes nothing."""
+    """A program that came and went while the monitor was dead has its events.
+
+    A second program lives on, and a kill of the broker meanwhile adds no event.
+    """
     async with (
         brokering(tmp_path / "broker") as broker,
         monitoring(tmp_path, nats.url) as (monitor, environment),
@@ -145,11 +148,11 @@ async def test_hooked_programs_during_an_outage_of_monitor_and_broker_have_event
             )
             tasks = [message.report.task for message in messages if message.what.startswith("task")]
             assert {task.pod for task in tasks if task and task.pid == gone.process.pid} == {POD}
-            # The monitor may see it before the broker is back to say whose it is, and tells that later.
+            # The monitor may see the task before the broker is back with its owner, and reports the owner later.
             await until(context, lambda all_: owners(all_[-1]) == {POD})
         await until(context, lambda all_: tasks_of(all_, living.process)[-1] == "exited")
 
 
 def owners(message: Message) -> set[PodUid | None]:
-    """Whose the tasks of a report are."""
+    """The owner of each task in a report."""
     return {task.pod for gpu in message.report.state.gpus for task in gpu.tasks}

@@ -1,4 +1,4 @@
-"""What Prometheus sees."""
+"""The metrics that the monitor serves to Prometheus."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ async def scraped(port: int) -> dict[tuple[str, str, str], float]:
 
 
 async def test_the_node_is_scraped_as_it_is(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Usable, used, idle and tasks per GPU, events by phase, and the outbox."""
+    """The metrics have usable, used, idle and tasks per GPU, events by phase, and the outbox."""
     environment = write_node(tmp_path)
     monitor = MonitorProcess(tmp_path, nats.url, metrics_port=0)
     monitor.environment |= environment

@@ -1,4 +1,4 @@
-"""Processes of this machine, real ones."""
+"""Identity and deaths of real processes on this machine."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from tests.monitor.harness import sleeping, until_true
 
 
 async def test_a_death_is_reported_once_without_polling() -> None:
-    """Two watches of one process report one death; a living process is not reported."""
+    """Two watches of one process report one death, and a living process is not reported."""
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (living, _), sleeping() as (process, child):
@@ -24,7 +24,7 @@ async def test_a_death_is_reported_once_without_polling() -> None:
 
 
 async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
-    """Dead, and another process under its pid: both are deaths of the one that was meant."""
+    """A watch reports a process that is already dead, also if another process has its pid now."""
     dead: list[ProcessKey] = []
     deaths = Deaths(dead.append)
     async with sleeping() as (process, child):
@@ -40,11 +40,11 @@ async def test_a_process_dead_before_the_watch_is_reported_too() -> None:
 
 
 def test_only_the_living_are_identified() -> None:
-    """A zombie and an unused pid are not identified; this process is, outside any pod."""
+    """This process is identified, outside any pod; a zombie and an unused pid are not."""
     child = os.fork()
     if child == 0:
         os._exit(0)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # The child stays a zombie.
     try:
         found = Identities().of({os.getpid(), child, 2**22 + 1})
         assert found.keys() == {os.getpid()}

@@ -1,4 +1,4 @@
-"""The way from the outbox into a real stream."""
+"""The publisher moves events from the outbox into a real stream."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ MOMENT = Moment(node=NODE, boot_id="boot", epoch=5, seq=0, time="2026-01-01T00:0
 
 
 def entries(count: int) -> list[Entry]:
-    """As many reports, numbered from 1, none of which replaces another."""
+    """Reports numbered from 1, none of which replaces another."""
     states = (state_entry(MOMENT, seq) for seq in range(1, count + 1))
     return [Entry(state.id, state.subject, state.body) for state in states]
 
 
 @contextlib.asynccontextmanager
 async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
-    """An outbox in which these events wait."""
+    """An outbox that holds these events."""
     store = await open_store(tmp_path)
     try:
         await store.keep(waiting, Tasks(), "boot", JOURNAL_START)
@@ -44,7 +44,7 @@ async def filled(tmp_path: Path, waiting: list[Entry]) -> AsyncIterator[Store]:
 
 @contextlib.asynccontextmanager
 async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, list[int]]]:
-    """A publisher at work, and the epochs that it found in the stream."""
+    """A running publisher, and the epochs that it found in the stream."""
     epochs: list[int] = []
 
     async def known(epoch: int) -> None:
@@ -76,7 +76,7 @@ async def test_many_batches_arrive_in_order(tmp_path: Path, nats: EmbeddedServer
 
 
 async def test_the_stream_is_made_on_disk_with_bounds(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """A missing stream is made: on disk, bounded in age and size, with the window that deduplication needs."""
+    """The publisher makes a missing stream on disk, bounded in age and size, with the window for deduplication."""
     async with filled(tmp_path, entries(1)) as store, jetstream(nats.url) as context:
         async with publishing(store, nats.url):
             await until(context, bool)
@@ -89,7 +89,10 @@ async def test_the_stream_is_made_on_disk_with_bounds(tmp_path: Path, nats: Embe
 async def test_events_already_in_the_stream_are_not_doubled(
     tmp_path: Path, nats: EmbeddedServer, window_s: float
 ) -> None:
-    """Killed after JetStream stored two of three: only the third is added, also when the server forgot the ids."""
+    """If JetStream stored two of three events before a kill, only the third is added.
+
+    The same holds after the server dropped the ids.
+    """
     waiting = entries(3)
     async with jetstream(nats.url) as context:
         await context.add_stream(name=STREAM, subjects=[EVENTS], duplicate_window=window_s)
@@ -119,7 +122,7 @@ async def until_forgotten(context: JetStreamContext, event_id: str) -> None:
 
 
 async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Deleting the stream loses its events, and no later event."""
+    """After the stream is deleted it is made again, and later events arrive."""
     async with (
         filled(tmp_path, entries(1)) as store,
         jetstream(nats.url) as context,
@@ -134,7 +137,10 @@ async def test_a_lost_stream_is_made_again(tmp_path: Path, nats: EmbeddedServer)
 
 
 async def test_it_is_cancelled_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Cancelled while it connects, asks for the stream or publishes: nats-py drops some cancellations."""
+    """A cancelled publisher ends, also while it connects, asks for the stream, or publishes.
+
+    nats-py drops some cancellations.
+    """
     moments = random.Random(1)  # noqa: S311 - repeatable, not secret
     async with filled(tmp_path, entries(3000)) as store:
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""The end of the monitor, at any moment."""
+"""The monitor ends at any moment."""
 
 import asyncio
 import random
@@ -12,14 +12,14 @@ STOP_S = 30.0
 
 
 async def test_it_stops_at_whatever_moment(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Stopped while it starts, connects, publishes or waits, it ends by itself, and the next monitor starts."""
+    """A monitor stopped while it starts, connects, publishes or waits ends by itself, and the next one starts."""
     moments = random.Random(1)  # noqa: S311 - repeatable, not secret
     environment = {
         "PLIMSOLL_NODE": "node-1",
         "PLIMSOLL_NATS_URL": nats.url,
         "PLIMSOLL_STATE_DIR": str(tmp_path / "state"),
         "PLIMSOLL_BROKER_ROOT": str(tmp_path / "broker"),
-        # Always publishing.
+        # The monitor publishes all the time.
         "PLIMSOLL_HEARTBEAT_S": "0.001",
         "PLIMSOLL_SAMPLE_MS": "1",
         "PLIMSOLL_NVML_RETRY_S": "0.001",

@@ -1,4 +1,4 @@
-"""Events about waits for a GPU: real monitor, broker, library and NATS, over the emulated driver."""
+"""Events about waits for a GPU, from real monitor, broker, library and NATS, over the emulated driver."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ OTHER: Final = PodUid("1c8f9a4d-2e3b-4d6c-8f70-8b9c0d1e2f3a")
 async def test_a_wait_for_memory_has_events_at_its_beginning_and_end(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """Paused with the requested bytes, resumed once the holder is gone, one event each; nothing was denied."""
+    """A wait has one `paused` with the requested bytes and one `resumed` after the holder is gone, and no denial."""
     async with (
         brokering(tmp_path / "broker", overcommit="true") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -44,14 +44,14 @@ async def test_a_wait_for_memory_has_events_at_its_beginning_and_end(
 
 
 async def test_an_unmet_request_for_compute_time_has_an_event(tmp_path: Path, nats: EmbeddedServer) -> None:
-    """Beside three kernels without end, which no gate can stop, a container of 50 has a quarter of the GPU."""
+    """A container of 50 beside three endless kernels, which no gate can stop, gets a quarter and has an event."""
     async with (
         brokering(tmp_path / "broker", share_unmet_s=1) as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
         jetstream(nats.url) as stream,
         contextlib.AsyncExitStack() as stack,
     ):
-        # With limits both are metered from their first launch on.
+        # A limit keeps both containers metered from their first launch on.
         others = {**bare, **await broker.hook(GIB, OTHER, share_pct=40, limit_pct=99)}
         own = {**bare, **await broker.hook(GIB, share_pct=50, limit_pct=99)}
         programs = [await stack.enter_async_context(program(env)) for env in (own, others, others, others)]
@@ -71,7 +71,7 @@ async def test_an_unmet_request_for_compute_time_has_an_event(tmp_path: Path, na
 async def test_a_gap_between_two_brokers_has_an_event_per_held_process(
     tmp_path: Path, nats: EmbeddedServer
 ) -> None:
-    """A program behind a gate that was not open goes on when its broker is killed; the next broker reports it."""
+    """A program behind a shut gate goes on when its broker is killed, and the next broker reports it."""
     async with (
         brokering(tmp_path / "broker") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
@@ -80,7 +80,7 @@ async def test_a_gap_between_two_brokers_has_an_event_per_held_process(
     ):
         await held.do("launch 0.001")
         await broker.kill()
-        await asyncio.sleep(LOST_NS / 1e9 + 0.5)  # only time tells the library that no beat comes
+        await asyncio.sleep(LOST_NS / 1e9 + 0.5)  # Only elapsed time shows the library that no beat comes.
         await held.do("launch 0.02")
         await broker.start()
         (unenforced, *_) = limit_events(
@@ -91,7 +91,7 @@ async def test_a_gap_between_two_brokers_has_an_event_per_held_process(
 
 
 def waits(messages: list[Message], what: str) -> list[Limit]:
-    """The events of the test's own wait: contexts may wait as well, until the GPU is measured."""
+    """The events of the test's own wait. Contexts may also wait until the GPU is measured."""
     return [
         each
         for each in limit_events(messages, what)

@@ -1,4 +1,4 @@
-"""Reports as monitors publish them, and ways to wait for what the placer makes of them."""
+"""The module publishes reports as monitors do, and waits for the state that the placer derives from them."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ CHECK_S = 0.1
 
 
 def report(node: str, seq: int = 1, *, epoch: int = 1, gpus: tuple[Gpu, ...] | None = None) -> NodeState:
-    """A node's report; without GPUs given, one GPU whose use tells the report apart from others."""
+    """A node's report. Without `gpus` it holds one GPU, whose use differs from report to report."""
     if gpus is None:
         gpus = (gpu(f"GPU-{node}", other_bytes=epoch * 1_000_000 + seq),)
     return NodeState(node=NodeName(node), epoch=epoch, seq=seq, time="2026-01-01T00:00:00Z", gpus=gpus)
@@ -54,7 +54,7 @@ async def bus(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An intake at work."""
+    """A running intake and its surroundings."""
 
     intake: Intake
     scores: ScoreList
@@ -62,7 +62,7 @@ class Running:
     metrics: Metrics
 
     async def listed(self) -> dict[NodeName, tuple[int, int]]:
-        """Node → order in Redis; empty while Redis is away or lost."""
+        """Each node's order in Redis; empty while Redis is away or has lost the list."""
         with contextlib.suppress(ScoresAwayError):
             return await self.scores.orders() or {}
         return {}
@@ -77,7 +77,7 @@ async def taking_in(
     check_s: float = CHECK_S,
     forget_s: float = FORGET_NODE_S,
 ) -> AsyncIterator[Running]:
-    """An intake over these servers, until the context ends."""
+    """An intake over these servers. It runs until the context ends."""
     client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
     scores = ScoreList(valkey.url, timeout_s=5)
     running = Running(
@@ -96,7 +96,7 @@ async def taking_in(
     try:
         async with asyncio.timeout(PATIENCE_S):
             await running.intake.ready.wait()
-            # The server pushes no news of its consumers.
+            # The server does not announce changes of its consumers.
             while durable not in [one.name for one in await client.jetstream().consumers_info(STREAM)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield running
@@ -109,7 +109,7 @@ async def taking_in(
 
 
 async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Look again and again until what is expected is seen; fails with what was seen last."""
+    """Check until the expected state is there; on timeout, fail with the last state."""
     seen: list[object] = []
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""The placer as a process: settings, HTTP, control socket, signals, and SIGKILL of NATS and Valkey under it."""
+"""The placer as a process: settings, HTTP, control socket, signals, and SIGKILL of its NATS and Valkey."""
 
 import asyncio
 import contextlib
@@ -41,16 +41,16 @@ class PlacerProcess:
         self.client = client
 
     async def state(self) -> State:
-        """`GET /v1/state`."""
+        """The answer of `GET /v1/state`."""
         async with self.client.get("http://placer" + STATE_PATH) as response:
             return msgspec.json.decode(await response.read(), type=State)
 
     async def orders(self) -> dict[str, tuple[int, int]]:
-        """Node → order of its report."""
+        """Each node's order in its last report."""
         return {row.node: (row.epoch, row.seq) for row in (await self.state()).nodes}
 
     async def submit(self, text: str) -> tuple[int, bytes]:
-        """`POST /v1/pods`: status and body."""
+        """Send `POST /v1/pods`; returns status and body."""
         async with self.client.post("http://placer" + PODS_PATH, data=text.encode()) as response:
             return response.status, await response.read()
 
@@ -59,7 +59,7 @@ class PlacerProcess:
 async def placer(
     directory: Path, nats: EmbeddedServer, valkey: EmbeddedServer, **settings: str
 ) -> AsyncIterator[PlacerProcess]:
-    """A placer that is ready, with a control socket; ended by SIGTERM, with exit code 0."""
+    """A placer that is ready, with a control socket. At the end SIGTERM must end it with exit code 0."""
     path = directory / "placer.sock"
     given = {
         "NATS_URL": nats.url,
@@ -114,7 +114,10 @@ async def local_settings(directory: Path, name: str, stack: contextlib.AsyncExit
 async def test_pods_go_in_over_the_control_socket_and_run(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """A manifest becomes a running pod that the state shows; a bad one is answered by field, value and remedy."""
+    """A manifest sent to the control socket becomes a running pod.
+
+    A bad one is answered with field, value and remedy.
+    """
     async with contextlib.AsyncExitStack() as stack:
         settings = await local_settings(tmp_path, "n1", stack)
         jetstream = await stack.enter_async_context(bus(nats))
@@ -141,7 +144,7 @@ async def test_pods_go_in_over_the_control_socket_and_run(
 async def test_control_socket_is_its_owners_alone(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """Nobody else can open the control socket, and what TCP serves takes no pods."""
+    """Only the owner can open the control socket, and the TCP port takes no pods."""
     async with contextlib.AsyncExitStack() as stack:
         settings = await local_settings(tmp_path, "n1", stack)
         port = 20_000 + os.getpid() % 10_000
@@ -162,7 +165,7 @@ async def test_control_socket_is_its_owners_alone(
 async def test_kill_9_of_nats_and_valkey_loses_nothing(
     tmp_path: Path, own_nats: EmbeddedServer, own_valkey: EmbeddedServer
 ) -> None:
-    """With both servers killed and back, reports from before and after are there, and pods still run."""
+    """After SIGKILL and restart of both servers, reports from before and after are there and pods run."""
     async with contextlib.AsyncExitStack() as stack:
         settings = await local_settings(tmp_path, "n1", stack)
         jetstream = await stack.enter_async_context(bus(own_nats))
@@ -197,7 +200,7 @@ async def test_kill_9_of_nats_and_valkey_loses_nothing(
     ],
 )
 async def test_settings_that_cannot_work_end_it_with_code_2(variable: str, value: str, message: str) -> None:
-    """A bad setting is named with variable, value and remedy, and the exit code is 2."""
+    """A bad setting ends the placer with exit code 2 and a message of variable, value and remedy."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -235,7 +238,7 @@ async def test_placer_ends_while_its_servers_are_absent() -> None:
 
 
 async def readiness(part: PlacerProcess) -> int:
-    """Status of `/readyz`."""
+    """The status of `/readyz`."""
     async with part.client.get("http://placer/readyz") as response:
         return response.status
 
@@ -253,7 +256,7 @@ users: [{name: u, user: {}}]
 async def test_placer_is_not_ready_before_it_saw_the_cluster(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """While the API server is out of reach nothing can be scheduled, and `/readyz` says so."""
+    """While the API server is out of reach `/readyz` answers that the placer is not ready."""
     path = tmp_path / "kubeconfig"
     await asyncio.to_thread(path.write_text, NOBODY)
     async with placer(tmp_path, nats, valkey, kubernetes="auto", kubeconfig=str(path)) as part:
@@ -264,7 +267,7 @@ async def test_placer_is_not_ready_before_it_saw_the_cluster(
 async def test_placer_is_ready_and_signs_with_its_name_in_a_cluster(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer, namespace: str
 ) -> None:
-    """Once pods and nodes were seen `/readyz` answers 200; what pods are told names the instance."""
+    """`/readyz` answers 200 once the placer has read pods and nodes; its messages to pods name the instance."""
     settings = {"kubernetes": "on", "kubeconfig": str(apiserver.kubeconfig()), "instance": "left-hand"}
     async with placer(tmp_path, nats, valkey, **settings) as part:
         await eventually(lambda: readiness(part), 200)

@@ -1,4 +1,4 @@
-"""Decisions over a real sorted list: pages, and simultaneous decisions that see each other."""
+"""Decisions over a real sorted list, with several pages and simultaneous decisions."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def deciding(
 
 
 async def test_simultaneous_decisions_never_promise_the_same_room(valkey: EmbeddedServer) -> None:
-    """Of ten pods of 10 GiB decided at once over two cards of 24 GiB, four are placed, two on each."""
+    """Ten pods of 10 GiB are decided at once over two cards of 24 GiB, and two are placed on each card."""
     nodes = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("n1", "n2")]
     async with deciding(valkey, *nodes) as decider:
         decided = await asyncio.gather(
@@ -51,7 +51,7 @@ async def test_simultaneous_decisions_never_promise_the_same_room(valkey: Embedd
 
 
 async def test_room_on_a_later_page_is_found(valkey: EmbeddedServer) -> None:
-    """Nodes that score best but are promised away do not hide the one with room further down."""
+    """A decision finds the node with room on a later page, behind nodes that score best but are promised away."""
     nodes = [report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=100 - i),)) for i in range(9)]
     async with deciding(valkey, *nodes, page_nodes=2) as decider:
         for i in range(8):
@@ -66,7 +66,7 @@ async def test_room_on_a_later_page_is_found(valkey: EmbeddedServer) -> None:
 
 
 async def test_measured_memory_outweighs_an_empty_ledger(valkey: EmbeddedServer) -> None:
-    """A card that NVML shows as full is not given to a pod, though nobody promised anything on it."""
+    """A card that NVML shows as full gets no pod, though nothing on it is promised."""
     full = report("full", gpus=(gpu("GPU-full", other_bytes=20 * GIB),))
     async with deciding(valkey, full, report("free", gpus=(gpu("GPU-free", idle_pct=1),))) as decider:
         decided = await decider.decide(request("p", declared("main", 10)), HEADROOM)

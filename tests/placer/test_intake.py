@@ -1,4 +1,4 @@
-"""From the bus into view and list, on real NATS and Valkey: nothing lost, nothing doubled, nobody held up."""
+"""Reports go from real NATS into view and real Valkey. None is lost or applied twice, and none waits for another."""
 
 import asyncio
 import random
@@ -19,18 +19,18 @@ from tests.placer.core.worlds import gpu
 
 
 async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
-    """Messages of a consumer that are delivered and not acknowledged, and that are still to come."""
+    """The number of a consumer's messages that are delivered and unacknowledged, or still to come."""
     info = await jetstream.consumer_info(STREAM, durable)
     return info.num_ack_pending or 0, info.num_pending or 0
 
 
 def orders(*states: NodeState) -> dict[NodeName, tuple[int, int]]:
-    """What the list should hold of these."""
+    """The orders that the list should hold for these reports."""
     return {state.node: state.order for state in states}
 
 
 async def outcomes(running: Running) -> dict[str, int]:
-    """How many reports were applied, stale and damaged."""
+    """The numbers of applied, stale and damaged reports."""
     return {
         name: int(running.metrics.reports.labels(name)._value.get())
         for name in ("applied", "stale", "damaged")
@@ -40,7 +40,7 @@ async def outcomes(running: Running) -> dict[str, int]:
 async def test_reports_reach_view_and_list_and_are_acknowledged(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """Events of all report subjects arrive in view and list, and JetStream is told so."""
+    """Events of all report subjects arrive in view and list, and are acknowledged to JetStream."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         newest = report("a.example", 3), report("b", 2)
         await publish(jetstream, report("a.example", 1), what="started")
@@ -55,7 +55,7 @@ async def test_reports_reach_view_and_list_and_are_acknowledged(
 async def test_a_report_alone_is_taken_at_once(
     nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A single event is not held back until others came or the request for them ran out."""
+    """A single event is taken at once, without waiting for others or for the request's timeout."""
     monkeypatch.setattr(intake, "IDLE_S", 10 * PATIENCE_S)
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         for seq in (1, 2):
@@ -64,7 +64,7 @@ async def test_a_report_alone_is_taken_at_once(
 
 
 async def test_late_and_doubled_events_change_nothing(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """However the bus delivers a node's reports, the newest by epoch and seq is what stays."""
+    """For any delivery order, and for repeats, the report with the newest epoch and seq stays."""
     states = [
         report(node, seq, epoch=epoch) for node in ("a", "b") for epoch in (1, 2) for seq in range(1, 11)
     ]
@@ -103,7 +103,7 @@ async def test_late_and_doubled_events_change_nothing(nats: EmbeddedServer, valk
 async def test_damaged_event_is_named_dropped_and_passed_over(
     nats: EmbeddedServer, valkey: EmbeddedServer, body: bytes, field: str
 ) -> None:
-    """A damaged event is logged with field, value and remedy, never delivered again, and the next one is taken."""
+    """A damaged event is logged with field, value and remedy and not delivered again; the next one is taken."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         with capture_logs() as logs:
             await jetstream.publish(state_subject(NodeName("a")), body)
@@ -131,7 +131,10 @@ async def test_damaged_last_event_does_not_hold_up_the_start(
 async def test_start_rebuilds_the_list_from_the_last_messages(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """A placer that finds Redis empty has the whole list when ready, though every event was acknowledged before."""
+    """A placer that starts with an empty Redis rebuilds the whole list before it is ready.
+
+    Every event was acknowledged before.
+    """
     nodes = [report(f"n{i}", 2) for i in range(300)]
     async with bus(nats) as jetstream:
         await publish(jetstream, *(report(f"n{i}", 1) for i in range(300)), what="started")
@@ -148,7 +151,7 @@ async def test_start_rebuilds_the_list_from_the_last_messages(
 async def test_killed_redis_is_filled_again_without_any_event(
     nats: EmbeddedServer, own_valkey: EmbeddedServer
 ) -> None:
-    """After SIGKILL and an empty restart of Valkey the list is complete again, though no node says anything."""
+    """After SIGKILL and an empty restart of Valkey the list is complete again without any new event."""
     nodes = [report(f"n{i}") for i in range(20)]
     async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
         await publish(jetstream, *nodes)
@@ -163,7 +166,7 @@ async def test_killed_redis_is_filled_again_without_any_event(
 async def test_flushed_list_is_filled_before_the_next_event_is_taken(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """After FLUSHALL an event finds the list lost; it is filled first, so nobody ever reads it half."""
+    """After FLUSHALL the next event fills the whole list first, so no reader finds half a list."""
     nodes = [report(f"n{i}") for i in range(20)]
     async with bus(nats) as jetstream, taking_in(nats, valkey, check_s=3600) as running:
         await publish(jetstream, *nodes)
@@ -177,7 +180,7 @@ async def test_flushed_list_is_filled_before_the_next_event_is_taken(
 async def test_list_that_went_back_in_time_is_brought_forward(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """A list restored from an old snapshot, complete but stale, is noticed and mended without any event."""
+    """A list restored from an old snapshot, complete but stale, is noticed and repaired without any event."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         await publish(jetstream, report("a", 1), report("b", 1))
         await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
@@ -193,7 +196,7 @@ async def test_list_that_went_back_in_time_is_brought_forward(
 
 
 async def test_events_wait_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
-    """What is published while Valkey is dead is not acknowledged, and arrives when it is back."""
+    """An event published while Valkey is dead stays unacknowledged, and arrives when Valkey is back."""
     async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
         await publish(jetstream, report("a", 1))
         await eventually(running.listed, {NodeName("a"): (1, 1)})
@@ -212,7 +215,7 @@ async def test_events_wait_while_redis_is_dead(nats: EmbeddedServer, own_valkey:
 
 
 async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """Of a stream of events with SIGKILL of NATS in its middle, every acknowledged one arrives."""
+    """After SIGKILL of NATS in the middle of a stream of events, every acknowledged event arrives."""
     async with bus(own_nats) as jetstream, taking_in(own_nats, valkey) as running:
         for seq in range(1, 41):
             if seq == 20:
@@ -226,7 +229,7 @@ async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: Embed
 
 
 async def publish_until_stored(jetstream: JetStreamContext, state: NodeState) -> None:
-    """Publish as a monitor does: the same id until it is acknowledged."""
+    """Publish as a monitor does, with one id until the event is acknowledged."""
     event_id = fact_id("state", state.node, state.epoch, state.seq)
     body = encode("node.state", event_id, f"/nodes/{state.node}", state.time, Report(state=state))
     async with asyncio.timeout(PATIENCE_S):
@@ -242,7 +245,7 @@ async def publish_until_stored(jetstream: JetStreamContext, state: NodeState) ->
 
 
 async def test_deleted_consumer_is_made_again(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """An operator who deletes the consumer costs a pause, not the reports."""
+    """After an operator deletes the consumer the placer makes it again, and no report is lost."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         await publish(jetstream, report("a", 1))
         await eventually(running.listed, {NodeName("a"): (1, 1)})
@@ -268,7 +271,7 @@ async def test_start_waits_for_absent_servers(own_nats: EmbeddedServer, own_valk
 
 
 async def test_intake_ends_when_it_is_told_to(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """Cancelled in the middle of a flood of events, again and again, it ends each time."""
+    """An intake that is cancelled in the middle of a flood of events ends, each time."""
     async with bus(nats) as jetstream:
         for attempt in range(1, 16):
             async with taking_in(nats, valkey):
@@ -278,7 +281,7 @@ async def test_intake_ends_when_it_is_told_to(nats: EmbeddedServer, valkey: Embe
 
 
 async def test_two_placers_both_see_every_report(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """Placers of different names do not take events from each other."""
+    """Two placers with different names each receive all events."""
     async with (
         bus(nats) as jetstream,
         taking_in(nats, valkey, durable="placer-one") as one,
@@ -295,7 +298,7 @@ async def test_two_placers_both_see_every_report(nats: EmbeddedServer, valkey: E
 
 
 async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """A node that left is in neither view nor list, stays out, and comes back with its next report."""
+    """A forgotten node is in neither view nor list, stays out, and comes back with its next report."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         await publish(jetstream, report("a"), report("b"))
         await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
@@ -307,7 +310,7 @@ async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, val
 
 
 async def test_silent_node_is_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """A node that says nothing any more leaves view and list by itself, and comes back when it speaks."""
+    """A node without reports leaves view and list after a time, and comes back with its next report."""
     async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
         await publish(jetstream, report("a"))
         await eventually(running.listed, {NodeName("a"): (1, 1)})
@@ -318,7 +321,7 @@ async def test_silent_node_is_forgotten(nats: EmbeddedServer, valkey: EmbeddedSe
 
 
 async def test_speaking_node_is_not_forgotten(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """While one node falls silent, another that goes on reporting stays in list and view."""
+    """A node that goes on reporting stays in list and view while another node is forgotten."""
     async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
         await publish(jetstream, report("silent"), report("a"))
         await eventually(running.listed, {NodeName("silent"): (1, 1), NodeName("a"): (1, 1)})
@@ -334,7 +337,7 @@ async def test_speaking_node_is_not_forgotten(nats: EmbeddedServer, valkey: Embe
 async def test_node_that_left_while_no_placer_ran_is_dropped(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """What Redis still lists and the stream has long forgotten is gone once the next placer is ready."""
+    """A node that is in Redis but no longer in the stream is gone once the next placer is ready."""
     async with bus(nats) as jetstream:
         await publish(jetstream, report("a"), report("left"))
         async with taking_in(nats, valkey) as running:

@@ -1,4 +1,4 @@
-"""Placement events on a real NATS: all of them, each once."""
+"""On a real NATS every placement event is stored, and once."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.placer.arrivals import bus, eventually
 
 
 def placement(pod: str, node: str | None = "n1", reason: str = "") -> Placement:
-    """What was decided of a pod."""
+    """A placement of a pod."""
     where = NodeName(node) if node else None
     return Placement(namespace="default", name=pod, pod=PodUid(pod), node=where, reason=reason)
 
@@ -28,7 +28,7 @@ def placement(pod: str, node: str | None = "n1", reason: str = "") -> Placement:
 async def publishing(
     server: EmbeddedServer, queue_events: int = 100
 ) -> AsyncIterator[tuple[Publisher, Metrics]]:
-    """A publisher at work over a connection of the placer's own kind."""
+    """A running publisher over a connection as the placer makes it."""
     client = Client()
     publisher = Publisher(client.jetstream(), metrics := Metrics(), queue_events=queue_events)
     await connect(client, server.url, "test")
@@ -51,7 +51,7 @@ async def stored(jetstream: JetStreamContext) -> list[tuple[str, Placement]]:
 
 
 async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
-    """What is told arrives with its type and data, in the order in which it was told."""
+    """Placements are stored with their type and data, in the order of their announcement."""
     async with bus(nats) as jetstream, publishing(nats) as (publisher, _):
         publisher.unplaceable(placement("p", None, "0/1 nodes are available."))
         publisher.placed(placement("p"))
@@ -65,7 +65,7 @@ async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
 
 
 async def test_same_fact_is_stored_once(nats: EmbeddedServer) -> None:
-    """A placement told twice, also by a placer that was restarted, is one event; another reason is another."""
+    """A placement announced twice, also after a restart, is one event. Another reason makes another event."""
     async with bus(nats) as jetstream:
         for _ in range(2):
             async with publishing(nats) as (publisher, _):
@@ -82,7 +82,7 @@ async def test_same_fact_is_stored_once(nats: EmbeddedServer) -> None:
 
 
 async def test_events_wait_for_a_killed_bus(own_nats: EmbeddedServer) -> None:
-    """What was told while NATS was dead is in the stream once it is back, each event once."""
+    """Placements announced while NATS is dead are stored once NATS is back, each once."""
     async with bus(own_nats), publishing(own_nats) as (publisher, _):
         publisher.placed(placement("before"))
         await own_nats.kill()
@@ -98,7 +98,7 @@ async def test_events_wait_for_a_killed_bus(own_nats: EmbeddedServer) -> None:
 
 
 async def test_full_queue_drops_the_oldest_and_counts_it(own_nats: EmbeddedServer) -> None:
-    """While the bus is dead a full queue keeps the newest events, and the loss is counted."""
+    """While NATS is dead a full queue keeps the newest events and counts the dropped ones."""
     async with bus(own_nats), publishing(own_nats, queue_events=3) as (publisher, metrics):
         await own_nats.kill()
         for index in range(10):

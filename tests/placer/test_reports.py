@@ -17,7 +17,7 @@ states = st.builds(report, st.sampled_from(["n1", "n2", "n3"]), st.integers(1, 9
 def test_view_ends_with_the_newest_whatever_the_order(
     arrived: list[NodeState], chance: random.Random
 ) -> None:
-    """Shuffled and doubled reports leave each node at its newest, and listeners hear only of what was newer."""
+    """For shuffled and repeated reports each node ends at its newest, and listeners get only newer ones."""
     view, heard = ReportView(), list[NodeState]()
     view.on_report(heard.append)
     doubled = arrived * 2
@@ -31,7 +31,7 @@ def test_view_ends_with_the_newest_whatever_the_order(
 
 
 def test_view_of_a_node_follows_its_report() -> None:
-    """What decisions read is made anew from a newer report, and gone with the node."""
+    """The view of a node is made anew from each newer report, and goes with the node."""
     view = ReportView()
     assert view.view(NodeName("n1")) is None
     for seq in (1, 2):
@@ -45,7 +45,7 @@ def test_view_of_a_node_follows_its_report() -> None:
 
 
 def test_ended_listener_hears_nothing() -> None:
-    """Who stopped listening is not called again; others are."""
+    """A listener that ended is not called again; the others are."""
     view, heard = ReportView(), list[str]()
     stop = view.on_report(lambda _: heard.append("first"))
     view.on_report(lambda _: heard.append("second"))

@@ -1,4 +1,4 @@
-"""Requests over a real NATS: each answered once, one after another, whatever is wrong with it."""
+"""Each request over a real NATS is answered once, one after another, also if the request is damaged."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,10 @@ DONE = Resizing(
 
 
 class FrontEnd:
-    """Stands in for a front end, which has tests of its own: answers by the pod's name, and sees overlaps."""
+    """Stands in for a front end, which has tests of its own.
+
+    It answers by the pod's name and detects overlapping requests.
+    """
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -37,11 +40,11 @@ class FrontEnd:
         self.most_at_once = 0
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
-        """Everything in its namespace."""
+        """Claim every pod in its namespace."""
         return namespace == self._namespace
 
     async def resize(self, request: Resize) -> Resizing:
-        """By the pod's name."""
+        """Answer by the pod's name."""
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0.02)
@@ -55,7 +58,7 @@ class FrontEnd:
 
 @asynccontextmanager
 async def served(nats: EmbeddedServer, *front_ends: FrontEnd, later: int = 0) -> AsyncIterator[Client]:
-    """A client of a server that answers; so many more front ends are expected."""
+    """A client of a server that answers; the server expects so many more front ends."""
     client = await nats_client.connect(nats.url)
     server = RpcServer(client, len(front_ends) + later)
     for front_end in front_ends:
@@ -79,7 +82,7 @@ async def _answers(client: Client) -> bool:
 
 
 async def ask(client: Client, request: bytes | Resize) -> Answer:
-    """One request and its answer."""
+    """Send one request and return its answer."""
     data = request if isinstance(request, bytes) else msgspec.json.encode(request)
     answer: Answer = msgspec.json.decode((await client.request(RESIZE, data, timeout=30)).data, type=Answer)
     return answer
@@ -87,7 +90,7 @@ async def ask(client: Client, request: bytes | Resize) -> Answer:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 50_000, b'{"pod": 1, "gpu_memory": "6Gi"}'])
 async def test_a_damaged_request_is_answered_and_others_go_on(nats: EmbeddedServer, data: bytes) -> None:
-    """It says what is wrong with it; the server goes on."""
+    """A damaged request is answered with its fault, and the server goes on."""
     async with served(nats, FrontEnd("default")) as client:
         answer = await ask(client, data)
         assert isinstance(answer, Refused)
@@ -96,7 +99,7 @@ async def test_a_damaged_request_is_answered_and_others_go_on(nats: EmbeddedServ
 
 
 async def test_what_went_wrong_tells_whether_to_ask_again(nats: EmbeddedServer) -> None:
-    """Refused for good, or failed for now; a pod that nobody has does not exist."""
+    """An error tells whether to ask again: a refusal is final, a failure is not, and an unknown pod is not found."""
     async with served(nats, FrontEnd("default")) as client:
         refused = await ask(client, Resize(pod="bad", gpu_memory="6Gi"))
         assert refused == Refused(message="pod: 'bad' is bad; name a good one")
@@ -107,7 +110,7 @@ async def test_what_went_wrong_tells_whether_to_ask_again(nats: EmbeddedServer) 
 
 
 async def test_while_a_front_end_is_missing_no_pod_is_said_not_to_exist(nats: EmbeddedServer) -> None:
-    """A placer that has just started puts the request off; what it has already is served."""
+    """A placer that has just started puts off a request for an unknown pod, and serves the pods it knows."""
     async with served(nats, FrontEnd("default"), later=1) as client:
         assert await ask(client, Resize(pod="good", gpu_memory="6Gi")) == DONE
         unknown = await ask(client, Resize(pod="good", namespace="other", gpu_memory="6Gi"))
@@ -116,7 +119,7 @@ async def test_while_a_front_end_is_missing_no_pod_is_said_not_to_exist(nats: Em
 
 
 async def test_two_resizes_never_overlap(nats: EmbeddedServer) -> None:
-    """Ten at once are carried out one after another, and all are answered."""
+    """Ten simultaneous resizes are carried out one after another, and all are answered."""
     front_end = FrontEnd("default")
     async with served(nats, FrontEnd("other"), front_end) as client:
         asked = [ask(client, Resize(pod="good", gpu_memory="6Gi")) for _ in range(10)]

@@ -1,4 +1,4 @@
-"""The sorted list on a real Valkey: order, newer-only, and what is known to be lost."""
+"""The sorted list on a real Valkey: its order, newer reports only, and the detection of a lost list."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ async def best_first(scores: ScoreList) -> list[NodeName]:
 
 
 async def test_candidates_come_best_first(scores: ScoreList) -> None:
-    """The node whose best GPU has most free memory and idle time is first."""
+    """The node whose best GPU has the most free memory and idle time comes first."""
     await scores.apply(
         [
             report("busy", gpus=(gpu("GPU-a", idle_pct=5),)),
@@ -54,7 +54,7 @@ async def test_candidates_come_best_first(scores: ScoreList) -> None:
 
 
 async def test_nodes_that_were_busy_all_minute_are_ordered_by_memory(scores: ScoreList) -> None:
-    """Where idle time is zero for all, free memory breaks the tie instead of the nodes' names."""
+    """Where idle time is zero for all nodes, free memory decides and not the nodes' names."""
     await scores.apply(
         [
             report("z-full", gpus=(gpu("GPU-a", idle_pct=0, other_bytes=20 * 2**30),)),
@@ -66,7 +66,7 @@ async def test_nodes_that_were_busy_all_minute_are_ordered_by_memory(scores: Sco
 
 
 async def test_literal_formula_prefers_busy_gpus(valkey: EmbeddedServer) -> None:
-    """The paper's formula as printed, where it was asked for, turns the order of idle time round."""
+    """The paper's formula as printed, if configured, reverses the order of idle time."""
     scores = ScoreList(valkey.url, formula=Formula.LITERAL)
     try:
         await scores.fill([])
@@ -82,7 +82,7 @@ async def test_literal_formula_prefers_busy_gpus(valkey: EmbeddedServer) -> None
 
 
 async def test_pages_hold_every_node_once(scores: ScoreList) -> None:
-    """Reading by small pages gives the same nodes in the same order as one large page."""
+    """Small pages give the same nodes in the same order as one large page."""
     await scores.apply([report(f"n{i:02}", gpus=(gpu(f"GPU-{i}", idle_pct=i),)) for i in range(25)])
     assert [len(names) for names in await pages(scores, page=10)] == [10, 10, 5]
     assert [n for names in await pages(scores, 10) for n in names] == [
@@ -91,7 +91,7 @@ async def test_pages_hold_every_node_once(scores: ScoreList) -> None:
 
 
 async def test_node_that_moves_between_pages_comes_once(scores: ScoreList) -> None:
-    """A node that sinks while the list is being read is not offered a second time."""
+    """A node that sinks while the list is being read is not returned twice."""
     await scores.apply([report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=10 * i),)) for i in range(6)])
     seen: list[NodeName] = []
     async for names in scores.candidates(page=2):
@@ -102,7 +102,7 @@ async def test_node_that_moves_between_pages_comes_once(scores: ScoreList) -> No
 
 
 async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:
-    """A newer report without a GPU takes that GPU out, and leaves other nodes' GPUs alone."""
+    """A newer report without a GPU removes that GPU, and leaves other nodes' GPUs alone."""
     await scores.apply([report("n1", gpus=(gpu("GPU-a"), gpu("GPU-b"))), report("n2", gpus=(gpu("GPU-a"),))])
     await scores.apply([report("n1", seq=2, gpus=(gpu("GPU-b"),))])
     _, by_gpu = await scores.scores()
@@ -122,7 +122,7 @@ async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:
 async def test_order_is_numeric_and_exact(
     scores: ScoreList, older: tuple[int, int], newer: tuple[int, int]
 ) -> None:
-    """Ten comes after nine, an epoch outweighs every seq, and no number is too large to compare."""
+    """Orders compare as exact numbers: ten comes after nine, and an epoch outweighs every seq."""
     old, new = (report("n1", epoch=epoch, seq=seq, gpus=()) for epoch, seq in (older, newer))
     assert await scores.apply([old]) == [ReportResult.APPLIED]
     assert await scores.apply([new]) == [ReportResult.APPLIED]
@@ -142,7 +142,7 @@ arrivals = st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), orders), min_
 async def test_newest_report_wins_in_any_order(
     scores: ScoreList, arrived: list[tuple[str, tuple[int, int]]], chance: random.Random
 ) -> None:
-    """However reports are shuffled, doubled and applied at once, the list ends with each node's newest, whole."""
+    """For shuffled, repeated and simultaneous reports the list ends with each node's newest report, whole."""
     for node in ("n1", "n2", "n3"):
         await scores.forget(NodeName(node))
     states = [report(node, epoch=epoch, seq=seq) for node, (epoch, seq) in arrived]
@@ -163,7 +163,7 @@ async def test_newest_report_wins_in_any_order(
 
 
 async def test_replays_change_nothing(scores: ScoreList) -> None:
-    """The same reports again are stale, every one."""
+    """A repeated report is stale and changes nothing."""
     states = [report("n1", seq=seq) for seq in (1, 2, 3)]
     assert await scores.apply(states) == [ReportResult.APPLIED] * 3
     before = await scores.scores()
@@ -174,7 +174,7 @@ async def test_replays_change_nothing(scores: ScoreList) -> None:
 async def test_lost_list_is_an_error_and_not_an_empty_cluster(
     scores: ScoreList, valkey: EmbeddedServer
 ) -> None:
-    """After FLUSHALL neither candidates are given nor reports taken in, until the list is filled."""
+    """After FLUSHALL both reading and applying fail until the list is filled."""
     states = [report("n1"), report("n2")]
     await scores.apply(states)
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
@@ -190,14 +190,14 @@ async def test_lost_list_is_an_error_and_not_an_empty_cluster(
 
 
 async def test_filling_does_not_undo_newer_reports(scores: ScoreList) -> None:
-    """A fill that lags behind changes nothing of what is newer."""
+    """A fill that is behind does not overwrite newer reports."""
     await scores.apply([report("n1", seq=5)])
     await scores.fill([report("n1", seq=2), report("n2")])
     assert await scores.orders() == {"n1": (1, 5), "n2": (1, 1)}
 
 
 async def test_script_is_loaded_again_after_it_was_flushed(scores: ScoreList, valkey: EmbeddedServer) -> None:
-    """A server that forgot the script is given it again, unnoticed."""
+    """After the server dropped the script, the next call loads it again without an error."""
     await scores.apply([report("n1")])
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         await client.script_flush()
@@ -205,7 +205,7 @@ async def test_script_is_loaded_again_after_it_was_flushed(scores: ScoreList, va
 
 
 async def test_forgotten_node_leaves_no_trace(scores: ScoreList, valkey: EmbeddedServer) -> None:
-    """Node, GPUs, report and order all go; a later report, even an older one, brings the node back."""
+    """Forgetting removes node, GPUs, report and order. A later report, even an older one, brings the node back."""
     await scores.apply([report("n1", seq=7)])
     await scores.forget(NodeName("n1"))
     async with redis.Redis.from_url(valkey.url, protocol=2, decode_responses=True) as client:
@@ -214,7 +214,7 @@ async def test_forgotten_node_leaves_no_trace(scores: ScoreList, valkey: Embedde
 
 
 async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: EmbeddedServer) -> None:
-    """A report and an order that somebody overwrote hold up no newer one, and are named when read."""
+    """A report and an order that somebody overwrote are named when read, and do not block a newer report."""
     await scores.apply([report("n1")])
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         await client.hset(keys.REPORTS, "n1", "{not json")
@@ -226,7 +226,7 @@ async def test_damaged_contents_are_replaced(scores: ScoreList, valkey: Embedded
 
 
 async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) -> None:
-    """While Redis is dead every method fails with the error to retry on; once it is back, all go on."""
+    """While Redis is dead every method fails with the error to retry on; once it is back, all work."""
     scores = ScoreList(own_valkey.url, timeout_s=2)
     try:
         await scores.fill([report("n1")])
@@ -250,7 +250,7 @@ async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) ->
 
 
 async def test_report_comes_back_as_it_was(scores: ScoreList) -> None:
-    """What is read back equals what was applied, and nodes without a report are left out."""
+    """A report read back equals the applied one, and a node without a report is left out."""
     state: NodeState = report("n1", gpus=(gpu("GPU-ä", idle_pct=33.3),))
     await scores.apply([state])
     assert await scores.reports([NodeName("n1"), NodeName("nowhere")]) == {"n1": state}

@@ -1,4 +1,4 @@
-"""The stream, on a real NATS, and cancellations that a library swallowed."""
+"""The stream on a real NATS, and cancellations that a library drops."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ async def connected(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
 
 
 async def test_whoever_comes_first_makes_the_stream(nats: EmbeddedServer) -> None:
-    """Parts that start together, each over its own connection, find one stream as the defaults say."""
+    """Parts that start together, each over its own connection, find one stream with the default settings."""
     async with connected(nats) as one, connected(nats) as other:
         windows = await asyncio.gather(*(Stream().ensure(each) for each in (one, other, one, other)))
         config = (await one.stream_info(STREAM)).config
@@ -35,7 +35,7 @@ async def test_whoever_comes_first_makes_the_stream(nats: EmbeddedServer) -> Non
 
 
 async def test_a_stream_that_is_there_is_left_alone(nats: EmbeddedServer) -> None:
-    """What an operator chose stays, and everybody learns its duplicate window."""
+    """A stream with an operator's settings stays, and each part reads its duplicate window."""
     async with connected(nats) as jetstream:
         await Stream(5_000_000, 120).ensure(jetstream)
         assert await Stream().ensure(jetstream) == 120
@@ -44,7 +44,7 @@ async def test_a_stream_that_is_there_is_left_alone(nats: EmbeddedServer) -> Non
 
 
 async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) -> None:
-    """A subject that another stream has already is no reason to believe that ours is there."""
+    """The failure is an error if another stream has one of the subjects."""
     async with connected(nats) as jetstream:
         await jetstream.add_stream(name="OTHER", subjects=[EVENTS])
         with pytest.raises(NotFoundError):

@@ -1,4 +1,4 @@
-"""A pod's declaration, and the refusals of a bad one."""
+"""A pod's declaration is read, or a bad one is refused."""
 
 import pytest
 
@@ -17,7 +17,7 @@ Amount = str | int
 
 
 def pod(annotations: dict[str, str] | None = None, **containers: dict[str, Amount]) -> Pod:
-    """A pod whose containers have these limits, in Plimsoll's domain."""
+    """A pod whose containers have these limits in Plimsoll's domain."""
     made = [
         Container(
             name=name,
@@ -32,7 +32,7 @@ def pod(annotations: dict[str, str] | None = None, **containers: dict[str, Amoun
 
 
 def only(demand: PodDemand) -> ContainerDemand:
-    """The single container's demand."""
+    """The demand of the pod's only container."""
     assert len(demand.containers) == 1
     return demand.containers[0]
 
@@ -56,12 +56,12 @@ def test_totals_are_split_evenly_over_the_gpus() -> None:
 
 
 def test_a_count_alone_asks_for_whole_gpus() -> None:
-    """Without memory and share, the GPUs are the container's own."""
+    """A count without memory and share requests whole GPUs."""
     assert only(parse_pod(pod(main={"gpu": 2}))).whole
 
 
 def test_a_limit_is_for_those_who_share() -> None:
-    """Beside a container that shares its GPU, one that owns its GPUs has no limit."""
+    """A limit counts for a container that shares its GPU; one with whole GPUs has none."""
     asked = {"owner": {"gpu": 1}, "sharer": {"gpu-share": 20}}
     owner, sharer = parse_pod(pod({"gpu-share-limit": "50"}, **asked)).containers  # type: ignore[arg-type]
     assert (owner.whole, owner.limit_pct, sharer.limit_pct) == (True, 100, 50)
@@ -80,7 +80,7 @@ def test_best_effort_shares_its_gpu() -> None:
 
 
 def test_containers_without_gpu_demand_nothing() -> None:
-    """A sidecar that asks for no GPU is not in the demand."""
+    """A sidecar that requests no GPU is not in the demand."""
     assert [c.container for c in parse_pod(pod(main={"gpu-memory": "1Gi"}, sidecar={})).containers] == [
         "main"
     ]
@@ -140,7 +140,7 @@ def test_what_cannot_work_is_refused_with_field_and_remedy(
 
 
 def test_a_request_unlike_its_limit_is_refused() -> None:
-    """Extended resources cannot be overcommitted within a container."""
+    """A request must equal its limit, as extended resources cannot be overcommitted within a container."""
     resources = ResourceRequirements(requests={"plimsoll.dev/gpu": 1}, limits={"plimsoll.dev/gpu": 2})
     with pytest.raises(InputError, match="differs from the limit 2"):
         parse_pod(Pod(spec=PodSpec(containers=[Container(name="main", resources=resources)])))
@@ -154,7 +154,7 @@ def test_an_init_container_with_a_gpu_is_refused_by_name() -> None:
 
 
 def test_the_placers_answer_is_read_back() -> None:
-    """GPUs per container stand in one annotation each."""
+    """The GPUs of each container are read from one annotation each."""
     answered = pod({"gpus.plimsoll.dev/main": "GPU-1,GPU-2", "gpus.plimsoll.dev/other": "GPU-3"})
     assert assigned_gpus(answered) == {"main": ("GPU-1", "GPU-2"), "other": ("GPU-3",)}
 
@@ -163,7 +163,7 @@ def test_the_placers_answer_is_read_back() -> None:
     "text", ["", "{}", '{"score":1,"policy":"p","time":"t","x":' + "[" * 100_000 + "]" * 100_000 + "}"]
 )
 def test_a_damaged_decision_is_refused(text: str) -> None:
-    """A pod's author may write anything there: the result is one short error for that pod."""
+    """A damaged decision, which a pod's author may have written, gives one short error for that pod."""
     with pytest.raises(InputError, match=r"plimsoll\.dev/decision.* is damaged .*; recreate") as refused:
         decision_of(pod({"decision": text}, main={"gpu": 1}))
     assert len(str(refused.value)) < 500

@@ -16,20 +16,20 @@ from tests.placer.core.worlds import gpu, state, task
 
 
 def message() -> bytes:
-    """A whole report as published."""
+    """A whole report in its published form."""
     loaded = task("p", "g", 5)
     report = Report(state=state("n1", gpu("g", loaded)), task=loaded)
     return encode("task.loaded", "id-1", "/nodes/n1", "2026-01-01T00:00:00Z", report)
 
 
 def test_a_report_reads_back_as_it_was() -> None:
-    """What one part encodes another decodes, whole."""
+    """A report decodes to the same report."""
     report = decode_report(message())
     assert report.state.gpus[0].tasks == (report.task,)
 
 
 def test_the_envelope_is_cloudevents() -> None:
-    """Any CloudEvents consumer can read an event: the required attributes are there, in structured JSON."""
+    """An event has CloudEvents' required attributes in structured JSON, so any consumer can read it."""
     event = json.loads(message())
     assert {name: event[name] for name in ("specversion", "id", "source", "type", "subject")} == {
         "specversion": "1.0",
@@ -42,7 +42,7 @@ def test_the_envelope_is_cloudevents() -> None:
 
 @given(st.integers(0, 600), st.binary(max_size=4))
 def test_a_damaged_event_is_refused_and_never_crashes(position: int, junk: bytes) -> None:
-    """Whatever was done to the bytes, the reader gets a report or an `InputError`, nothing else."""
+    """For any damage to the bytes the reader gets a report or an `InputError`, and nothing else."""
     good = message()
     damaged = good[:position] + junk + good[position + len(junk) + 1 :]
     with contextlib.suppress(InputError):
@@ -70,7 +70,7 @@ def test_impossible_reports_are_refused_by_field(change: dict[str, float], field
 @pytest.mark.parametrize("field", ["used_bytes", "peak_bytes"])
 @pytest.mark.parametrize("value", [-1, 10**400])
 def test_impossible_tasks_are_refused_by_field(field: str, value: int) -> None:
-    """What a task is said to hold goes into the same sums, and is refused likewise."""
+    """Impossible bytes of a task are refused like a GPU's, as they enter the same sums."""
     event = json.loads(message())
     event["data"]["state"]["gpus"][0]["tasks"][0][field] = value
     with pytest.raises(InputError, match=rf"tasks\[\d+\]\.{field}"):
@@ -78,7 +78,7 @@ def test_impossible_tasks_are_refused_by_field(field: str, value: int) -> None:
 
 
 def test_a_gpu_that_stands_twice_is_refused() -> None:
-    """Counted twice, one GPU could be given to a container that asked for two."""
+    """A GPU that is listed twice is refused: it could be given twice to a container that requests two."""
     event = json.loads(message())
     event["data"]["state"]["gpus"] *= 2
     with pytest.raises(InputError, match="stands twice"):
@@ -87,7 +87,7 @@ def test_a_gpu_that_stands_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("place", [("later",), ("data", "later"), ("data", "state", "later")])
 def test_brackets_without_end_are_refused(place: tuple[str, ...]) -> None:
-    """An event nested deeper than any stack is damaged like any other, and ends no process."""
+    """An event nested deeper than any stack is refused like any damaged one."""
     event = json.loads(message())
     inner = event
     for step in place[:-1]:
@@ -105,7 +105,7 @@ def test_another_specification_is_refused() -> None:
 
 
 def test_unknown_fields_are_tolerated() -> None:
-    """A newer publisher may say more."""
+    """Unknown fields are ignored, as a newer publisher may send more."""
     event = json.loads(message())
     event["data"]["state"]["later"] = 1
     assert decode_report(msgspec.json.encode(event)).state.node == "n1"

@@ -33,7 +33,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 def test_cpu_rounds_up_as_kubernetes_does() -> None:
-    """Half a thousandth of a CPU is a thousandth."""
+    """Half a thousandth of a CPU rounds up to a thousandth."""
     assert (parse_milli("100u", "f"), parse_milli("250m", "f"), parse_milli(2, "f")) == (1, 250, 2000)
 
 
@@ -44,7 +44,7 @@ def test_every_whole_number_reads_back(number: int) -> None:
 
 
 def test_bytes_for_people() -> None:
-    """Three significant digits and a unit."""
+    """Bytes are shown with three significant digits and a unit."""
     assert [format_bytes(n) for n in (0, 1023, 1024, 1536 * 1024**2, 1000 * 1024**2)] == [
         "0",
         "1023",

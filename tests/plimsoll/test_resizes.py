@@ -1,4 +1,4 @@
-"""A pod's resize annotations: read back as written, and never guessed where they are damaged."""
+"""A pod's resize annotations are read back as written, and refused if damaged."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def pod(**annotations: str) -> Pod:
 
 
 def declared(memory_gib: int | None = 4, *, whole: bool = False) -> ContainerDemand:
-    """What `main` asks of each GPU: 30 percent, at most 60."""
+    """The demand of `main` on each GPU: 30 percent, and a limit of 60."""
     memory_bytes = None if memory_gib is None else memory_gib * GIB
     return ContainerDemand(MAIN, 2, memory_bytes, 0 if whole else 30, 60, whole=whole)
 
@@ -49,7 +49,7 @@ def test_resizes_are_read_back_as_they_were_written() -> None:
 
 
 def test_a_resize_stands_over_the_declaration() -> None:
-    """Lines by GPU, share and limit on all of them; every other value stays as declared."""
+    """A resize overrides lines by GPU, and share and limit on all GPUs. All other values stay as declared."""
     resized = Resized({MAIN: {A: 6 * GIB}}, {MAIN: Share(share_pct=40, limit_pct=80)})
     on_a, on_b = resized.of(declared(), A), resized.of(declared(), B)
     assert (on_a.memory_bytes, on_a.share_pct, on_a.limit_pct) == (6 * GIB, 40, 80)
@@ -59,7 +59,7 @@ def test_a_resize_stands_over_the_declaration() -> None:
 
 
 def test_what_has_no_line_or_no_share_of_its_own_keeps_what_it_has() -> None:
-    """A best-effort container is given compute time and no line; a whole GPU stays its container's."""
+    """A best-effort container gets compute time and no line, and a whole GPU stays its container's."""
     resized = Resized({MAIN: {A: 6 * GIB}}, {MAIN: Share(share_pct=40, limit_pct=80)})
     loose = resized.of(declared(None), A)
     assert (loose.memory_bytes, loose.share_pct, loose.limit_pct) == (None, 40, 80)
@@ -71,7 +71,7 @@ def test_what_has_no_line_or_no_share_of_its_own_keeps_what_it_has() -> None:
     "text", ["", "[]", '{"main": {"A": 0}}', '{"main": {"A": "6Gi"}}', '{"main": 6}', "[" * 99_999]
 )
 def test_damaged_lines_are_refused(text: str) -> None:
-    """A line that is no whole number of bytes above 0 is never taken for one."""
+    """A line that is not a whole number of bytes above 0 is refused."""
     with pytest.raises(InputError, match=r"plimsoll\.dev/lines.* is damaged .*; resize the pod again"):
         resized_lines(pod(lines=text))
 
@@ -89,13 +89,13 @@ def test_damaged_lines_are_refused(text: str) -> None:
     ],
 )
 def test_damaged_shares_are_refused(text: str, said: str) -> None:
-    """Percent out of range, a share above its limit, or one without the other is never enforced."""
+    """A percentage out of range, a share above its limit, and a share or limit alone are refused."""
     with pytest.raises(InputError, match=rf"plimsoll\.dev/shares.* {said}.*; resize the pod again"):
         resized_shares(pod(shares=text))
 
 
 def test_one_damaged_annotation_does_not_spoil_the_other() -> None:
-    """A caller that must go on all the same reads a damaged annotation as absent."""
+    """A caller that must go on can read a damaged annotation as absent."""
     shares = '{"main": {"share_pct": 40, "limit_pct": 80}}'
     assert readable_resizes(pod(lines="{", shares=shares)) == Resized(
         {}, {MAIN: Share(share_pct=40, limit_pct=80)}

@@ -1,1 +1,1 @@
-"""Fixtures that start the real servers: NATS, Valkey, and a Kubernetes API server; none is ever faked."""
+"""Fixtures that start the real servers: NATS, Valkey, and a Kubernetes API server. No test fakes one."""

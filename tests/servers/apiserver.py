@@ -19,24 +19,24 @@ import pytest
 from tests.cluster import assets
 from tests.servers.control_plane import ADMIN, ControlPlane, control_plane
 
-# What Kubernetes makes itself; everything else is a test's and goes before the next one.
+# Kubernetes makes these namespaces itself. Everything else is a test's and goes before the next one.
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 KUBECTL_TIMEOUT_S = 60.0
 
-# JSON as Kubernetes has it; `Any` because a test reads deep into it.
+# JSON in Kubernetes' form; `Any` because tests read nested values.
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said: the HTTP status and the object, a `Status` where it refused."""
+    """The API server's answer: the HTTP status, and the object or a `Status` with the refusal."""
 
     status: int
     body: Object
 
 
 class RefusedError(AssertionError):
-    """The API server did not do what the test needs; the message holds its own words."""
+    """The API server refused a request that the test needs; the message holds the server's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ApiServer:
         return self.plane.kubeconfig(user)
 
     def authorization(self, user: str = ADMIN) -> Mapping[str, str]:
-        """The header that makes a request of `http` one of `user`; for streams, which `call` does not read."""
+        """The header that makes a request of `http` one of `user`, for streams, which `call` does not read."""
         return {"Authorization": f"Bearer {self.plane.tokens[user]}"}
 
     async def call(
@@ -84,7 +84,7 @@ class ApiServer:
             method: GET, POST, PUT, PATCH or DELETE.
             path: With its query, for instance `/api/v1/nodes?limit=1`.
             body: An object, sent as JSON; None sends none.
-            user: In whose name.
+            user: The user that sends it.
             content_type: Default is plain JSON, and for PATCH a JSON merge patch.
         """
         default = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -139,14 +139,14 @@ class ApiServer:
         if name in SYSTEM_NAMESPACES:
             return
         await self.must("DELETE", f"/api/v1/namespaces/{name}")
-        # The controller that would empty it and let it go does not run: we do its last step.
+        # The controller that would empty and remove the namespace does not run, so this is its last step.
         emptied = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {}}
         await self.must("PUT", f"/api/v1/namespaces/{name}/finalize", emptied)
 
 
 @pytest.fixture(scope="session")
 async def session_apiserver(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiServer]:
-    """The API server of the whole run; tests take `apiserver`."""
+    """The API server of the whole run. Tests use `apiserver`."""
     async with control_plane(tmp_path_factory.mktemp("cluster")) as plane:
         context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
         connector = aiohttp.TCPConnector(ssl=context)
@@ -156,14 +156,14 @@ async def session_apiserver(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest.fixture
 async def apiserver(session_apiserver: ApiServer) -> ApiServer:
-    """A real kube-apiserver with no node, no pod and only Kubernetes' own namespaces. Not to be killed."""
+    """A real kube-apiserver with no node, no pod and only Kubernetes' own namespaces. Tests do not kill it."""
     await session_apiserver.purge()
     return session_apiserver
 
 
 @pytest.fixture
 async def namespace(apiserver: ApiServer) -> AsyncIterator[str]:
-    """The name of a fresh namespace, gone after the test with its pods and events."""
+    """The name of a fresh namespace, which goes after the test with its pods and events."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await apiserver.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     yield name

@@ -1,4 +1,4 @@
-"""A call that blocks the event loop fails the test it happens in.
+"""A call that blocks the event loop fails the test in which it happens.
 
 Only the parts are watched, not the tests themselves: a test may read a file, a part may not, since its
 heartbeats and watches stand still meanwhile. A part blocks on a thread (`asyncio.to_thread`) instead. Each
@@ -11,13 +11,13 @@ import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 
 PARTS = ["plimsoll", "monitor", "placer", "solo", "hook"]
-# The kernel answers from memory: no device is waited for, and a thread would cost more than the read.
+# The kernel answers from memory. No device is involved, and a thread would cost more than the read.
 IN_MEMORY = ("/proc/", "/sys/", "/dev/shm/")  # noqa: S108 - compared with, never created
 READS = ("io.TextIOWrapper.read", "io.BufferedReader.read")
 
 
 def or_in_memory(allowed: Callable[..., bool]) -> Callable[..., bool]:
-    """What `allowed` lets through, and files that the kernel makes up as they are read."""
+    """Allow the calls of `allowed`, and reads of files that the kernel generates on demand."""
 
     def allows(file: object, *arguments: object, **options: object) -> bool:
         name = str(getattr(file, "name", ""))

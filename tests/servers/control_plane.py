@@ -1,4 +1,4 @@
-"""Starts etcd and kube-apiserver without root, as design's test cluster describes.
+"""Starts etcd and kube-apiserver without root, as the design's test cluster describes.
 
 What always holds: both listen on 127.0.0.1, write only below the folder they are given, and die with us. Users
 come from a token file, so tests need no certificates; the API server makes its own serving certificate, which
@@ -24,7 +24,7 @@ from tests.cluster import assets
 from tests.servers.waiting import until
 
 ADMIN = "admin"
-# What each user may do beside what every authenticated user may. Tests bind roles to the others by name.
+# The rights of each user beside those of every authenticated user. Tests bind roles to the other users.
 USERS: Mapping[str, Sequence[str]] = {
     ADMIN: ("system:masters",),
     "plimsoll-placer": (),
@@ -76,13 +76,13 @@ async def control_plane(directory: Path) -> AsyncIterator[ControlPlane]:
             await asyncio.to_thread(write_kubeconfigs, plane)
             await until_ready(plane)
             yield plane
-            # Asked politely it would wait for open watches; nothing of it is kept anyway.
+            # On SIGTERM the server would wait for open watches, and none of its data is kept.
             await server.kill()
         await etcd.kill()
 
 
 def etcd_kind() -> ServerKind:
-    """An etcd that does not wait for the disk: what it holds is thrown away."""
+    """An etcd that does not wait for the disk, as its data is thrown away."""
 
     def arguments(port: int, directory: Path) -> Sequence[str]:
         url = f"http://127.0.0.1:{port}"
@@ -100,7 +100,7 @@ def etcd_kind() -> ServerKind:
 
 
 def apiserver_kind(etcd: EmbeddedServer, credentials: Path) -> ServerKind:
-    """A kube-apiserver over `etcd` that knows the users whose tokens lie in `credentials`."""
+    """A kube-apiserver over `etcd` that knows the users whose tokens are in `credentials`."""
 
     def arguments(port: int, directory: Path) -> Sequence[str]:
         return (
@@ -114,9 +114,9 @@ def apiserver_kind(etcd: EmbeddedServer, credentials: Path) -> ServerKind:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={credentials / 'service-account.key'}",
             f"--service-account-signing-key-file={credentials / 'service-account.key'}",
-            "--disable-admission-plugins=ServiceAccount",  # no controller makes the accounts it asks for
+            "--disable-admission-plugins=ServiceAccount",  # no controller makes the accounts
             "--service-cluster-ip-range=10.0.0.0/24",
-            "--endpoint-reconciler-type=none",  # a loopback address is refused as an endpoint
+            "--endpoint-reconciler-type=none",  # The server refuses a loopback address as an endpoint.
         )
 
     return ServerKind(
@@ -135,7 +135,7 @@ def write_credentials(directory: Path, tokens: Mapping[str, str]) -> None:
 
 
 def private_key_pem() -> str:
-    """A fresh P-256 private key as in RFC 5915, whose public half is optional; no library, no openssl needed."""
+    """A fresh P-256 private key as in RFC 5915, without its optional public half and without a library."""
     # The leading 1 keeps the number below the order of the curve.
     number = b"\x01" + secrets.token_bytes(31)
     curve = bytes.fromhex("a00a06082a8648ce3d030107")
@@ -159,7 +159,7 @@ def write_kubeconfigs(plane: ControlPlane) -> None:
 
 
 async def until_ready(plane: ControlPlane) -> None:
-    """Wait until every post-start hook is through, so that the default roles and namespaces exist."""
+    """Wait until every post-start hook is done, so that the default roles and namespaces exist."""
     context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
     headers = {"Authorization": f"Bearer {plane.tokens[ADMIN]}"}
     connector = aiohttp.TCPConnector(ssl=context)
@@ -169,6 +169,6 @@ async def until_ready(plane: ControlPlane) -> None:
 
 
 async def answers_ok(http: aiohttp.ClientSession, path: str) -> bool:
-    """Whether a GET of `path` is answered with 200."""
+    """Whether a GET of `path` gets status 200."""
     async with http.get(path) as answer:
         return answer.status == 200

@@ -24,7 +24,7 @@ async def create_node(
     """Create a node and return it.
 
     Args:
-        api: Where.
+        api: The server.
         name: Its name; also its label `kubernetes.io/hostname`.
         allocatable: Quantities by resource, added to `ALLOCATABLE`; capacity is the same.
         labels: Further labels.
@@ -33,7 +33,7 @@ async def create_node(
     """
     node = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}}
     await api.must("POST", "/api/v1/nodes", node)
-    # Admission taints every new node as not ready; a controller that does not run here would take that away.
+    # Admission taints every new node as not ready. The controller that removes this taint does not run here.
     await api.must("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": list(taints)}})
     resources = {**ALLOCATABLE, **(allocatable or {})}
     status = {"capacity": resources, "allocatable": resources, "conditions": [ready_condition(ready=ready)]}
@@ -59,7 +59,7 @@ async def create_pod(api: ApiServer, namespace: str, pod: Object) -> Object:
 
 
 async def apply_manifest(api: ApiServer, namespace: str, manifest: str) -> None:
-    """Create what a YAML or JSON text holds, by the real kubectl."""
+    """Create the objects of a YAML or JSON text with the real kubectl."""
     await api.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=manifest)
 
 
@@ -70,7 +70,7 @@ def pod_manifest(
     annotations: Mapping[str, str] | None = None,
     scheduler: str = "plimsoll",
 ) -> Object:
-    """A pod of one container `main`; change the dict for what is special.
+    """A pod of one container `main`; a test changes the dict for anything else.
 
     Args:
         name: Its name.
@@ -88,5 +88,5 @@ def pod_manifest(
 
 
 async def get_pod(api: ApiServer, namespace: str, name: str) -> Object:
-    """The pod as it is stored now."""
+    """The pod as stored on the API server."""
     return await api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")

@@ -1,4 +1,4 @@
-"""NATS and Valkey for tests: one pair for the whole run, emptied before each test, or a pair of one's own.
+"""NATS and Valkey for tests: one pair for the whole run, emptied before each test, or a pair for one test.
 
 Take `nats` and `valkey` where the server only has to be there. Take `own_nats` and `own_valkey` to kill it
 and bring it back; they cost about 0.1 s each.
@@ -23,7 +23,7 @@ Some time after the last stream is deleted, nats-server 2.15 removes the folder 
 
 @pytest.fixture(scope="session")
 async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    """The NATS server of the whole run; tests take `nats`."""
+    """The NATS server of the whole run. Tests use `nats`."""
     async with nats_server(tmp_path_factory.mktemp("nats")) as server:
         client = await nats_client.connect(server.url)
         try:
@@ -35,7 +35,7 @@ async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest.fixture
 async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
-    """A NATS server with JetStream that holds no stream but the one `KEPT`. Not to be killed."""
+    """A NATS server with JetStream that holds no stream but `KEPT`. Tests do not kill it."""
     client = await nats_client.connect(session_nats.url)
     try:
         context = client.jetstream()
@@ -50,21 +50,21 @@ async def nats(session_nats: EmbeddedServer) -> EmbeddedServer:
 
 @pytest.fixture
 async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    """A NATS server for this test alone, to be killed and restarted; what it acknowledged comes back."""
+    """A NATS server for one test, which may kill and restart it. Acknowledged messages survive."""
     async with nats_server(tmp_path / "nats") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 async def session_valkey(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    """The Valkey server of the whole run; tests take `valkey`."""
+    """The Valkey server of the whole run. Tests use `valkey`."""
     async with valkey_server(tmp_path_factory.mktemp("valkey")) as server:
         yield server
 
 
 @pytest.fixture
 async def valkey(session_valkey: EmbeddedServer) -> EmbeddedServer:
-    """An empty Valkey server. Not to be killed."""
+    """An empty Valkey server. Tests do not kill it."""
     async with redis.Redis.from_url(session_valkey.url, protocol=2) as client:
         await client.flushall()
         await client.script_flush()
@@ -73,6 +73,6 @@ async def valkey(session_valkey: EmbeddedServer) -> EmbeddedServer:
 
 @pytest.fixture
 async def own_valkey(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    """A Valkey server for this test alone, to be killed and restarted; it comes back empty."""
+    """A Valkey server for one test, which may kill and restart it. It comes back empty."""
     async with valkey_server(tmp_path / "valkey") as server:
         yield server

@@ -1,4 +1,4 @@
-"""The real API server behaves as the placer's design takes it to."""
+"""The real API server behaves as the placer's design assumes."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def bind(api: ApiServer, namespace: str, pod: str, node: str, gpu: str) ->
 
 
 async def first_change(api: ApiServer, namespace: str, pod: Object) -> Object:
-    """The pod as it was right after the first write that followed `pod`."""
+    """The pod after the first write that followed `pod`."""
     since = pod["metadata"]["resourceVersion"]
     path = f"/api/v1/namespaces/{namespace}/pods?watch=1&resourceVersion={since}"
     async with asyncio.timeout(60), api.http.get(path, headers=api.authorization()) as answer:
@@ -35,7 +35,7 @@ async def first_change(api: ApiServer, namespace: str, pod: Object) -> Object:
 
 
 async def test_binding_writes_node_and_gpu_together(apiserver: ApiServer, namespace: str) -> None:
-    """A Binding's annotations are merged into the pod by the very write that sets its node."""
+    """The write that sets the pod's node also merges the Binding's annotations into the pod."""
     await create_node(apiserver, "n1", {"plimsoll.dev/gpu": "60", "plimsoll.dev/gpu-memory": "48Gi"})
     manifest = pod_manifest("p", {"plimsoll.dev/gpu-memory": "4Gi"}, annotations={"mine": "kept"})
     created = await create_pod(apiserver, namespace, manifest)
@@ -47,7 +47,7 @@ async def test_binding_writes_node_and_gpu_together(apiserver: ApiServer, namesp
 
 
 async def test_second_bind_is_a_conflict_and_changes_nothing(apiserver: ApiServer, namespace: str) -> None:
-    """A pod is bound once: the second Binding gets 409 and neither its node nor its GPU is taken over."""
+    """A second Binding gets 409, and neither its node nor its GPU is stored."""
     await create_node(apiserver, "n1")
     await create_node(apiserver, "n2")
     await create_pod(apiserver, namespace, pod_manifest("p"))
@@ -71,20 +71,20 @@ async def test_created_node_is_ready_untainted_and_has_what_was_asked(apiserver:
 
 @pytest.mark.parametrize("_", [1, 2])
 async def test_shared_server_is_empty_at_the_start_of_a_test(apiserver: ApiServer, _: int) -> None:
-    """Nodes, namespaces and pods of one test are not seen by the next."""
+    """A test does not see nodes, namespaces and pods of the test before it."""
     assert (await apiserver.get("/api/v1/nodes"))["items"] == []
     assert (await apiserver.get("/api/v1/pods"))["items"] == []
     await create_node(apiserver, "n1")
     await apiserver.must("POST", "/api/v1/namespaces", {"metadata": {"name": "left-behind"}})
     await create_pod(apiserver, "left-behind", pod_manifest("p"))
-    # A pod with a node has a grace period, and no kubelet here that would end it.
+    # A pod with a node has a grace period, and no kubelet here ends that period.
     bound = pod_manifest("p")
     bound["spec"]["nodeName"] = "n1"
     await create_pod(apiserver, "default", bound)
 
 
 async def test_kubectl_applies_yaml_and_reads_it_back(apiserver: ApiServer, namespace: str) -> None:
-    """The real kubectl creates a pod from YAML; `4Gi` of GPU memory is accepted and requested too."""
+    """The real kubectl creates a pod from YAML; a limit of `4Gi` GPU memory becomes a request too."""
     await apply_manifest(
         apiserver,
         namespace,
@@ -107,7 +107,7 @@ async def test_kubectl_applies_yaml_and_reads_it_back(apiserver: ApiServer, name
 
 
 async def test_rights_follow_the_roles_bound_to_a_user(apiserver: ApiServer) -> None:
-    """A user without a role is refused by name, and may act as soon as a role is bound: RBAC is on."""
+    """A user without a role is refused by name, and may act as soon as a role is bound, so RBAC is on."""
     refused = await apiserver.call("GET", "/api/v1/nodes", user="plimsoll-placer")
     assert refused.status == 403
     assert 'User "plimsoll-placer" cannot list resource "nodes"' in refused.body["message"]
@@ -120,7 +120,7 @@ async def test_rights_follow_the_roles_bound_to_a_user(apiserver: ApiServer) -> 
     try:
         subject = "--user=plimsoll-placer"
         await apiserver.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", subject)
-        # The authorizer learns of new roles by a watch, a moment after they are stored.
+        # The authorizer reads new roles from a watch, a moment after they are stored.
         await until(may_list_nodes)
         assert (await apiserver.call("GET", "/api/v1/nodes", user="somebody")).status == 403
     finally:

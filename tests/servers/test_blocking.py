@@ -1,4 +1,4 @@
-"""The watch over blocking calls catches a part that blocks, and nothing else."""
+"""The check for blocking calls catches a part that blocks, and nothing else."""
 
 import asyncio
 from pathlib import Path

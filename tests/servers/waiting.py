@@ -1,10 +1,10 @@
-"""Waits for a state that another process brings about; how long that takes is never asserted."""
+"""Waits for a state that another process causes. No test asserts how long that takes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-# Far above what a loaded machine needs: only a state that never comes gets here.
+# The time is far above a loaded machine's need, so only a state that never comes reaches it.
 TIMEOUT_S = 60.0
 LOOK_S = 0.05
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 async def until(look: Callable[[], Awaitable[T]], *, timeout_s: float = TIMEOUT_S) -> T:
-    """Call `look` again and again until what it returns is true, and return that.
+    """Call `look` again and again until its result is true, and return that result.
 
     Args:
         look: Looks at the state without changing it. What it raises ends the wait.
-        timeout_s: When to give up.
+        timeout_s: The time after which the wait gives up.
 
     Raises:
-        AssertionError: The time is up; the message holds what `look` returned last.
+        AssertionError: The time is up; the message holds the last result of `look`.
     """
     seen: object = "nothing: the first look did not return"
     try:

@@ -1,4 +1,4 @@
-"""ConVGPU's experiment: its workload, its figures, and what comes out for people and programs."""
+"""ConVGPU's experiment: its workload, its figures, and the program's output."""
 
 import json
 from pathlib import Path
@@ -17,13 +17,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_draw_is_the_same_for_the_same_seed() -> None:
-    """The same count and seed give the same containers, another seed gives others."""
+    """The same count and seed give the same containers, and another seed gives others."""
     assert draw(38, 1) == draw(38, 1)
     assert draw(38, 1) != draw(38, 2)
 
 
 def test_containers_come_every_five_seconds_and_are_of_the_six_types() -> None:
-    """Over many draws each type of Table III occurs, with its memory and its time, and nothing else."""
+    """Over many draws each type of Table III occurs, with its memory and time, and no other."""
     drawn = [one for seed in range(20) for one in draw(38, seed)]
     assert {one.arrives_s for one in drawn} == {5.0 * index for index in range(38)}
     expected = {(mib * MIB, BY_TYPE[name]) for name, mib in MEMORY_MIB.items()}
@@ -31,14 +31,14 @@ def test_containers_come_every_five_seconds_and_are_of_the_six_types() -> None:
 
 
 def test_a_context_is_asked_for_first_and_lies_within_the_line() -> None:
-    """With a context of 66 MiB every container asks twice, and declares no more than without."""
+    """With a context of 66 MiB every container requests twice, and its declaration includes the context."""
     plain, split = draw(12, 0), draw(12, 0, context_bytes=66 * MIB)
     assert all(one.asks_bytes[0] == 66 * MIB and len(one.asks_bytes) == 2 for one in split)
     assert [one.line_bytes for one in split] == [one.line_bytes for one in plain]
 
 
 def test_both_readings_of_the_running_time_go_from_5_to_45_seconds() -> None:
-    """The paper gives the ends; both readings keep them and grow from type to type."""
+    """Both readings of the running time go from 5 to 45 s, as in the paper, and grow from type to type."""
     for durations in (BY_TYPE, BY_MEMORY):
         seconds = list(durations.values())
         assert (seconds[0], seconds[-1]) == (5.0, 45.0)
@@ -46,7 +46,7 @@ def test_both_readings_of_the_running_time_go_from_5_to_45_seconds() -> None:
 
 
 def test_the_papers_tables_are_as_printed() -> None:
-    """Two rows as Table IV and Table V begin."""
+    """The first two rows equal those of Table IV and Table V."""
     fifo = "67.6 134.1 111.9 159.3 103.6 155.4 198.4 339.8"
     best = "2.4 36.2 21.7 34.3 17.5 44.4 44.9 113.3"
     assert list(paper.FINISHED_S["fifo"].values())[:8] == [float(word) for word in fifo.split()]
@@ -54,7 +54,7 @@ def test_the_papers_tables_are_as_printed() -> None:
 
 
 def test_a_stuck_draw_leaves_no_figure() -> None:
-    """Under ConVGPU's rule recent-use deadlocks in most draws of 24 containers: there is no mean then."""
+    """Recent-use deadlocks in most draws of 24 containers under ConVGPU's rule, so there is no mean."""
     (cell,) = run(at_creation, Plan(counts=(24,), policies=("recent-use",), seeds=tuple(range(10))))
     assert cell.stuck_ratio > 0.5
     assert cell.finished_s == ()
@@ -63,7 +63,7 @@ def test_a_stuck_draw_leaves_no_figure() -> None:
 
 
 def test_a_spread_places_the_papers_figure_among_the_draws() -> None:
-    """Mean, deviation, ratio to the paper's, and how many draws lie at or below it."""
+    """A spread has mean, deviation, ratio to the paper's figure, and the number of draws at or below that figure."""
     found = spread([10.0, 20.0, 30.0, 40.0], 30.0)
     assert found is not None
     assert found.as_json() == {"mean": 25.0, "sd": 11.18, "paper": 30.0, "ratio": 0.83, "paper_pct": 75}
@@ -71,7 +71,7 @@ def test_a_spread_places_the_papers_figure_among_the_draws() -> None:
 
 @pytest.mark.parametrize("what", [FINISHED, SUSPENDED])
 def test_a_chart_has_a_solid_and_a_dashed_line_for_each_policy(what: str) -> None:
-    """Four lines of ours and four dashed ones of the paper, as well-formed SVG."""
+    """The SVG is well-formed and has four solid lines for ours and four dashed ones for the paper."""
     cells = run(at_creation, Plan(counts=(4, 6), policies=("fifo", "best-fit"), seeds=(0, 1)))
     drawn = ElementTree.fromstring(chart(what, cells)).findall(f"{SVG}polyline")  # noqa: S314 - our own text
     assert [line.get("stroke-dasharray") is not None for line in drawn] == [False, True] * 2
@@ -79,7 +79,7 @@ def test_a_chart_has_a_solid_and_a_dashed_line_for_each_policy(what: str) -> Non
 
 
 def test_the_program_prints_one_line_of_json_last(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Tables for people, then one JSON line by figure, policy and count; two pictures where they are wanted."""
+    """The program prints tables and then one JSON line, and writes two pictures on request."""
     words = [
         "convgpu",
         "--rule",
@@ -102,6 +102,6 @@ def test_the_program_prints_one_line_of_json_last(capsys: pytest.CaptureFixture[
     "words", [["--containers", "4,none"], ["--containers", "0"], ["--draws", "0"], ["--memory", "1Gi"]]
 )
 def test_an_option_that_cannot_work_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Bad input is told by its name, with a remedy, and nothing is replayed."""
+    """A bad option is refused by its name with a remedy, and nothing is replayed."""
     assert main(["convgpu", *words]) == 2
     assert words[0] in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Plimsoll's rule by the broker's own core, in cases small enough to be worked out by hand."""
+"""Plimsoll's rule in the broker's own core, in cases small enough to work out by hand."""
 
 import pytest
 from hypothesis import given
@@ -17,19 +17,22 @@ from tests.simulator.workloads import (
 
 
 def test_fifo_lets_nobody_pass_the_oldest_who_waits() -> None:
-    """C would fit in the four bytes that are left, but B came first and waits for more."""
+    """C would fit in the four free bytes, but B came first and waits for more, so C waits."""
     workload = containers(("a", 0, 6, 10), ("b", 1, 6, 10), ("c", 2, 4, 10))
     assert started(replay(workload, on_demand("fifo"))) == {"a": 0, "b": 10, "c": 10}
 
 
 def test_best_fit_takes_the_largest_need_that_fits() -> None:
-    """C goes at once, as nothing is kept for B; of the eight bytes given back later, B's seven come closest."""
+    """C starts at once, as nothing is reserved for B.
+
+    When eight bytes come free later, B's seven are the best fit.
+    """
     workload = containers(("a", 0, 6, 10), ("b", 1, 7, 10), ("c", 2, 2, 20), ("d", 3, 3, 10))
     assert started(replay(workload, on_demand("best-fit"))) == {"a": 0, "c": 2, "b": 10, "d": 20}
 
 
 def test_best_fit_gives_no_part_to_who_cannot_run_on_it() -> None:
-    """Of seven bytes given back, nobody's need fits: they lie free until three more come, and then B's nine fit best.
+    """Seven freed bytes meet no need and stay free until three more come; then B's nine fit best.
 
     ConVGPU's own rule gives the seven to C, which then goes first.
     """
@@ -38,13 +41,16 @@ def test_best_fit_gives_no_part_to_who_cannot_run_on_it() -> None:
 
 
 def test_recent_use_takes_who_was_suspended_last_and_never_gets_stuck() -> None:
-    """The case in which ConVGPU's rule deadlocks: here C goes when A has ended, and B when C has."""
+    """In the case in which ConVGPU's rule deadlocks, C starts when A ends, and B when C ends."""
     workload = containers(("a", 0, 6, 10), ("b", 1, 8, 10), ("c", 2, 7, 10))
     assert started(replay(workload, on_demand("recent-use"))) == {"a": 0, "c": 10, "b": 20}
 
 
 def test_random_takes_another_order_by_another_seed() -> None:
-    """Over some seeds each of three who wait goes first at least once; the same seed gives the same order."""
+    """Over some seeds each of three waiting containers goes first at least once.
+
+    The same seed gives the same order.
+    """
     workload = containers(("a", 0, 10, 10), ("b", 1, 10, 5), ("c", 2, 10, 5), ("d", 3, 10, 5))
 
     def first(seed: int) -> str:
@@ -56,7 +62,7 @@ def test_random_takes_another_order_by_another_seed() -> None:
 
 
 def test_who_asks_for_more_than_the_card_has_is_refused() -> None:
-    """Its wait would never end; nobody else is held up by it."""
+    """A container that requests more than the card has is refused, and delays no other one."""
     outcome = replay(containers(("huge", 0, 11, 5), ("small", 1, 10, 5)), on_demand("fifo"))
     assert outcome.refused == ("huge",)
     assert outcome.stuck == ()
@@ -67,7 +73,7 @@ def test_who_asks_for_more_than_the_card_has_is_refused() -> None:
 @FIFTY_EXAMPLES
 @given(workload=st.one_of(workloads, asking_twice))
 def test_everybody_that_arrives_ends(policy: str, workload: list[Container]) -> None:
-    """Nobody is stuck and nobody refused, also where containers hold one part and wait for another."""
+    """No container is stuck or refused, also if containers hold one part and wait for another."""
     outcome = replay(workload, on_demand(policy))
     assert outcome.stuck == ()
     assert outcome.refused == ()

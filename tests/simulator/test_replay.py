@@ -1,4 +1,4 @@
-"""The engine: whatever the workload and whoever gives, memory is conserved and every replay is the same."""
+"""The engine conserves memory under every workload and policy, and every replay is the same."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_events_happen_by_time_then_rank_then_order_of_adding() -> None:
 def test_running_containers_never_hold_more_than_the_card_has(
     rule: str, policy: str, workload: list[Container]
 ) -> None:
-    """At no moment do the running containers' lines add up to more than the card's memory."""
+    """At every moment the running containers' lines sum to at most the card's memory."""
     assert most_held_bytes(replay(workload, GIVERS[rule](policy))) <= USABLE_BYTES
 
 
@@ -63,14 +63,14 @@ def test_the_same_replay_ends_the_same_way(rule: str, workload: list[Container],
 
 
 def test_who_ends_gives_back_before_who_arrives_at_that_moment_asks() -> None:
-    """What is given back at 5 s goes to who waits, though who comes at that moment would be preferred."""
+    """Memory freed at 5 s goes to a waiting container, though the policy prefers one that arrives at 5 s."""
     workload = containers(("old", 0, 10, 5), ("waiting", 1, 10, 5), ("new", 5, 10, 5))
     expected = {"old": 0, "waiting": 5, "new": 10}
     assert started(replay(workload, GIVERS["at-creation"]("recent-use"))) == expected
 
 
 def test_finished_is_the_last_end_and_suspended_the_mean_wait() -> None:
-    """Of three containers, one waits 9 s and one 8 s, and all are through after 20 s."""
+    """Two of three containers wait, 9 s and 8 s, and all have ended after 20 s."""
     workload = containers(("a", 0, 6, 10), ("b", 1, 6, 10), ("c", 2, 4, 10))
     outcome = replay(workload, GIVERS["at-creation"]("fifo"))
     assert (outcome.finished_s, outcome.suspended_s) == (20.0, 17 / 3)

@@ -1,4 +1,4 @@
-"""Small workloads for the simulator's tests, in bytes and seconds that can be added up by hand."""
+"""Small workloads for the simulator's tests, in bytes and seconds that a reader can add up."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -15,13 +15,13 @@ from simulator.core.replay import Container, Giver, Replay
 USABLE_BYTES = 10
 
 FIFTY_EXAMPLES = settings(max_examples=50)
-"""Enough for worlds as small as these."""
+"""The bound is high enough for workloads as small as these."""
 
 POLICIES = ("fifo", "best-fit", "recent-use", "random")
 
 
 def the_oldest(count: int) -> int:  # noqa: ARG001 - a draw
-    """A lot that always falls on the one who came first."""
+    """A lot that always chooses the container that came first."""
     return 0
 
 
@@ -39,17 +39,17 @@ GIVERS: dict[str, Callable[[str], Giver]] = {"at-creation": at_creation, "on-dem
 
 
 def containers(*described: tuple[str, float, int, float]) -> list[Container]:
-    """From name, arrival, bytes asked for in one piece, and running time."""
+    """Containers from name, arrival, bytes requested in one piece, and running time."""
     return [Container(name, arrives_s, (asks,), runs_s) for name, arrives_s, asks, runs_s in described]
 
 
 def started(outcome: Replay) -> dict[str, float | None]:
-    """When each began to run."""
+    """The start time of each container."""
     return {stay.container.name: stay.started_s for stay in outcome.stays}
 
 
 def most_held_bytes(outcome: Replay) -> int:
-    """The most that all running containers held at any moment; whoever ends holds nothing from that moment."""
+    """The most bytes that all running containers held at any moment. At its end a container holds nothing."""
     ran = [(s.started_s, s.ended_s, s.container.line_bytes) for s in outcome.stays if s.started_s is not None]
     return max(
         (
@@ -67,7 +67,7 @@ def _numbered(drawn: Sequence[tuple[int, tuple[int, ...], int]]) -> list[Contain
 workloads = st.lists(
     st.tuples(st.integers(0, 20), st.tuples(st.integers(1, USABLE_BYTES)), st.integers(1, 9)), max_size=12
 ).map(_numbered)
-"""Up to a dozen containers that each fit on the card alone and ask for everything in one piece."""
+"""Up to a dozen containers that each fit on the card alone and request all memory in one piece."""
 
 asking_twice = st.lists(
     st.tuples(
@@ -77,4 +77,4 @@ asking_twice = st.lists(
     ),
     max_size=12,
 ).map(_numbered)
-"""Likewise, but they hold one part while they ask for another."""
+"""Up to a dozen such containers that hold one part while they request another."""

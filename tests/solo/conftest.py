@@ -9,5 +9,5 @@ from tests.solo.machine import Machine
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """An emulated machine of this test's own."""
+    """An emulated machine for one test."""
     return Machine(tmp_path)

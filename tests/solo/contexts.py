@@ -10,7 +10,7 @@ import sys
 
 
 def hold_a_context() -> None:
-    """Make one, say how that went, and live until the input ends."""
+    """Make a context, print the driver's result, and live until the input ends."""
     cuda = ctypes.CDLL("libcuda.so.1")
     status = cuda.cuInit(0) or cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0)
     sys.stdout.write(f"{status}\n")
@@ -19,7 +19,7 @@ def hold_a_context() -> None:
 
 
 def start(count: int) -> list[str]:
-    """What the driver returned to each."""
+    """Start programs, and return the driver's result of each."""
     ours = (sys.executable, __file__, "hold")
     started = [
         subprocess.Popen(ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)

@@ -1,4 +1,4 @@
-"""An emulated machine on which `plimsoll run` and its relatives are processes."""
+"""An emulated machine on which `plimsoll run` and other commands run as processes."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Machine:
     async def start(
         self, *arguments: str, module: str = "solo", **environment: str
     ) -> asyncio.subprocess.Process:
-        """Start `plimsoll run`, or another module (its first words likewise), with these arguments."""
+        """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *module.split(), "--broker-root", str(self.root)),
             *arguments,
@@ -42,15 +42,15 @@ class Machine:
         )
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
-        """Exit code, output and error output of `plimsoll run`."""
+        """Run `plimsoll run`; returns exit code, output and error output."""
         return await self._finish(await self.start(*arguments, **environment))
 
     async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
-        """The same of `plimsoll resize -n plimsoll-run`."""
+        """Run `plimsoll resize -n plimsoll-run`; returns the same."""
         return await self._finish(await self.start(*arguments, module="solo.resize"))
 
     async def plimsoll(self, command: str, *arguments: str) -> tuple[int | None, str, str]:
-        """The same of another command, as it is typed."""
+        """Run another command as a user types it; returns the same."""
         return await self._finish(await self.start(*arguments, module=f"plimsoll {command}"))
 
     async def _finish(self, process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
@@ -71,7 +71,7 @@ class Machine:
         return [(line.share_pct, line.limit_pct) for use in uses for line in use.container.lines]
 
     async def used_pct(self) -> list[float]:
-        """Time with unfinished work ÷ elapsed time of every process on the GPU, over 2 s, by the emulator's book."""
+        """The unfinished time ÷ elapsed time of every process on the GPU, over 2 s, from the emulator's records."""
         watcher = await asyncio.create_subprocess_exec(
             *(str(BUILD / "emulator" / "book"), "watch", "0", "2000"),
             env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
@@ -89,7 +89,7 @@ class Machine:
         ]
 
     async def used_bytes(self) -> int:
-        """What all processes hold on the GPU, by the emulator's book."""
+        """The bytes that all processes hold on the GPU, from the emulator's records."""
         book = await asyncio.create_subprocess_exec(
             str(BUILD / "emulator" / "book"),
             env={**os.environ, "PLIMSOLL_EMULATOR": str(self._config)},
@@ -99,12 +99,12 @@ class Machine:
         return int(shown["gpus"][0]["used_bytes"])
 
     async def registered(self) -> set[PodUid]:
-        """Commands that the broker counts; none if there is no broker."""
+        """The commands that the broker has registered; none if there is no broker."""
         if not await asyncio.to_thread((self.root / "broker.sock").exists):
             return set()
         async with BrokerClient(self.root) as client:
             return {use.pod for use in (await client.describe()).containers}
 
     async def has_no_broker(self) -> bool:
-        """Whether the private broker ended in good order."""
+        """Whether the private broker has ended and removed its socket."""
         return not await asyncio.to_thread((self.root / "broker.sock").exists)

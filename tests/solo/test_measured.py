@@ -1,4 +1,7 @@
-"""`plimsoll run` holds a command to its line also in what no call of it counts: its private broker reads NVML."""
+"""`plimsoll run` enforces a command's line also for memory that its calls do not count.
+
+The private broker reads that memory from NVML.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +17,7 @@ from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.solo.machine import Machine
 
 CONTEXT = 300 * MIB
-"""The emulator's own default."""
+"""The emulator's default."""
 COMMAND = str(Path(__file__).with_name("contexts.py"))
 OUT_OF_MEMORY = "2"
 
@@ -27,7 +30,7 @@ class Crowd:
         self.process = process
 
     async def start(self, count: int) -> list[str]:
-        """Start so many at once; what the driver returned to each."""
+        """Start so many programs at once; returns the driver's result of each."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"start {count}\n".encode())
@@ -35,20 +38,20 @@ class Crowd:
             return (await self.process.stdout.readline()).decode().split()
 
     async def page(self) -> GpuLimit:
-        """What its processes read now."""
+        """The limits page that the command's processes read now."""
         [pod] = await self.machine.registered()
         page = await asyncio.to_thread((self.machine.root / "limits" / pod / "main" / "limits").read_bytes)
         gpu: GpuLimit = Limits.from_buffer_copy(page).gpus[0]
         return gpu
 
     async def knows_the_context(self) -> bool:
-        """Whether what a context costs was measured."""
+        """Whether the broker has measured what a context costs."""
         return int((await self.page()).context_bytes) == CONTEXT
 
 
 @contextlib.asynccontextmanager
 async def crowd(machine: Machine) -> AsyncIterator[Crowd]:
-    """One under a line of 1 GiB; ends with everything that it started."""
+    """A command with a line of 1 GiB. At the end it and its programs end."""
     process = await machine.start("--gpu-memory", "1Gi", "--", sys.executable, COMMAND)
     try:
         yield Crowd(machine, process)
@@ -58,14 +61,15 @@ async def crowd(machine: Machine) -> AsyncIterator[Crowd]:
 
 
 async def private_log(machine: Machine, event: str) -> list[dict[str, object]]:
-    """The private broker's lines of one sort."""
+    """The entries of the private broker's log with this event."""
     text = await asyncio.to_thread((machine.root / "private-broker.log").read_text)
     return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
 
 
 async def test_contexts_are_held_to_the_line_once_one_was_measured(machine: Machine) -> None:
-    """Of 20 programs three have their context, as 1 GiB holds no more, and denials are told; so again in the next
-    command, where all come at once.
+    """Once a context was measured, three of 20 programs get theirs, as 1 GiB holds no more.
+
+    The denials are logged. The next command's 20 programs start at once, and three get a context again.
     """
     async with crowd(machine) as first:
         assert await first.start(1) == ["0"]
@@ -80,7 +84,7 @@ async def test_contexts_are_held_to_the_line_once_one_was_measured(machine: Mach
 
 
 async def test_programs_one_after_another_stay_within_the_line_from_the_first_on(machine: Machine) -> None:
-    """Nothing was ever measured here: the first contexts are counted before a fifth is made."""
+    """Before any context was measured, programs one after another pass the line by less than one context."""
     async with crowd(machine) as one:
         results = [status for _ in range(20) for status in await one.start(1)]
         assert set(results) == {"0", OUT_OF_MEMORY}
@@ -89,7 +93,10 @@ async def test_programs_one_after_another_stay_within_the_line_from_the_first_on
 
 
 async def test_many_at_once_before_anything_was_measured_are_told_and_get_no_more(machine: Machine) -> None:
-    """What a context costs is not known before there is one, so more than fit may be made; not one after that."""
+    """Before any context was measured, many programs at once may pass the line.
+
+    After the measurement none gets a context.
+    """
     async with crowd(machine) as one:
         await one.start(20)
         await eventually(one.knows_the_context, expected=True)
@@ -99,5 +106,5 @@ async def test_many_at_once_before_anything_was_measured_are_told_and_get_no_mor
 
 
 async def has_told(machine: Machine, what: str) -> bool:
-    """Whether the private broker's log has it."""
+    """Whether the private broker has logged this event."""
     return bool(await private_log(machine, what))

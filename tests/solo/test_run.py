@@ -80,14 +80,14 @@ async def test_command_that_passes_its_line_fails_by_itself(machine: Machine) ->
 async def test_what_cannot_work_is_named_and_leaves_nothing(
     machine: Machine, arguments: list[str], code: int, message: str
 ) -> None:
-    """Bad input ends with code 2, no room with 75; the message says what and why, and no broker is left."""
+    """Bad input ends with code 2 and a lack of room with 75. The message names the fault, and no broker is left."""
     found, _, errors = await machine.run(*arguments)
     assert (found, message in errors) == (code, True), errors
     await eventually(machine.has_no_broker, expected=True)
 
 
 async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
-    """The command's code is ours, and a SIGTERM for us is the command's."""
+    """`plimsoll run` returns the command's exit code, and forwards SIGTERM to it."""
     assert (await machine.run("--gpu-memory", "1Gi", "--", "sh", "-c", "exit 7"))[0] == 7
     script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
     process = await machine.start("--gpu-memory", "1Gi", "--", "sh", "-c", script)
@@ -99,14 +99,17 @@ async def test_exit_code_and_signals_pass_through(machine: Machine) -> None:
 
 
 async def test_simultaneous_commands_share_one_broker_and_never_the_same_room(machine: Machine) -> None:
-    """Three commands of 10 GiB at once on one card of 24: two run, one is told that there is no room."""
+    """Three simultaneous commands want 10 GiB of a card of 24: two run, and one is refused for lack of room."""
     ran = await asyncio.gather(*(machine.run("--gpu-memory", "10Gi", "--", "sleep", "3") for _ in range(3)))
     assert sorted(code or 0 for code, _, _ in ran) == [0, 0, 75]
     await eventually(machine.has_no_broker, expected=True)
 
 
 async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: Machine) -> None:
-    """SIGKILL of `plimsoll run` leaves its command's promise in force; the next run clears it once it ended."""
+    """After SIGKILL of `plimsoll run` its command's promise stays until the command ends.
+
+    The next run then clears it.
+    """
     first = await machine.start(
         "--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; exec >&- 2>&-; sleep 1000"
     )
@@ -124,7 +127,7 @@ async def test_killed_run_counts_while_its_command_lives_and_no_longer(machine: 
 
 
 async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> None:
-    """The command's code is ours within seconds all the same, and the next command clears away what is left."""
+    """The command's exit code comes within seconds though the broker died, and the next run clears the leftovers."""
     process = await machine.start("--gpu-memory", "20Gi", "--", "sh", "-c", "echo ready; read _; exit 7")
     assert process.stdout is not None
     await process.stdout.readline()
@@ -136,12 +139,15 @@ async def test_a_broker_that_died_keeps_no_exit_code_back(machine: Machine) -> N
 
 
 def options(environment: dict[str, str] | None = None, **given: object) -> RunOptions:
-    """What a command line asked for."""
+    """The parsed options of a command line."""
     return RunOptions(("true",), Path("lib"), Path("root"), environment or {}, **given)  # type: ignore[arg-type]
 
 
 def test_the_size_is_the_option_then_the_environment_then_the_default() -> None:
-    """ConVGPU's precedence; best effort and whole GPUs have no size unless one is given."""
+    """The option comes before the environment, and the environment before the default, as in ConVGPU.
+
+    Best-effort commands and whole GPUs have no size by default.
+    """
     environment = {"PLIMSOLL_GPU_MEMORY": "3Gi"}
     assert memory_asked(options(environment, gpu_memory="2Gi")) == "2Gi"
     assert memory_asked(options(environment)) == "3Gi"
@@ -159,13 +165,16 @@ def test_the_size_is_the_option_then_the_environment_then_the_default() -> None:
 async def test_a_command_without_a_size_has_the_default_line(
     machine: Machine, memory: str, code: int
 ) -> None:
-    """A real hooked program gets just under 1 GiB, and not more; the environment raises it."""
+    """A hooked program gets just under 1 GiB and no more; the environment raises the line."""
     assert (await machine.run("--", BUSY, "--memory", memory))[0] == code
     assert (await machine.run("--", BUSY, "--memory", memory, PLIMSOLL_GPU_MEMORY="2Gi"))[0] == 0
 
 
 async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> None:
-    """Raised into free room at once; not past it; below its use it lives on, and the person is told."""
+    """A resize takes effect at once within the free room, and is refused past it.
+
+    A program that holds more than its new line lives on, and the message says so.
+    """
     process = await machine.start(
         "--name", "trainer", "--gpu-memory", "2Gi", "--", BUSY, "--memory", "1Gi", "--hold-seconds", "600"
     )
@@ -191,7 +200,10 @@ async def test_a_running_command_is_resized_by_its_name(machine: Machine) -> Non
 
 
 async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_runs(machine: Machine) -> None:
-    """Together or alone, never past what other commands leave; who finds too little share left is told so."""
+    """Share and limit reach the broker, together or alone, up to the share that other commands leave.
+
+    A command for which too little share is left is refused with that reason.
+    """
     process = await machine.start(
         *("--name", "trainer", "--gpu-memory", "2Gi", "--gpu-share", "30", "--gpu-share-limit", "60"),
         *("--", BUSY, "--memory", "1Gi", "--hold-seconds", "600"),
@@ -219,7 +231,7 @@ async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_r
 
 
 async def test_a_command_is_held_to_its_limit_and_to_the_next_one(machine: Machine) -> None:
-    """One that wants all of its GPU, alone on it, has its limit of it."""
+    """A command that wants all of its GPU, and is alone on it, gets its limit of it."""
     process = await machine.start(
         *("--name", "trainer", "--gpu-memory", "1Gi", "--gpu-share", "20", "--gpu-share-limit", "30"),
         *("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600"),

@@ -1,4 +1,4 @@
-"""`plimsoll status` and `plimsoll resize` as they are typed, beside real programs under a real broker."""
+"""`plimsoll status` and `plimsoll resize` as a user types them, beside real programs under a real broker."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ GREEDY = ("--", BUSY, "--memory", "256Mi", "--kernel-ms", "1", "--seconds", "600
 
 
 async def started(machine: Machine, name: str, *arguments: str) -> asyncio.subprocess.Process:
-    """A command of this name, once its program runs."""
+    """Start a command of this name, and wait until its program runs."""
     process = await machine.start("--name", name, *arguments)
     assert process.stdout is not None
     await process.stdout.readline()
@@ -20,7 +20,7 @@ async def started(machine: Machine, name: str, *arguments: str) -> asyncio.subpr
 
 
 async def why(machine: Machine, name: str) -> str:
-    """What is told of a command, after the columns."""
+    """The text after the columns of a command's line."""
     code, output, errors = await machine.plimsoll("status")
     assert (code, errors) == (0, "")
     [row] = [line for line in output.splitlines() if f"plimsoll-run/{name} " in line]
@@ -28,7 +28,10 @@ async def why(machine: Machine, name: str) -> str:
 
 
 async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machine) -> None:
-    """Free while alone; beside one that requested more it waits while that is behind; at its limit, alone or not."""
+    """A command alone runs freely. Beside one that requested more it waits while that one is behind.
+
+    A command at its limit is shown so, alone or not.
+    """
     first = await started(machine, "first", "--gpu-memory", "1Gi", "--gpu-share", "30", *GREEDY)
 
     async def first_waits() -> str:
@@ -55,14 +58,14 @@ async def test_it_is_told_who_has_the_gpu_and_who_waits_for_what(machine: Machin
 
 
 async def test_where_nothing_runs_there_is_nothing_to_tell(machine: Machine) -> None:
-    """No broker is started for it, none is waited for, and the message says what that means."""
+    """Without a broker the command starts none, waits for none, and says that nothing runs."""
     code, output, errors = await machine.plimsoll("status")
     assert (code, output) == (1, "")
     assert f"no broker is at {machine.root}: nothing runs under `plimsoll run` there" in errors
 
 
 async def test_a_broker_that_died_is_said_not_to_answer(machine: Machine) -> None:
-    """Its socket is still there, so it is asked, for a bounded time."""
+    """A dead broker's socket is still there, so the command asks it, for a bounded time."""
     process = await started(machine, "first", "--gpu-memory", "1Gi", *GREEDY)
     pid = int(await asyncio.to_thread((machine.root / "private-broker.pid").read_text))
     os.kill(pid, signal.SIGKILL)

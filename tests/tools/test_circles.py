@@ -1,4 +1,4 @@
-"""The check that C files form no circle: every way of depending on another file counts, and nothing else does."""
+"""The check finds circles among C files over every kind of dependency, and no false ones."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tools.circles import circles_in, graph_of, main
 
 
 def folder_of(root: Path, **texts: str) -> Path:
-    """A folder with these files; a name's last underscore stands for the dot before its suffix."""
+    """A folder with these files; the last underscore of a name stands for the dot before its suffix."""
     for name, text in texts.items():
         (root / ".".join(name.rsplit("_", 1))).write_text(text)
     return root
@@ -23,7 +23,7 @@ def test_headers_that_include_each_other_form_a_circle(tmp_path: Path) -> None:
 
 
 def test_calls_without_an_include_count(tmp_path: Path) -> None:
-    """A call of another file's function is an arrow, whichever header declares that function."""
+    """A call of another file's function is a dependency, whichever header declares that function."""
     shared = "int first(int);\nint second(int);\n"
     folder = folder_of(
         tmp_path,
@@ -44,7 +44,7 @@ def test_calls_without_an_include_count(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_call_does_not_count(tmp_path: Path, text: str) -> None:
-    """A file's own static function, a comment, a string and a declaration make no arrow."""
+    """A file's own static function, a comment, a string and a declaration are no dependencies."""
     one = "int third(void);\nint first(int n) {\n    return n + third();\n}\n"
     graph = graph_of(folder_of(tmp_path, one_c=one, two_c=text))
     assert graph["one"] == {"two"}
@@ -52,7 +52,7 @@ def test_what_is_no_call_does_not_count(tmp_path: Path, text: str) -> None:
 
 
 def test_a_function_of_a_header_is_its_units(tmp_path: Path) -> None:
-    """A static inline function in a header belongs to the header's unit, and a unit has no arrow to itself."""
+    """A static inline function in a header belongs to the header's unit, and a unit does not depend on itself."""
     graph = graph_of(
         folder_of(
             tmp_path,
@@ -65,7 +65,7 @@ def test_a_function_of_a_header_is_its_units(tmp_path: Path) -> None:
 
 
 def test_the_circles_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status says whether there is a circle, and standard error names its files."""
+    """The exit status tells whether there is a circle, and standard error names its files."""
     folder = folder_of(tmp_path, one_h='#include "two.h"\n', two_h="\n")
     assert main([folder]) == 0
     (folder / "two.h").write_text('#include "one.h"\n')

@@ -1,4 +1,4 @@
-"""torch.compile: kernels made at run time, and loaded as modules of their own."""
+"""torch.compile: kernels compiled at run time and loaded as modules."""
 
 import torch  # type: ignore[import-not-found]
 
@@ -10,7 +10,7 @@ inputs = torch.randn(64, 512, device="cuda")
 
 
 def step() -> float:
-    """Forward and backward; the loss."""
+    """Run forward and backward; returns the loss."""
     net.zero_grad(set_to_none=True)
     loss = compiled(inputs).square().mean()
     loss.backward()

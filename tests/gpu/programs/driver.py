@@ -33,42 +33,42 @@ Make = Callable[[ctypes.c_uint64, int], int]
 
 
 def must(status: int, what: str) -> None:
-    """End the program at an error."""
+    """End the program if a driver call failed."""
     if status:
         sys.exit(f"{what} answered {status}")
 
 
 def size(number: int) -> ctypes.c_size_t:
-    """As the driver takes sizes."""
+    """A size as the driver's calls take it."""
     return ctypes.c_size_t(number)
 
 
 def make_pitched(made: ctypes.c_uint64, asked: int) -> int:
-    """Rows of 4000 bytes, which the driver widens."""
+    """Allocate rows of 4000 bytes, which the driver widens."""
     pitch = ctypes.c_size_t()
     rows = size(asked // 4096)
     return int(cuda.cuMemAllocPitch_v2(ctypes.byref(made), ctypes.byref(pitch), size(4000), rows, 4))
 
 
 def make_physical(made: ctypes.c_uint64, asked: int) -> int:
-    """Physical memory of device 0, as `expandable_segments` takes it: CUmemAllocationProp by its layout."""
+    """Create physical memory of device 0 as `expandable_segments` does, from CUmemAllocationProp's layout."""
     prop = struct.pack("<IIiiQQ", 1, 0, 1, 0, 0, 0)
     return int(cuda.cuMemCreate(ctypes.byref(made), size(asked), prop, ctypes.c_ulonglong(0)))
 
 
 def make_array(made: ctypes.c_uint64, asked: int) -> int:
-    """Rows of 1024 floats: CUDA_ARRAY_DESCRIPTOR by its layout."""
+    """Create an array with rows of 1024 floats, from CUDA_ARRAY_DESCRIPTOR's layout."""
     return int(cuda.cuArrayCreate_v2(ctypes.byref(made), struct.pack("<QQII", 1024, asked // 4096, 0x20, 1)))
 
 
 def make_mipmap(made: ctypes.c_uint64, asked: int) -> int:
-    """One level of 1024 floats a row: CUDA_ARRAY3D_DESCRIPTOR by its layout."""
+    """Create a mipmap of one level with rows of 1024 floats, from CUDA_ARRAY3D_DESCRIPTOR's layout."""
     sheet = struct.pack("<QQQIIII", 1024, asked // 4096, 0, 0x20, 1, 0, 0)
     return int(cuda.cuMipmappedArrayCreate(ctypes.byref(made), sheet, 1))
 
 
 def make_by_graph(made: ctypes.c_uint64, asked: int) -> int:
-    """Captured in a graph, so that the driver takes the memory at its launch; it outlives the graph."""
+    """Allocate in a captured graph. The driver takes the memory at the graph's launch, and it outlives the graph."""
     stream, graph, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     must(cuda.cuStreamCreate(ctypes.byref(stream), 1), "cuStreamCreate")
     must(cuda.cuStreamBeginCapture_v2(stream, 2), "cuStreamBeginCapture")
@@ -106,18 +106,18 @@ WAYS: dict[str, tuple[Make, Callable[[ctypes.c_uint64], int]]] = {
 
 
 class Hoard:
-    """What was got, by which way."""
+    """The allocated pieces, each with the way in which it was allocated."""
 
     def __init__(self) -> None:
         self._held: list[tuple[str, ctypes.c_uint64, int]] = []
 
     @property
     def held_bytes(self) -> int:
-        """All of it, as it was asked for."""
+        """The sum of the requested bytes."""
         return sum(asked for _, _, asked in self._held)
 
     def grow(self, way: str, asked: int) -> bool:
-        """Get one piece more; False when the driver says that there is no memory."""
+        """Allocate one more piece; returns False if the driver reports a lack of memory."""
         made = ctypes.c_uint64()
         status = WAYS[way][0](made, asked)
         if status == OUT_OF_MEMORY:
@@ -127,7 +127,7 @@ class Hoard:
         return True
 
     def fill(self) -> list[str]:
-        """Every way in turn until each is refused even the smallest piece; which were."""
+        """Allocate by all ways in turn until each refuses even the smallest piece; returns the refused ways."""
         refused: list[str] = []
         for asked in PIECES:
             open_ways = list(WAYS)
@@ -137,7 +137,7 @@ class Hoard:
         return refused
 
     def give_back(self) -> None:
-        """All of it."""
+        """Free all pieces."""
         for way, made, _ in self._held:
             must(WAYS[way][1](made), f"giving back {way}")
         self._held.clear()
@@ -146,7 +146,7 @@ class Hoard:
 
 
 def begin() -> None:
-    """A primary context on the only GPU that the program sees."""
+    """Make a primary context on the only GPU that the program sees."""
     context = ctypes.c_void_p()
     must(cuda.cuInit(0), "cuInit")
     must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -154,7 +154,7 @@ def begin() -> None:
 
 
 def load(module_mib: int) -> Callable[[], None]:
-    """Load an image of that size, most of it comment; returns what launches its kernel and waits for it."""
+    """Load an image of this size, mostly comment; returns a function that launches its kernel and waits for it."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     image = PTX + b"//" + b"x" * (module_mib * MIB) + b"\n"
     must(cuda.cuModuleLoadData(ctypes.byref(module), image), "cuModuleLoadData")
@@ -170,7 +170,7 @@ def load(module_mib: int) -> Callable[[], None]:
 
 
 def keep_in_pool() -> None:
-    """Have the default pool keep what it once got, as JAX and `cudaMallocAsync` users do."""
+    """Make the default pool keep memory that is freed, as JAX and `cudaMallocAsync` users do."""
     pool, made = ctypes.c_void_p(), ctypes.c_uint64()
     must(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0), "cuDeviceGetDefaultMemPool")
     everything = ctypes.c_uint64((1 << 64) - 1)
@@ -183,7 +183,7 @@ def keep_in_pool() -> None:
 
 
 def main() -> None:
-    """The three phases."""
+    """Go through the three phases."""
     begin()
     launch = load(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     launch()

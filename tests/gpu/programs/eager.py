@@ -17,7 +17,7 @@ images, labels = torch.randn(32, 3, 64, 64, device="cuda"), torch.randint(0, 10,
 
 
 def step() -> float:
-    """One step; the loss."""
+    """Train one step; returns the loss."""
     optimizer.zero_grad(set_to_none=True)
     loss = torch.nn.functional.cross_entropy(net(images), labels)
     loss.backward()

@@ -1,4 +1,4 @@
-"""CUDA graphs: captured once over torch's private pool, and replayed."""
+"""CUDA graphs, captured once over torch's private pool and replayed."""
 
 import torch  # type: ignore[import-not-found]
 
@@ -20,7 +20,7 @@ with torch.no_grad():
 
 
 def step() -> float:
-    """One replay on fresh inputs; a number of what it left."""
+    """Replay once on fresh inputs; returns a number from the output."""
     inputs.normal_()
     graph.replay()
     return float(outputs.square().mean().item())

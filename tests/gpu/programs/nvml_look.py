@@ -1,8 +1,7 @@
-"""Tells what NVML shows of one GPU, fifty times a second: `nvml_look.py [UUID]`, without it the first GPU.
+"""Prints NVML's figures of one GPU fifty times a second: `nvml_look.py [UUID]`; the default is the first GPU.
 
-Its first line names the GPU; each other line is one look: the bytes that each session's processes hold together,
-and under session 0 what belongs to no process of this PID namespace. It knows nothing of Plimsoll and does not run
-under it.
+The first output line names the GPU. Each other line has the bytes that the processes of each session hold
+together. Session 0 stands for processes outside this PID namespace. The program does not run under Plimsoll.
 """
 
 import json
@@ -16,7 +15,7 @@ LOOK_S = 0.02
 
 
 def session_of(pid: int) -> int:
-    """The session that a process belongs to; 0 for one that is gone or of another PID namespace."""
+    """The session of a process; 0 for a process that is gone or in another PID namespace."""
     try:
         return os.getsid(pid)
     except ProcessLookupError:
@@ -24,7 +23,7 @@ def session_of(pid: int) -> int:
 
 
 def look(gpu: object) -> dict[int, int]:
-    """The bytes of each session's processes."""
+    """The bytes that each session's processes hold."""
     used: dict[int, int] = {}
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu):
         if process.usedGpuMemory is None:
@@ -37,7 +36,7 @@ def look(gpu: object) -> dict[int, int]:
 
 
 def main() -> None:
-    """Look until the reader is gone."""
+    """Print readings until the reader is gone."""
     pynvml.nvmlInit()
     named = sys.argv[1:]
     gpu = pynvml.nvmlDeviceGetHandleByUUID(named[0]) if named else pynvml.nvmlDeviceGetHandleByIndex(0)

@@ -1,16 +1,16 @@
-"""How the programs here speak with the test that runs them: a JSON line per phase, and a line of input to go on."""
+"""The programs here print a JSON line per phase, and wait for a line of input before they go on."""
 
 import json
 import sys
 
 
 def tell(phase: str, **facts: object) -> None:
-    """Say where the program is."""
+    """Report a phase to the test."""
     sys.stdout.write(json.dumps({"phase": phase, **facts}) + "\n")
     sys.stdout.flush()
 
 
 def wait() -> None:
-    """Stand still until the test says to go on; its end is the program's end."""
+    """Wait until the test sends a line. The program ends if the test does."""
     if not sys.stdin.readline():
         sys.exit(0)

@@ -1,6 +1,7 @@
-"""The three phases of a PyTorch program: some work, its line filled until torch itself says so, and the work again.
+"""The three phases of a PyTorch program: some work, filling its line until torch reports an error, the work again.
 
-Each program beside this one gives its work. It runs in an interpreter with torch, which need not be the project's.
+Each program beside this one supplies its work. It runs in an interpreter with torch, which may differ from the
+project's.
 """
 
 import math
@@ -15,12 +16,12 @@ MOST_PIECES = 1024
 
 
 def piece() -> object:
-    """Some memory, written to."""
+    """Allocate some memory and write to it."""
     return torch.zeros(PIECE_BYTES, dtype=torch.uint8, device="cuda")
 
 
 def fill() -> None:
-    """Take pieces until one is refused, say what that was, and give them back when told to go on."""
+    """Allocate until a piece is refused, report that error, and free all pieces when the test goes on."""
     hoard: list[object] = []
     refused = "none"
     while len(hoard) < MOST_PIECES:

@@ -1,4 +1,4 @@
-"""cuBLAS and cuDNN workspaces: a handle per stream, several types, and cuDNN trying its algorithms for the best."""
+"""cuBLAS and cuDNN workspaces: a handle per stream, several types, and cuDNN's search for its best algorithm."""
 
 import torch  # type: ignore[import-not-found]
 
@@ -13,7 +13,7 @@ images = torch.randn(16, 64, 56, 56, device="cuda", requires_grad=True)
 
 
 def step() -> float:
-    """Products on each stream, and a convolution forward and backward."""
+    """Multiply matrices on each stream, and run a convolution forward and backward."""
     torch.cuda.synchronize()
     total = 0.0
     for stream in streams:

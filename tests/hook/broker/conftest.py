@@ -1,4 +1,4 @@
-"""Real brokers and real processes for the broker's tests: started, killed and looked at from outside."""
+"""Real brokers and real processes for the broker's tests, which start, kill and inspect them from outside."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ POD: Final = PodUid("6c4b1c0e-0d6f-4b7e-9d0c-9a1c2f3e4d5a")
 MAIN: Final = ContainerName("main")
 
 DEADLINE_S: Final = 60.0
-"""Generous: the tests wait for states, and a loaded machine may take its time to reach them."""
+"""Generous, as the tests wait for states and a loaded machine may reach them late."""
 
 
 def registration(
@@ -41,7 +41,7 @@ def registration(
 
 
 async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Wait for a state."""
+    """Wait until a condition holds."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not await holds():  # noqa: ASYNC110 - the state is another process's
@@ -58,7 +58,7 @@ class Process:
         self.pid = process.pid
 
     async def do(self, command: str) -> str:
-        """Have one command carried out; returns the answer."""
+        """Send the process one command; returns its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(command.encode() + b"\n")
@@ -68,13 +68,13 @@ class Process:
         return answer
 
     async def begin(self, used_bytes: int = 0) -> None:
-        """Claim a slot, say hello, hold something on the first GPU."""
+        """Claim a slot, say hello, and hold memory on the first GPU."""
         await self.do("claim")
         await self.do(f"use 0 {used_bytes}")
         await self.do("send hello")
 
     async def kill(self) -> None:
-        """End it by SIGKILL and reap it."""
+        """End the process by SIGKILL and reap it."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -84,12 +84,12 @@ class Broker:
     """A broker process over one root directory, and a client of it."""
 
     def __init__(self, root: Path, settings: dict[str, str], node: Mapping[str, str] | None = None) -> None:
-        """Not started yet.
+        """Describe a broker that is not started yet.
 
         Args:
             root: its directory.
-            settings: by their names without the prefix.
-            node: environment by which it finds a driver; it has none without.
+            settings: its settings, by their names without the prefix.
+            node: the environment by which it finds a driver; without it the broker has none.
         """
         self.root = root
         self._node = node or {}
@@ -100,12 +100,12 @@ class Broker:
         self._processes: list[Process] = []
 
     async def start(self, **settings: str) -> None:
-        """Start it and wait until it answers."""
+        """Start the broker and wait until it answers."""
         await self.launch(**settings)
         await self.client.connect()
 
     async def launch(self, **settings: str) -> None:
-        """Start it."""
+        """Start the broker."""
         given = {
             f"PLIMSOLL_BROKER_{name.upper()}": value for name, value in (self._settings | settings).items()
         }
@@ -117,22 +117,22 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """The pid of the running process."""
         assert self._process is not None
         return self._process.pid
 
     async def wait(self) -> int:
-        """Wait until it ends by itself; returns its exit status."""
+        """Wait until the broker ends by itself; returns its exit status."""
         assert self._process is not None
         async with asyncio.timeout(DEADLINE_S):
             return await self._process.wait()
 
     async def kill(self) -> None:
-        """End it by SIGKILL, as a crash would."""
+        """End the broker by SIGKILL, as a crash would."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """End it by SIGTERM; returns its exit status."""
+        """End the broker by SIGTERM; returns its exit status."""
         return await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> int:
@@ -143,14 +143,14 @@ class Broker:
         return await self._process.wait()
 
     async def close(self) -> None:
-        """End it and every stand-in."""
+        """End the broker and every stand-in."""
         for process in self._processes:
             await process.kill()
         if self._process is not None:
             await self.kill()
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of one sort, of all its processes."""
+        """The log lines with this event, from all of the broker's processes."""
         lines = (json.loads(line) for line in self.log_path.read_text().splitlines())
         return [line for line in lines if line["event"] == event]
 
@@ -163,29 +163,29 @@ class Broker:
         return [line for line in lines if isinstance(line, Announcement) and line.seq > done]
 
     def limits_dir(self, pod: PodUid = POD) -> Path:
-        """Of the pod's only container."""
+        """The limits directory of the pod's only container."""
         return self.root / "limits" / pod / MAIN
 
     def counts_dir(self, pod: PodUid = POD) -> Path:
-        """Of the pod's only container."""
+        """The counts directory of the pod's only container."""
         return self.root / "counts" / pod / MAIN
 
     def limits(self, pod: PodUid = POD) -> Limits:
-        """The page as it lies on disk."""
+        """The limits page on disk."""
         return Limits.from_buffer_copy((self.limits_dir(pod) / "limits").read_bytes())
 
     def counts(self, pod: PodUid = POD) -> Counts:
-        """The page as it lies on disk."""
+        """The counts page on disk."""
         return Counts.from_buffer_copy((self.counts_dir(pod) / "counts").read_bytes())
 
     def owners(self, pod: PodUid = POD) -> list[int]:
-        """The words in claimed slots."""
+        """The owner words of the claimed slots."""
         return [slot.owner for slot in self.counts(pod).slots if slot.owner]
 
     async def spawn(
         self, *wrapper: str, pod: PodUid = POD, module: str = "tests.hook.broker.standin"
     ) -> Process:
-        """Start a stand-in, or another program that obeys lines, in the pod's container."""
+        """Start a stand-in, or another program that obeys commands on its input, in the pod's container."""
         place = (str(self.limits_dir(pod)), str(self.counts_dir(pod)))
         process = Process(
             await asyncio.create_subprocess_exec(
@@ -197,7 +197,7 @@ class Broker:
         return process
 
     async def announced(self, count: int) -> list[Announcement]:
-        """The first so many announcements of a new subscription."""
+        """Wait for so many announcements of a new subscription, and return them."""
         entries: list[Announcement] = []
         try:
             async with (
@@ -213,7 +213,7 @@ class Broker:
         return entries
 
     async def process_count(self) -> int:
-        """How many processes it describes."""
+        """The number of processes that the broker describes."""
         description = await self.client.describe()
         return sum(len(container.processes) for container in description.containers)
 
@@ -228,7 +228,7 @@ class Broker:
 
 @pytest.fixture(name="broker")
 async def _broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A running broker; its audit is so slow that nothing but events can have moved it."""
+    """A running broker. Its audit is so slow that every change comes from an event."""
     broker = Broker(tmp_path / "root", {"audit_s": "3600"})
     try:
         await broker.start()

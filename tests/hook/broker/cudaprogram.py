@@ -1,11 +1,11 @@
-"""A CUDA program over the driver API: obeys one command a line, under the real preload and the emulator."""
+"""A CUDA program over the driver API that obeys one command a line, under the real preload and the emulator."""
 
 import ctypes
 import sys
 
 
 def main() -> None:
-    """Obey until the input ends; each answer is the driver's results and what was asked for."""
+    """Obey commands until the input ends. Each answer has the driver's results and the requested values."""
     cuda = ctypes.CDLL("libcuda.so.1")
     cuda.cuMemAlloc_v2.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     for line in sys.stdin:

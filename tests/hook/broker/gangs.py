@@ -1,8 +1,8 @@
-"""A node of two GPUs for containers of both, whose work on one waits, on the device, for their work on the other.
+"""A node of two GPUs for containers whose work on one GPU waits, on the device, for their work on the other.
 
-Real brokers, real hooks; shares come from the emulator's own book. In a step of
-`programs/gangs.c` neither GPU gets on without the other: from one thread, from two, or from two processes of one
-container, as data-parallel training has it.
+Brokers and hooks are real; shares come from the emulator's book. In a step of `programs/gangs.c` neither GPU
+progresses without the other: from one thread, from two, or from two processes of one container, as in
+data-parallel training.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from tests.hook.broker.sharing import PROGRAMS, Card, Looked, Restless, card, co
 KERNEL_US: Final = "2000"
 BOTH: Final = (0, 1)
 WAYS: Final = (("one",), ("two",), ("0", "1"))
-"""One thread, two threads, two processes."""
+"""The variants of a gang: one thread, two threads, or two processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A container of both GPUs, and its processes."""
+    """A container of both GPUs, with its processes."""
 
     pod: PodUid
     page: Path
     members: Sequence[Restless]
 
     async def finish(self) -> None:
-        """Let all come to their common end, and well."""
+        """Wait until all processes reach their common end without an error."""
         with self.page.open("r+b") as file:
             file.write(struct.pack("<I", 1))
         steps = await asyncio.gather(*(member.finish() for member in self.members))
@@ -40,20 +40,20 @@ class Gang:
 
 
 def had(programs: Sequence[Restless], before: Looked, after: Looked, gpu: int) -> float:
-    """The part of the time in which a GPU executed work of these."""
+    """The part of the time in which a GPU executed work of these processes."""
     return sum(after.share(before, program.pid, gpu) for program in programs)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A node of two GPUs for gangs and others."""
+    """A node of two GPUs for gangs and other containers."""
 
     here: Card
     program: Path
     folder: Path
 
     async def gang(self, request: int, *hows: str, gpus: Sequence[int] = BOTH) -> Gang:
-        """A container of both GPUs, which it sees in this order, with a process for each of these."""
+        """Start a container that sees both GPUs in this order, with a process for each of these programs."""
         pod = await self.here.register(request, gpus=gpus)
         page = self.folder / pod
         page.write_bytes(bytes(4096))
@@ -61,12 +61,12 @@ class Stage:
         return Gang(pod, page, members)
 
     async def singles(self, request: int) -> list[Restless]:
-        """A greedy program on each GPU, in a container of its own."""
+        """Start a greedy program on each GPU, in a container of its own."""
         pods = [await self.here.register(request, gpus=(gpu,)) for gpu in BOTH]
         return [await self.here.start(pod, "greedy", 600, gpus=(gpu,)) for gpu, pod in enumerate(pods)]
 
     async def until_at_work(self, *groups: Sequence[Restless]) -> None:
-        """Wait until of each of these somebody has launched anew on each GPU."""
+        """Wait until each of these has launched anew on each GPU."""
         before = await self.here.look()
 
         def launched(now: Looked, group: Sequence[Restless], gpu: int) -> bool:
@@ -81,11 +81,11 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def staged(folder: Path, restless: Path, gangs: Path) -> AsyncIterator[Stage]:
-    """Such a node, with a broker."""
+    """A stage with a broker."""
     async with card(folder, restless) as here:
         yield Stage(here, gangs, folder)
 
 
 def programs(folder: Path) -> tuple[Path, Path]:
-    """The programs of every sort, and the gangs."""
+    """The compiled programs: the gangs and those of every other sort."""
     return compiled(folder), compiled(folder, "gangs", [PROGRAMS / "gangs.c"])

@@ -1,4 +1,4 @@
-"""The read-only side of a `gate` file, as the library has it: mapped, read word by word, waited on by futex."""
+"""The read-only side of a `gate` file as in the library: mapped, read word by word, with waits by futex."""
 
 import ctypes
 import mmap
@@ -34,16 +34,16 @@ class GateView:
 
     @property
     def word(self) -> int:
-        """As it stands now."""
+        """The current word."""
         return int(self.page.word)
 
     @property
     def state(self) -> int:
-        """GATE_OPEN, GATE_METERED or GATE_SHUT."""
+        """The current state: GATE_OPEN, GATE_METERED or GATE_SHUT."""
         return self.word & GATE_STATES
 
     def wait(self, word: int, seconds: float) -> bool:
-        """Sleep while this word stands; whether somebody woke us, or it stood no more."""
+        """Sleep while the word has this value. Returns whether it was woken, or the word had already changed."""
         pause = _Timespec(int(seconds), int(seconds % 1 * 1e9))
         return self._wait(word, pause) == 0 or self.word != word
 

@@ -1,6 +1,6 @@
-"""Containers that share an emulated card under a real broker, with programs that have no patience for it.
+"""Containers that share an emulated card under a real broker, with programs that fail if they wait too long.
 
-Shares are the time in which a GPU executed a program's kernels, by the emulator's own book.
+A share is the part of the time in which a GPU executed a program's kernels, from the emulator's book.
 """
 
 import asyncio
@@ -37,15 +37,14 @@ LINE_BYTES: Final = 4096 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the book held of everybody at one moment: nanoseconds on the GPU, kernels that spin included, by
-    process."""
+    """One reading of the book: for each process, its nanoseconds on the GPU, spinning kernels included."""
 
     time_ns: tuple[int, ...]
     ran_ns: Mapping[tuple[int, int], int]
     launches: Mapping[tuple[int, int], int]
 
     def share(self, earlier: "Looked", pid: int, gpu: int = 0) -> float:
-        """The part of the time since an earlier look in which a GPU executed a process's work."""
+        """The part of the time since an earlier reading in which a GPU executed a process's work."""
         gained_ns = self.ran_ns.get((pid, gpu), 0) - earlier.ran_ns.get((pid, gpu), 0)
         return gained_ns / (self.time_ns[gpu] - earlier.time_ns[gpu])
 
@@ -59,7 +58,7 @@ class Restless:
         self.pid = process.pid
 
     async def finish(self) -> int:
-        """Wait until it ends by itself, and well; returns how often it came round."""
+        """Wait until the program ends without an error; returns the number of its rounds."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 told, complaints = await self._process.communicate()
@@ -73,11 +72,11 @@ class Restless:
         return int(rounds)
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send the program a signal."""
         self._process.send_signal(number)
 
     async def end(self) -> None:
-        """End it by SIGKILL, if it has not ended."""
+        """End the program by SIGKILL if it still runs."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -96,7 +95,7 @@ class Card:
     async def register(
         self, request: int, limit: int = 100, gpus: Sequence[int] = (0,), *, whole: bool = False
     ) -> PodUid:
-        """Lay out a container."""
+        """Register a container."""
         pod = PodUid(str(uuid.uuid4()))
         lines = tuple(
             Line(
@@ -114,7 +113,7 @@ class Card:
         return pod
 
     async def start(self, pod: PodUid, what: str, seconds: float, gpus: Sequence[int] = (0,)) -> Restless:
-        """Start a program of some sort in a container."""
+        """Start a program of a sort in a container."""
         return await self.run(pod, gpus, self.program, what, str(seconds))
 
     async def run(self, pod: PodUid, gpus: Sequence[int], path: Path, *arguments: str) -> Restless:
@@ -149,7 +148,7 @@ class Card:
         )
 
     async def until(self, holds: Callable[[Looked], bool], what: str) -> Looked:
-        """Wait for a state of the book."""
+        """Wait until a reading of the book meets a condition."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while True:
@@ -161,7 +160,7 @@ class Card:
             pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
 
     async def at_work(self, *programs: Restless, gpu: int = 0) -> Looked:
-        """Wait until these programs have all launched something anew."""
+        """Wait until each of these programs has launched anew."""
         before = await self.look()
         return await self.until(
             lambda now: all(
@@ -172,14 +171,13 @@ class Card:
         )
 
     async def during(self, seconds: float) -> tuple[Looked, Looked]:
-        """The book before and after a stretch of time."""
+        """Read the book before and after a span of time."""
         before = await self.look()
         await asyncio.sleep(seconds)
         return before, await self.look()
 
     async def until_shared(self, holds: Callable[[Looked, Looked], bool], what: str) -> None:
-        """Wait until a stretch of time shows these shares: what was queued while nobody was held is paid back
-        first."""
+        """Wait until a span shows these shares. Work that was queued behind an open gate is paid back first."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not holds(*await self.during(STRETCH_S)):
@@ -188,26 +186,29 @@ class Card:
             pytest.fail(f"not reached in {DEADLINE_S} s: {what}")
 
     async def until_had(self, attempt: Callable[[], Awaitable[float]], least: float) -> None:
-        """Try again until a program had more than this share; a busy machine now and then keeps all from the GPU."""
+        """Repeat until a program had more than this share.
+
+        A busy machine sometimes keeps all programs from the GPU.
+        """
         seen: list[float] = []
         while not seen or seen[-1] <= least:
             assert len(seen) < TRIES, f"never more than {least}: {seen}"
             seen.append(await attempt())
 
     def gate(self, pod: PodUid) -> Gate:
-        """A container's gate as it lies on disk."""
+        """A container's gate file on disk."""
         return Gate.from_buffer_copy((self.broker.limits_dir(pod) / GATE_NAME).read_bytes())
 
     def state(self, pod: PodUid) -> int:
-        """What its gate says: open, metered or shut."""
+        """The gate's state: open, metered or shut."""
         return int(self.gate(pod).word) & GATE_STATES
 
     def changes(self, pod: PodUid) -> int:
-        """How often its gate changed."""
+        """The number of changes of the gate."""
         return int(self.gate(pod).word) // GATE_STEP
 
     async def until_state(self, pod: PodUid, state: int) -> None:
-        """Wait until its gate says something."""
+        """Wait until the gate has this state."""
 
         async def says() -> bool:
             return self.state(pod) == state
@@ -222,7 +223,7 @@ class Card:
 
 
 async def wait(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Wait for a state, looking often."""
+    """Wait for a state with frequent checks."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not await holds():  # noqa: ASYNC110 - the state is another process's
@@ -244,7 +245,7 @@ async def card(folder: Path, program: Path, **settings: str) -> AsyncIterator[Ca
 
 
 def compiled(folder: Path, name: str = "restless", sources: list[Path] = SOURCES) -> Path:
-    """A file of programs, by default those of every sort."""
+    """Compile a file of programs, by default the file of every sort."""
     program = folder / name
     compile_c(sources, program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     return program

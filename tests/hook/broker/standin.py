@@ -1,4 +1,4 @@
-"""A process that behaves like one under the library, without a GPU: it maps `counts` and speaks the datagrams.
+"""A process that behaves like one under the library, without a GPU: it maps `counts` and sends the datagrams.
 
 Run as `python -m tests.hook.broker.standin LIMITS_DIR COUNTS_DIR`. It obeys one command a line from its
 standard input and answers each with one line. Claims are made under a file lock, as Python has no
@@ -52,7 +52,7 @@ KINDS: Final = {
 
 
 class StandIn:
-    """The hooked process."""
+    """The state of the hooked process."""
 
     def __init__(self, limits_dir: Path, counts_dir: Path) -> None:
         self.limits_dir = limits_dir
@@ -70,7 +70,7 @@ class StandIn:
 
     @property
     def owner(self) -> int:
-        """This process's word."""
+        """The process's owner word."""
         start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return os.getpid() % 2**32 + start_ticks % 2**32 * 2**32
 
@@ -102,7 +102,7 @@ class StandIn:
         )
 
     def send_raw(self, data: bytes) -> None:
-        """Send any bytes as one datagram, over a connection of its own unless one is held open."""
+        """Send any bytes as one datagram, over a connection of their own unless one is held open."""
         if self._held is not None:
             self._held.send(data)
             return
@@ -118,17 +118,20 @@ class StandIn:
         return connection
 
     def hold(self) -> None:
-        """Use one connection from now on, kept open."""
+        """Use one connection for all later messages, and keep it open."""
         self._held = self.connection()
 
     def use(self, place: int, used_bytes: int, denied_count: int = 0) -> None:
-        """Hold so much on the GPU at this place of the lines."""
+        """Hold so many bytes on the GPU at this index of the lines."""
         self._counts.slots[self.slot].changed_ns = time.monotonic_ns()
         self._counts.slots[self.slot].used_bytes[place] = used_bytes
         self._counts.slots[self.slot].denied_count = denied_count
 
     def take(self, place: int, size: int) -> str:
-        """Hold so much more, waiting for it as the library does; returns `taken` or why it was refused."""
+        """Take so many more bytes and wait for them as the library does.
+
+        Returns `taken` or the reason of the refusal.
+        """
         gpu = bytes(self._limits().gpus[place].uuid).decode()
         while not self._fits(place, size):
             if refusal := self._wait(gpu, size):
@@ -138,7 +141,7 @@ class StandIn:
         return "taken"
 
     def _wait(self, gpu: str, size: int) -> str:
-        """Wait once; returns why that was refused, or nothing once it is worth trying again."""
+        """Wait once. Returns the reason of a refusal, or nothing once another attempt makes sense."""
         with self.connection_again() as connection:
             try:
                 connection.send(bytes(self.message("wait", gpu, requested_bytes=size)))
@@ -146,7 +149,7 @@ class StandIn:
             except ConnectionError:
                 reply = b""
         if not reply:
-            return ""  # the broker is gone, reset if it had not read the question yet: ask the next one
+            return ""  # the broker died; a reset means that it had not read the question: ask the next one
         answer = Message.from_buffer_copy(reply)
         return "" if answer.kind == KIND_GRANTED else bytes(answer.text).decode()
 
@@ -166,7 +169,7 @@ class StandIn:
                 time.sleep(0.01)
 
     def lines_seen(self, last_bytes: int) -> int:
-        """Read `limits` by its rules until the lines are `last_bytes`; returns how many different ones were seen.
+        """Read `limits` by its rules until the lines are `last_bytes`; returns the number of different lines.
 
         Every consistent read must show the same line on both GPUs. Word by word, so that a writer that does
         not mark its changes is caught between two words.
@@ -187,13 +190,13 @@ class StandIn:
 
     @property
     def _work(self) -> Work:
-        """Its words on the first GPU."""
+        """The process's words for the first GPU."""
         page = self._counts.works[self.slot]
         page.owner = self.owner
         return cast("Work", page.gpus[0])
 
     def set_work(self, launched_ns: int, executed_ns: int, standing: int = 0) -> None:
-        """Begin a burst, or end the one under way (0)."""
+        """Begin a burst, or end the burst under way (0)."""
         work, now_ns = self._work, time.monotonic_ns()
         work.begun += 1
         if work.launched_ns and not launched_ns:
@@ -203,14 +206,14 @@ class StandIn:
             work.sure_ns += sure_ns
             work.sliced_ns += executed_ns_before - sure_ns
         work.launched_ns, work.executed_ns = launched_ns, executed_ns
-        work.looked_ns = 1 << 62  # it is never taken for stopped
+        work.looked_ns = 1 << 62  # the process never counts as stopped
         work.settled = work.begun
         work.standing = standing
 
     def work(self, seconds: float) -> int:
-        """Be a program with endless work for so long, as the library would be; returns its nanoseconds at work.
+        """Run endless work for so long as the library would; returns the nanoseconds at work.
 
-        It stands by futex where its gate is shut, and has nothing left to drain when it becomes so.
+        The process stands by futex while its gate is shut, and has no queued work when it becomes so.
         """
         until_ns = time.monotonic_ns() + int(seconds * 1e9)
         busy_ns, since_ns = 0, 0
@@ -229,7 +232,7 @@ class StandIn:
         return busy_ns
 
     def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - one command a case
-        """Carry one command out; returns the answer."""
+        """Carry out one command; returns the answer."""
         match words:
             case ["claim"]:
                 return str(self.claim())
@@ -281,7 +284,7 @@ class StandIn:
         return "ok"
 
     def _child(self, used_bytes: int) -> int:
-        """A child that is a hooked process of its own; its pid, once it has a slot and said hello."""
+        """Fork a child that is a hooked process of its own; returns its pid once it has a slot and has greeted."""
         ready, done = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -298,7 +301,7 @@ class StandIn:
 
 
 def _idle_child() -> int:
-    """A child that holds every descriptor of its parent and does nothing."""
+    """Fork a child that holds every descriptor of its parent and does nothing."""
     pid = os.fork()
     if pid == 0:
         _sleep_for_ever()
@@ -313,7 +316,7 @@ def _sleep_for_ever() -> None:
 
 
 def main() -> None:
-    """Obey until the input ends."""
+    """Obey commands until the input ends."""
     standin = StandIn(Path(sys.argv[1]), Path(sys.argv[2]))
     for line in sys.stdin:
         sys.stdout.write(standin.obey(line.split()) + "\n")

@@ -1,4 +1,4 @@
-"""The broker inside the test's own loop, where a call that blocks the loop fails the test."""
+"""The broker runs in the test's own loop, where a call that blocks the loop fails the test."""
 
 import asyncio
 import contextlib
@@ -27,9 +27,9 @@ async def _running(settings: Settings) -> AsyncIterator[None]:
 
 
 async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
-    """Registration, greeting, turns at work, description, audit, death, restart and removal leave the loop free."""
+    """Registration, greeting, work, description, audit, death, restart and removal do not block the loop."""
     settings = Settings(root=str(tmp_path / "root"), audit_s=0.05, metrics_port=0)
-    outside = Broker(tmp_path / "root", {})  # its directories and client; it starts no process
+    outside = Broker(tmp_path / "root", {})  # for its directories and client; not started
     try:
         async with _running(settings):
             await outside.client.register(registration())
@@ -66,13 +66,13 @@ def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("name", ["SHARE_TICK_MS", "SHARE_QUANTUM_MS", "SHARE_SLICE_MS", "SHARE_UNMET_S"])
 def test_a_share_setting_that_cannot_work_is_refused(name: str) -> None:
-    """Nothing of 0 makes sense: the refusal names the variable and its value."""
+    """A share setting of 0 is refused with its variable and value."""
     with pytest.raises(InputError, match=f"PLIMSOLL_BROKER_{name}: '0'"):
         load(Settings, {PREFIX + name: "0"}, PREFIX)
 
 
 async def test_less_work_ahead_than_a_tick_is_refused(tmp_path: Path) -> None:
-    """A broker with such settings does not start, and names what to change."""
+    """A broker whose run-ahead is shorter than its tick does not start, and names the settings to change."""
     settings = Settings(root=str(tmp_path / "root"), share_ahead_ms=3)
     with pytest.raises(
         InputError, match=r"PLIMSOLL_BROKER_SHARE_AHEAD_MS: 3 .* give at least 5, or a shorter"
@@ -87,7 +87,7 @@ def test_more_work_ahead_beside_others_than_alone_is_refused() -> None:
 
 
 async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    """A file in the place of the root directory is named, with the remedy."""
+    """A file in the root directory's place is named, with the remedy."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"PLIMSOLL_BROKER_ROOT: .* cannot be used .*; run as root, or set"):
         await run(Settings(root=str(tmp_path / "file/root")), asyncio.Event())

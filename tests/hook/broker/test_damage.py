@@ -1,4 +1,4 @@
-"""Damaged input gets a message with field and value, and everything else goes on."""
+"""Damaged input is answered or logged with field and value, and the broker goes on."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from tests.hook.broker.conftest import DEADLINE_S, GPUS, POD, Broker, registrati
 
 
 def _message(**fields: Any) -> str:  # noqa: ANN401 - any field of the structure
-    """A good `hello` but for these fields, in hex."""
+    """A good `hello` with some fields replaced, in hex."""
     good = {"magic": MESSAGE_MAGIC, "version": VERSION, "kind": 1, "slot": 0, "owner": 1}
     return bytes(Message(**good | fields)).hex()
 
 
 def _answer_to(question: bytes, limits_dir: Path) -> Message:
-    directory = os.open(limits_dir, os.O_PATH)  # the whole path may be too long for a socket's address
+    directory = os.open(limits_dir, os.O_PATH)  # The whole path may be too long for a socket's address.
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(DEADLINE_S)
@@ -52,7 +52,7 @@ def _answer_to(question: bytes, limits_dir: Path) -> Message:
     ],
 )
 async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, said: str) -> None:
-    """The log names field and value, and the same connection's next, good datagram is heard."""
+    """The log names field and value, and the broker handles the next good datagram on the same connection."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.do("hold")
@@ -67,7 +67,10 @@ async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, sa
 
 
 async def test_a_question_that_is_not_believed_is_refused(broker: Broker) -> None:
-    """Who asks to wait sleeps until it is answered: also one whose word is not its own gets an answer, and why."""
+    """A refused request to wait is answered with the reason, as the process sleeps until an answer.
+
+    That holds also for a request with another process's word.
+    """
     await broker.client.register(registration())
     question = bytes.fromhex(_message(kind=KIND_WAIT, owner=12345, gpu_uuid=GPUS[0].encode()))
     answer = await asyncio.to_thread(_answer_to, question, broker.limits_dir())
@@ -76,7 +79,7 @@ async def test_a_question_that_is_not_believed_is_refused(broker: Broker) -> Non
 
 
 async def test_a_flood_of_damage_does_not_fill_the_log(broker: Broker) -> None:
-    """A thousand damaged datagrams leave a burst of lines, and when the pod goes, the number of the others."""
+    """A thousand damaged datagrams leave some log lines, and the number of the others when the pod goes."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.do("hold")
@@ -95,7 +98,10 @@ async def test_a_flood_of_damage_does_not_fill_the_log(broker: Broker) -> None:
 
 
 async def test_a_program_that_reconnects_and_sends_damage_does_not_fill_the_log(broker: Broker) -> None:
-    """For seconds, over ever new connections, and past how many it may have: some KiB, and how many were left out."""
+    """A program that sends damage over ever new connections for seconds leaves some KiB of log.
+
+    The log has the number of omitted lines.
+    """
     await broker.client.register(registration())
     started = await asyncio.to_thread(_reconnect, broker.limits_dir(), 3.0)
     process = await broker.spawn()
@@ -113,7 +119,10 @@ LIMITED = ("datagram_damaged", "too_many_connections", "lines_left_out")
 
 
 def _reconnect(limits_dir: Path, seconds: float) -> int:
-    """Connect, send a damaged datagram and hang up, or keep the connection, again and again; how often."""
+    """Connect, send a damaged datagram, and hang up or keep the connection, repeatedly.
+
+    Returns the number of connections.
+    """
     directory, count, kept = os.open(limits_dir, os.O_PATH), 0, []
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
@@ -134,7 +143,7 @@ def _reconnect(limits_dir: Path, seconds: float) -> int:
 
 
 async def test_a_process_cannot_speak_for_its_neighbour(broker: Broker) -> None:
-    """A datagram that names another process's word is refused, and that process keeps its slot."""
+    """A datagram with another process's word is refused, and that process keeps its slot."""
     await broker.client.register(registration())
     victim, liar = await broker.spawn(), await broker.spawn()
     await victim.begin(4096)
@@ -170,7 +179,7 @@ async def test_a_process_cannot_speak_for_its_neighbour(broker: Broker) -> None:
 async def test_a_damaged_control_line_is_refused_and_the_connection_stays(
     broker: Broker, line: bytes, said: str
 ) -> None:
-    """The answer names field, value and remedy; the next request on the same connection is fulfilled."""
+    """The answer names field, value and remedy, and the next request on the same connection succeeds."""
     reader, writer = await asyncio.open_unix_connection(broker.root / "broker.sock")
     writer.write(line + b'{"type":"describe"}\n')
     refused, answer = await _answer(reader), await _answer(reader)
@@ -183,7 +192,7 @@ async def test_a_damaged_control_line_is_refused_and_the_connection_stays(
 
 
 async def test_a_request_between_announcements_gets_its_own_answer(broker: Broker) -> None:
-    """After subscribing, each further request on that connection has one answer among the announcements."""
+    """After a subscription each further request on that connection has one answer among the announcements."""
     await broker.client.register(registration())
     process = await broker.spawn()
     reader, writer = await asyncio.open_unix_connection(broker.root / "broker.sock")

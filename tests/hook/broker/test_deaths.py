@@ -1,4 +1,4 @@
-"""Processes die in every way, and what they held is given back."""
+"""The broker frees what processes held, for every way of dying."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ import pytest
 from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, registration, until
 
 LIFE = ["hello", *["unknown"] * 8, "denied", "exited"]
-"""What is announced of a stand-in that is told to deny and die."""
+"""The announcements of a stand-in that denies and dies on command."""
 
 SENT_S = 0.1
-"""Seconds after which a request lies in a stopped broker's socket."""
+"""The seconds after which a request is in a stopped broker's socket."""
 
 
 async def test_kill_9_gives_everything_back(broker: Broker) -> None:
-    """A killed process's words and slot are zero, its neighbour's untouched, and its exit is announced."""
+    """A killed process's words and slot become zero, its neighbour's stay, and its exit is announced."""
     await broker.client.register(registration())
     victim, neighbour = await broker.spawn(), await broker.spawn()
     await victim.begin(5 * GIB)
@@ -38,7 +38,7 @@ async def test_kill_9_gives_everything_back(broker: Broker) -> None:
 
 
 async def test_a_forked_child_does_not_keep_its_dead_parent_alive(broker: Broker) -> None:
-    """A child holding every descriptor of its parent, the socket too, delays nothing but a moment."""
+    """A child with every descriptor of its dead parent, the socket included, delays the burial only by a moment."""
     await broker.client.register(registration())
     parent = await broker.spawn()
     await parent.do("hold")
@@ -48,13 +48,13 @@ async def test_a_forked_child_does_not_keep_its_dead_parent_alive(broker: Broker
         await parent.kill()
         assert (await broker.announced(2))[1].what == "exited"
         await broker.until_vacant()
-        os.kill(child, 0)  # it lives
+        os.kill(child, 0)  # the child lives
     finally:
         os.kill(child, signal.SIGKILL)
 
 
 async def test_two_hundred_processes(broker: Broker) -> None:
-    """Two hundred processes of one container are told apart, described, and given back one and all."""
+    """Two hundred processes of one container are told apart, described, and buried."""
     await broker.client.register(registration())
     parent = await broker.spawn()
     children = [int(pid) for pid in (await parent.do("family 200")).split()]
@@ -74,7 +74,7 @@ async def test_two_hundred_processes(broker: Broker) -> None:
 
 
 async def test_last_words_come_before_the_exit(broker: Broker) -> None:
-    """A program that dies of a refusal in the same instant is announced as denied, then as exited."""
+    """A denial that arrives with its process's death is announced before the exit."""
     await broker.client.register(registration())
     for turn in range(1, 6):
         process = await broker.spawn()
@@ -89,7 +89,7 @@ async def test_last_words_come_before_the_exit(broker: Broker) -> None:
 
 
 async def test_last_words_come_before_the_pod_is_removed(broker: Broker) -> None:
-    """A denial, the death that follows, and the removal of the pod arrive together: all is announced."""
+    """A denial, its process's death and the pod's removal arrive together, and all are announced."""
     for turn in range(1, 6):
         await broker.client.register(registration())
         process = await broker.spawn()
@@ -108,7 +108,7 @@ async def test_last_words_come_before_the_pod_is_removed(broker: Broker) -> None
 
 
 async def test_each_step_of_a_life_is_announced_once(broker: Broker) -> None:
-    """A greeting or context told twice is announced once; an unknown function once by name."""
+    """A repeated greeting or context is announced once, and an unknown function once by its name."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -132,7 +132,7 @@ async def test_each_step_of_a_life_is_announced_once(broker: Broker) -> None:
 
 
 async def test_the_audit_finds_whom_no_event_told_of(broker: Broker) -> None:
-    """A process that claimed a slot silently is announced by the audit; a dead silent one is swept."""
+    """The audit announces a process that claimed a slot without a greeting, and clears the slot of a dead one."""
     await broker.client.register(registration())
     alive, dead = await broker.spawn(), await broker.spawn()
     for process in (alive, dead):
@@ -155,7 +155,7 @@ async def test_the_audit_finds_whom_no_event_told_of(broker: Broker) -> None:
 
 
 async def test_a_process_in_its_own_pid_namespace_is_known_by_its_host_pid(broker: Broker) -> None:
-    """A container's process sees itself as pid 1; it is announced, adopted and given back by its host pid."""
+    """A process that is pid 1 in its container is announced, adopted and buried by its host pid."""
     if os.geteuid() != 0:
         pytest.skip("making a pid namespace needs root")
     await broker.client.register(registration())
@@ -164,7 +164,7 @@ async def test_a_process_in_its_own_pid_namespace_is_known_by_its_host_pid(broke
     assert broker.owners()[0] % 2**32 == 1
     hello = (await broker.announced(1))[0]
     assert hello.pid not in {1, process.pid}
-    os.kill(hello.pid, 0)  # it exists
+    os.kill(hello.pid, 0)  # the process exists
     await broker.kill()
     await broker.start()
     assert (await broker.client.describe()).containers[0].processes[0].pid == hello.pid
@@ -174,7 +174,7 @@ async def test_a_process_in_its_own_pid_namespace_is_known_by_its_host_pid(broke
 
 
 async def test_a_pid_used_again_is_another_process(broker: Broker) -> None:
-    """A process recorded with another start time than its pid's present owner is announced as exited."""
+    """A recorded process whose pid has another start time now is announced as exited."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()

@@ -1,4 +1,4 @@
-"""What a registration lays out, changes in place, and removes."""
+"""A registration makes directories and files, changes them in place, and removal deletes them."""
 
 import asyncio
 import ctypes
@@ -15,7 +15,7 @@ from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registratio
 
 
 async def test_registration_lays_out_both_pages(broker: Broker) -> None:
-    """Both files have the layout's sizes, heads and numbers, and modes that every user of the container needs."""
+    """Both files have the layout's sizes, heads and numbers, and modes for every user of the container."""
     answer = await broker.client.register(registration(3 * GIB, whole=True))
     assert answer.containers[0].limits_dir == str(broker.limits_dir())
     assert answer.containers[0].counts_dir == str(broker.counts_dir())
@@ -37,7 +37,7 @@ async def test_registration_lays_out_both_pages(broker: Broker) -> None:
 
 
 async def test_new_lines_reach_the_page_in_place(broker: Broker) -> None:
-    """Registering again changes the same file under a new, even generation; the same lines change nothing."""
+    """A new registration changes the same file under a new, even generation. The same lines change nothing."""
     await broker.client.register(registration(GIB))
     before, inode = broker.limits().generation, (broker.limits_dir() / "limits").stat().st_ino
     await broker.client.register(registration(GIB))
@@ -55,7 +55,7 @@ async def test_a_rewrite_is_never_seen_torn(broker: Broker) -> None:
     watching = asyncio.create_task(reader.do("watch-lines 600"))
     for line_bytes in range(2, 601):
         await broker.client.register(registration(line_bytes))
-    assert int(await watching) > 1, "the reader saw no change at all"
+    assert int(await watching) > 1, "the reader saw no change"
 
 
 async def test_a_broker_killed_in_a_rewrite_leaves_no_page_odd_for_ever(broker: Broker) -> None:
@@ -73,7 +73,7 @@ async def test_a_broker_killed_in_a_rewrite_leaves_no_page_odd_for_ever(broker: 
 
 
 async def test_paths_past_a_sockets_address_work(tmp_path: Path) -> None:
-    """A root far longer than the 107 bytes of a socket's address serves hooks and clients alike."""
+    """A page with an odd generation at the start is made whole and even again."""
     deep = tmp_path / "/".join(["a-directory-with-quite-a-long-name"] * 6)
     deep.mkdir(parents=True)
     broker = Broker(deep / "root", {"audit_s": "3600"})
@@ -87,7 +87,7 @@ async def test_paths_past_a_sockets_address_work(tmp_path: Path) -> None:
 
 
 async def test_unregistering_waits_for_the_last_process(broker: Broker) -> None:
-    """The directories stay while a process lives, and are gone once it is dead; a second time is fine."""
+    """The directories stay while a process lives and go at its death. A second removal does no harm."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin(5)
@@ -102,7 +102,7 @@ async def test_unregistering_waits_for_the_last_process(broker: Broker) -> None:
 
 
 async def test_a_process_that_never_said_hello_keeps_its_pods_directories(broker: Broker) -> None:
-    """Unregistering looks at the slots: a living owner of one is found, announced and waited for."""
+    """Removal finds the living owner of a slot that never greeted, announces it, and waits for it."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.do("claim")
@@ -114,7 +114,7 @@ async def test_a_process_that_never_said_hello_keeps_its_pods_directories(broker
 
 
 async def test_unregistering_is_remembered_over_a_restart(broker: Broker) -> None:
-    """A pod that was leaving when the broker was killed is removed by the next one, after its last process."""
+    """A pod whose removal a killed broker had begun is removed by the next one, after the last process."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -128,7 +128,7 @@ async def test_unregistering_is_remembered_over_a_restart(broker: Broker) -> Non
 
 
 async def test_registering_again_cancels_leaving(broker: Broker) -> None:
-    """A pod registered anew while its last process still lives stays when that process ends."""
+    """A pod registered anew before its last process ends stays when that process ends."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -152,7 +152,7 @@ async def test_registering_again_cancels_leaving(broker: Broker) -> None:
     ],
 )
 async def test_what_cannot_be_laid_out_is_refused(broker: Broker, request_: Register, said: str) -> None:
-    """The answer names field and value, and nothing is made on disk."""
+    """The refusal names field and value, and nothing is written to disk."""
     with pytest.raises(RefusedError) as refused:
         await broker.client.register(request_)
     assert str(refused.value).startswith(said)
@@ -160,7 +160,7 @@ async def test_what_cannot_be_laid_out_is_refused(broker: Broker, request_: Regi
 
 
 async def test_gpus_of_a_registered_container_cannot_change(broker: Broker) -> None:
-    """Processes count by the order of their GPUs, so another order is refused and the page stays."""
+    """Another order of a container's GPUs is refused and the page stays, as processes count by that order."""
     await broker.client.register(registration())
     page = bytes(broker.limits())
     lines = tuple(Line(gpu=gpu, line_bytes=GIB) for gpu in reversed(GPUS))
@@ -174,7 +174,7 @@ async def test_gpus_of_a_registered_container_cannot_change(broker: Broker) -> N
 
 
 async def test_a_link_in_place_of_counts_leads_nowhere(broker: Broker, tmp_path: Path) -> None:
-    """A tenant that puts a link into its writable directory cannot have the broker write where it points."""
+    """If a tenant replaces `counts` by a link, the broker does not write to the link's target."""
     precious = tmp_path / "precious"
     precious.write_bytes(b"x" * ctypes.sizeof(Counts))
     await broker.client.register(registration())
@@ -188,7 +188,7 @@ async def test_a_link_in_place_of_counts_leads_nowhere(broker: Broker, tmp_path:
 
 
 async def test_a_truncated_counts_does_not_bring_the_broker_down(broker: Broker) -> None:
-    """A tenant that cuts its page short loses its own counts; the broker answers on and mends the file."""
+    """If a tenant truncates `counts`, the tenant loses its own counts; the broker goes on and repairs the file."""
     await broker.client.register(registration())
     (broker.counts_dir() / "counts").write_bytes(b"")
     assert await broker.process_count() == 0

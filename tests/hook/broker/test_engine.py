@@ -1,4 +1,4 @@
-"""The engine over real files: what the core is told was read after all that it had decided before was written."""
+"""The engine over real files reads each state for the core after it has written all earlier decisions."""
 
 import asyncio
 import time
@@ -27,13 +27,13 @@ from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, registration
 
 
 class Files(SharedFiles):
-    """Files of which each change of a page is remembered, and can be made to fail."""
+    """Files that record each change of a page, and whose writes can be made to fail."""
 
     written_s = 0.0
     is_full = False
 
     def set_limits(self, container: ContainerKey, lines: ContainerLines, numbers: Numbers) -> None:
-        """As ever, or not at all."""
+        """Write the page, or fail."""
         if self.is_full:
             raise OSError("No space left on device")
         super().set_limits(container, lines, numbers)
@@ -41,7 +41,7 @@ class Files(SharedFiles):
 
 
 class RecordingNode(Node):
-    """A core that remembers what it was told of held memory."""
+    """A core that records the held memory that it gets."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class RecordingNode(Node):
         self._files = files
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
-        """As ever."""
+        """Record and handle the event."""
         if isinstance(event, HeldRead):
             self.heard.append((event, self._files.written_s))
         return super().handle(event, now_s)
@@ -88,7 +88,7 @@ async def _bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def measured(sizes: Sequence[int]) -> Measured:
-    """So much is there on each GPU."""
+    """Report so much memory on each GPU."""
     gpus = [
         MeasuredGpu(gpu=gpu, usable_bytes=size, used_bytes=0) for gpu, size in zip(GPUS, sizes, strict=True)
     ]
@@ -96,7 +96,10 @@ def measured(sizes: Sequence[int]) -> Measured:
 
 
 async def test_each_look_is_later_than_what_the_look_before_it_changed(bench: Bench) -> None:
-    """On two GPUs looked at in one turn, no number is judged that is older than a page: it would prove nothing."""
+    """On two GPUs read in one turn, the core gets no reading older than the latest write of a page.
+
+    An older reading proves nothing.
+    """
     await bench.engine.take(registration(GIB))
     for sizes in ((GIB, GIB), (GIB // 2, GIB // 2), (GIB, GIB)):
         bench.node.heard.clear()
@@ -106,7 +109,10 @@ async def test_each_look_is_later_than_what_the_look_before_it_changed(bench: Be
 
 
 async def test_nothing_is_read_until_a_page_that_could_not_be_written_was(bench: Bench) -> None:
-    """A lower grant that is not on its page binds nobody, in the turns after the failed one neither."""
+    """After a failed write of a lower grant no memory is read, in that turn and in later ones.
+
+    A grant that is not on its page binds no process.
+    """
     await bench.engine.take(registration(GIB))
     await bench.engine.take(measured((GIB, GIB)))
     bench.files.is_full = True

@@ -1,4 +1,4 @@
-"""What a program held is given back when its process becomes another one by an exec, and not before."""
+"""The memory of a program is freed when its process becomes another program by an exec, and not before."""
 
 import asyncio
 import time
@@ -36,7 +36,10 @@ def _measured(*listed: ProcessKey, gpu: str = "GPU-a") -> Measured:
 
 
 def test_who_holds_words_and_is_not_listed_twice_running_is_looked_at() -> None:
-    """Once is not enough, being listed in between begins anew, and who holds nothing is nobody's concern."""
+    """A process with words that two measurements in a row do not list is examined.
+
+    A listing in between starts the count again, and a process without words is left alone.
+    """
     absences = Absences()
     holders = {(HERE, ONE): 101, (HERE, TWO): 102}
     assert absences.take(_measured(TWO), holders) == []
@@ -60,7 +63,7 @@ def _asker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _begin(broker: Broker, node: Node, asker: Path) -> Program:
-    """A program of the container that holds memory, and whose hello was heard."""
+    """Start a program of the container that holds memory, and wait for its greeting."""
     lines = (Line(gpu=GpuUuid(node.uuids[0]), line_bytes=GIB),)
     container = ContainerLines(name=MAIN, lines=lines)
     await broker.client.register(
@@ -78,7 +81,7 @@ async def _begin(broker: Broker, node: Node, asker: Path) -> Program:
 
 
 async def _look(broker: Broker, node: Node, *programs: Program, times: int) -> None:
-    """So many measurements that list these programs alone."""
+    """Send so many measurements that list only these programs."""
     stats = [(program.pid, read_stat(program.pid)) for program in programs]
     keys = [ProcessKey(pid, stat.start_ticks) for pid, stat in stats if stat is not None]
     for _ in range(times):
@@ -90,7 +93,7 @@ def _held_bytes(broker: Broker) -> int:
 
 
 async def test_an_exec_of_a_program_without_cuda_gives_back(broker: Broker, node: Node, asker: Path) -> None:
-    """After two measurements without the process nothing of it is counted, though it lives."""
+    """After two measurements without the process its memory is no longer counted, though it lives."""
     with await _begin(broker, node, asker) as program:
         await _look(broker, node, program, times=2)
         program.tell("exec /bin/cat")
@@ -110,7 +113,7 @@ async def test_an_exec_of_a_program_without_cuda_gives_back(broker: Broker, node
 
 
 async def test_a_program_that_maps_counts_keeps_its_words(broker: Broker, node: Node, asker: Path) -> None:
-    """However often NVML does not list it: one that cannot be seen by the monitor still holds its memory."""
+    """A program that maps `counts` keeps its words without any listing, as NVML may not show its memory."""
     with await _begin(broker, node, asker) as program:
         await _look(broker, node, times=4)
         assert _held_bytes(broker) == HELD
@@ -119,7 +122,7 @@ async def test_a_program_that_maps_counts_keeps_its_words(broker: Broker, node: 
 
 
 async def test_an_exec_of_a_cuda_program_is_not_vacated(broker: Broker, node: Node, asker: Path) -> None:
-    """The new program took its process's slot over, and keeps what it holds there."""
+    """A new program with CUDA takes over its process's slot and keeps its memory there."""
     with await _begin(broker, node, asker) as program:
         await _look(broker, node, times=1)
         program.tell(f"exec {asker}")

@@ -1,4 +1,4 @@
-"""Collectives over two GPUs under contention: they end, and have their shares of both. See `gangs`."""
+"""Collectives over two GPUs end under contention, and get their shares of both GPUs. See `gangs`."""
 
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +11,10 @@ from tests.hook.broker.gangs import BOTH, WAYS, Gang, Stage, had, programs, stag
 from tests.hook.broker.sharing import Looked, Restless
 
 NEAR: Final = 0.15
-"""Of what all had of a GPU: on a machine that does other things too, flags are seen late, and the GPU waits."""
+"""The largest error of a share of all containers' time.
+
+A busy machine sees flags late, and the GPU waits meanwhile.
+"""
 
 
 @pytest.fixture(name="compiled", scope="module")
@@ -26,7 +29,7 @@ async def _stage(tmp_path: Path, compiled: tuple[Path, Path]) -> AsyncIterator[S
 
 
 async def _until_divided(stage: Stage, one: Gang, others: Gang | Sequence[Restless], part: float) -> None:
-    """Wait until a stretch of time shows that one had such a part of what it and the others had of each GPU."""
+    """Wait until a span shows that one container had this part of all containers' time on each GPU."""
     beside = others.members if isinstance(others, Gang) else others
     await stage.until_at_work(one.members, beside)
 
@@ -38,7 +41,7 @@ async def _until_divided(stage: Stage, one: Gang, others: Gang | Sequence[Restle
 
 
 async def _until_left(stage: Stage, singles: Sequence[Restless], part: float) -> None:
-    """Wait until a stretch of time shows that each of these has at least such a part of its GPU."""
+    """Wait until a span shows that each of these had at least this part of its GPU."""
 
     def is_left(before: Looked, after: Looked) -> bool:
         return all(had([single], before, after, gpu) > part for gpu, single in enumerate(singles))
@@ -48,7 +51,7 @@ async def _until_left(stage: Stage, singles: Sequence[Restless], part: float) ->
 
 @pytest.mark.parametrize("hows", WAYS)
 async def test_a_collective_has_its_share_of_both_gpus(stage: Stage, hows: tuple[str, ...]) -> None:
-    """With 40 of both GPUs beside a greedy neighbour with 60 on each, all have that, and it comes to its end."""
+    """A collective with 40 of both GPUs, beside a greedy neighbour with 60 on each, gets that and ends."""
     gang, singles = await stage.gang(40, *hows), await stage.singles(60)
     await _until_divided(stage, gang, singles, 0.4)
     await gang.finish()
@@ -58,7 +61,7 @@ async def test_a_collective_has_its_share_of_both_gpus(stage: Stage, hows: tuple
 async def test_two_collectives_on_the_same_gpus_never_wait_for_each_other(
     stage: Stage, hows: tuple[str, ...]
 ) -> None:
-    """They launch on the GPUs in opposite order: both have their halves of both, and come to their ends."""
+    """Two collectives that launch on the GPUs in opposite order get half of both GPUs each, and end."""
     one, other = await stage.gang(50, *hows), await stage.gang(50, *hows, gpus=BOTH[::-1])
     await _until_divided(stage, one, other, 0.5)
     await one.finish()
@@ -66,12 +69,12 @@ async def test_two_collectives_on_the_same_gpus_never_wait_for_each_other(
 
 
 async def test_who_uses_one_of_its_gpus_leaves_the_other_its_request(stage: Stage) -> None:
-    """A container of both that works on one has its half there, and keeps its neighbour off the other for no more."""
+    """A container of both GPUs that works on one gets half of it, and the neighbour on the other gets its half."""
     gang, (beside, elsewhere) = await stage.gang(50, "solo"), await stage.singles(50)
 
     def is_fair(before: Looked, after: Looked) -> bool:
         parts = [had(programs, before, after, 0) for programs in (gang.members, [beside])]
-        # Its slices end early, where a kernel of 20 us ends, and no NVML is there to tell the broker.
+        # Its slices end early, where a kernel of 20 us ends, and no NVML here corrects the broker.
         is_half = abs(parts[0] / (sum(parts) or 1) - 0.5) < NEAR + 0.05
         return is_half and had([elsewhere], before, after, 1) > 0.5 - NEAR
 
@@ -81,7 +84,10 @@ async def test_who_uses_one_of_its_gpus_leaves_the_other_its_request(stage: Stag
 
 @pytest.mark.parametrize("hows", WAYS[1:])
 async def test_a_stopped_collective_does_not_stop_the_others(stage: Stage, hows: tuple[str, ...]) -> None:
-    """One of its processes is stopped with work on both: others go on, and all share again after SIGCONT."""
+    """While one process of a collective is stopped with work on both GPUs, others go on.
+
+    After SIGCONT all share again.
+    """
     gang, singles = await stage.gang(40, *hows), await stage.singles(60)
     await stage.until_at_work(gang.members, singles)
     gang.members[0].signal(signal.SIGSTOP)
@@ -93,7 +99,10 @@ async def test_a_stopped_collective_does_not_stop_the_others(stage: Stage, hows:
 
 @pytest.mark.parametrize("hows", WAYS[1:])
 async def test_a_killed_collective_leaves_both_gpus(stage: Stage, hows: tuple[str, ...]) -> None:
-    """Its processes are killed with work on both, one after another: others go on, and then have all."""
+    """A collective's processes are killed one by one with work on both GPUs.
+
+    The others go on, and then have all of both GPUs.
+    """
     gang, singles = await stage.gang(40, *hows), await stage.singles(60)
     await stage.until_at_work(gang.members, singles)
     for member in gang.members:

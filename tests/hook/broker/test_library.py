@@ -31,7 +31,7 @@ def _node(tmp_path: Path) -> Path:
 
 
 async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Path) -> None:
-    """A program allocates up to its line and is refused past it; the broker hears, describes, and gives back."""
+    """A program allocates up to its line and is refused past it. The broker announces, describes, and frees."""
     await broker.client.register(_registration(GIB))
     program = await _start(broker, node)
     assert await program.do("begin") == "0 0 0"
@@ -56,7 +56,7 @@ async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Pat
 
 
 async def test_a_raised_line_reaches_a_running_program(broker: Broker, node: Path) -> None:
-    """What was refused under the old line is granted after registering a higher one."""
+    """An allocation that the old line refused is granted after a registration with a higher one."""
     await broker.client.register(_registration(GIB))
     program = await _start(broker, node)
     await program.do("begin")
@@ -67,7 +67,7 @@ async def test_a_raised_line_reaches_a_running_program(broker: Broker, node: Pat
 
 
 async def test_a_program_runs_on_while_the_broker_is_away(broker: Broker, node: Path) -> None:
-    """Limits hold without a broker; the next one adopts the program, also one that started meanwhile."""
+    """Limits hold without a broker, and the next one adopts the program, also one that started meanwhile."""
     await broker.client.register(_registration(GIB))
     early = await _start(broker, node)
     await early.do("begin")

@@ -1,7 +1,7 @@
-"""Shares of compute time, held to by the real broker and the real library, and read from the emulator's own book.
+"""The real broker and the real library hold shares of compute time, as the emulator's book shows.
 
-The tests wait for a span in which shares are what they should be: a machine that does other things meanwhile keeps
-programs and broker from their turns, and time that nobody used is nobody's share.
+The tests wait for a span with the expected shares. A busy machine delays programs and broker, and unused time
+belongs to no container.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def _sharing(
 
 
 class Cast:
-    """Programs that run in containers, and what the book says of them."""
+    """Programs in containers, and their readings in the book."""
 
     def __init__(self, here: Place, stack: contextlib.AsyncExitStack, book: list[Json]) -> None:
         self.here = here
@@ -65,12 +65,12 @@ class Cast:
     async def start(
         self, pod: PodUid, share_pct: int, limit_pct: int = 100, *, whole: bool = False
     ) -> Process:
-        """One more program, in a container that is registered so."""
+        """Start another program in a container with this registration."""
         await self.here.broker.client.register(_sharing(self.here, pod, share_pct, limit_pct, whole=whole))
         return await self._stack.enter_async_context(self.here.started(pod, self.here.node()))
 
     def work(self, *processes: Process, seconds: float = ENDLESS_S) -> None:
-        """Set them to work for so long; by default for as long as the test takes."""
+        """Let the programs work for so long; by default for as long as the test takes."""
         begin_ns = time.monotonic_ns() + 50 * MS
         end_ns = begin_ns + int(seconds * 1e9)
         for process in processes:
@@ -78,7 +78,7 @@ class Cast:
             self._working[process.pid] = asyncio.create_task(doing, name=f"work of {process.pid}")
 
     async def until(self, holds: Callable[[Sequence[float]], bool], *processes: Process) -> None:
-        """Wait for a span of time in which their shares, in percent, are like this."""
+        """Wait for a span in which the shares, in percent, meet a condition."""
         seen: list[list[float]] = []
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -88,7 +88,7 @@ class Cast:
             pytest.fail(f"not reached in {DEADLINE_S} s; seen {seen}")
 
     async def until_shares(self, wanted: Sequence[float], within: float, *processes: Process) -> None:
-        """Wait for a span in which they have what they should have, each within some points."""
+        """Wait for a span in which the programs have these shares, each within some points."""
         await self.until(lambda seen: seen == pytest.approx(wanted, abs=within), *processes)
 
     async def _shares_pct(self, *processes: Process) -> list[float]:
@@ -102,11 +102,11 @@ class Cast:
         return track_of({}, self.book, process.pid)
 
     async def done(self, process: Process) -> None:
-        """Wait until it has done its work; it stays."""
+        """Wait until the program has done its work; the process stays."""
         await self._working[process.pid]
 
     async def finish(self) -> None:
-        """End those that still work: they would go on."""
+        """End the programs that still work, as they would go on."""
         for pid, working in self._working.items():
             if not working.done():
                 with contextlib.suppress(ProcessLookupError):
@@ -123,40 +123,40 @@ async def _cast(here: Place) -> AsyncIterator[Cast]:
 
 
 async def test_two_programs_have_what_their_containers_requested(cast: Cast) -> None:
-    """By the book, two greedy programs are at work for their requests' parts of the time."""
+    """Two greedy programs execute for their requests' parts of the time."""
     small, big = await cast.start(ONE, 30), await cast.start(TWO, 70)
     cast.work(small, big)
     await cast.until_shares([30, 70], 5, small, big)
 
 
 async def test_a_lone_program_is_held_to_its_limit(cast: Cast) -> None:
-    """By the book, a greedy program with the GPU for itself is at work for its limit's part of the time."""
+    """A greedy program alone on the GPU executes for its limit's part of the time."""
     alone = await cast.start(ONE, 20, 40)
     cast.work(alone)
     await cast.until_shares([40], 4, alone)
 
 
 async def test_a_program_that_comes_after_another_is_held_to_the_limit(cast: Cast) -> None:
-    """A container's first program has nothing to do any more when its second one starts: that has no more."""
+    """A container's second program, which starts when the first one has no more work, gets the limit and no more."""
     first = await cast.start(ONE, 20, 40)
     cast.work(first, seconds=1)
     await cast.done(first)
     second = await cast.start(ONE, 20, 40)
     cast.work(second)
-    await cast.until_shares([40], 15, second)  # and not all of it
+    await cast.until_shares([40], 15, second)  # and not all of the GPU
 
 
 async def test_a_limit_reaches_a_program_that_had_none(cast: Cast) -> None:
-    """A program alone behind an open gate is given a limit and held to it."""
+    """A program alone behind an open gate is held to a limit once its container gets one."""
     alone = await cast.start(ONE, 20)
     cast.work(alone)
     await cast.until(lambda used: used[0] > 90, alone)
     await cast.here.broker.client.register(_sharing(cast.here, ONE, 20, 40))
-    await cast.until_shares([40], 15, alone)  # likewise
+    await cast.until_shares([40], 15, alone)  # and not all of the GPU
 
 
 async def test_changed_terms_reach_a_program_at_work(cast: Cast) -> None:
-    """While two programs work, request and limit of one are changed, and the book shows it from then on."""
+    """While two programs work, one's request and limit change, and the book shows the new shares."""
     one, two = await cast.start(ONE, 20), await cast.start(TWO, 30)
     cast.work(one, two)
     await cast.here.broker.client.register(_sharing(cast.here, ONE, 70, 80))
@@ -166,7 +166,7 @@ async def test_changed_terms_reach_a_program_at_work(cast: Cast) -> None:
 
 
 async def test_two_programs_of_one_container_have_one_budget(cast: Cast) -> None:
-    """Two programs of one container beside a third elsewhere: the two together have what their container may."""
+    """Two programs of one container together get their container's share beside a third program elsewhere."""
     one = await cast.start(ONE, 40)
     two = await cast.start(ONE, 40)
     other = await cast.start(TWO, 60)
@@ -176,7 +176,7 @@ async def test_two_programs_of_one_container_have_one_budget(cast: Cast) -> None
 
 
 async def test_a_program_that_is_stopped_at_work_does_not_stop_others(cast: Cast) -> None:
-    """A program is stopped with work queued: the other goes on, and both share again after that."""
+    """While one program is stopped with queued work the other goes on. Both share again afterwards."""
     stopped, other = await cast.start(ONE, 50), await cast.start(TWO, 50)
     cast.work(stopped, other)
     await cast.until_shares([50, 50], 12, stopped, other)
@@ -189,7 +189,7 @@ async def test_a_program_that_is_stopped_at_work_does_not_stop_others(cast: Cast
 
 
 async def test_a_program_that_is_killed_at_work_gives_way(cast: Cast) -> None:
-    """A program is killed while its container shares a GPU: the other has all of it."""
+    """After a program is killed at work the container beside it gets all of the GPU."""
     killed, other = await cast.start(ONE, 50), await cast.start(TWO, 50)
     cast.work(killed, other)
     await cast.until_shares([50, 50], 12, killed, other)
@@ -198,12 +198,12 @@ async def test_a_program_that_is_killed_at_work_gives_way(cast: Cast) -> None:
 
 
 async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> None:
-    """Killed and replaced while two programs work: they go on, are held again, and the gap is told of each."""
+    """Two programs go on while their broker is replaced, are held again, and the gap is announced for each."""
     small, big = await cast.start(ONE, 20), await cast.start(TWO, 80)
     cast.work(small, big)
     await cast.until_shares([20, 80], 6, small, big)
     await cast.here.broker.kill()
-    # As the card's own slices have it, no longer as requested.
+    # The card's own slices decide now, and no longer the requests.
     await cast.until(lambda used: min(used) > 30, small, big)
     await cast.here.broker.start()
     await cast.until_shares([20, 80], 6, small, big)
@@ -212,8 +212,7 @@ async def test_programs_outlive_the_broker_and_are_held_again(cast: Cast) -> Non
 
 
 async def test_whole_gpus_are_not_metered(cast: Cast) -> None:
-    """A program whose container owns its GPU has all that another's limit leaves of it, whatever that was
-    promised."""
+    """A program that owns its GPU gets all that another's limit leaves of it, for any promised share."""
     whole = await cast.start(ONE, 0, whole=True)
     other = await cast.start(TWO, 20, 30)
     cast.work(whole, other)

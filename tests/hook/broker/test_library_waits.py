@@ -54,7 +54,7 @@ async def test_a_program_waits_for_what_a_killed_one_held(
     crowded: Broker,
     is_broker_killed: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """Its allocation is paused, not refused, also over the broker's death, and goes on when the other is gone."""
+    """An allocation on a full GPU is paused, over the broker's death too, and granted once the other program dies."""
     first, second = await _start(crowded, A), await _start(crowded, B)
     assert await first.do(f"alloc {600 * MIB}") == "0"
     waiting = asyncio.create_task(second.do(f"alloc {600 * MIB}"))

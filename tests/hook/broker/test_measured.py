@@ -1,4 +1,4 @@
-"""A real broker that is told what NVML shows: what it writes into `limits`, announces, and keeps."""
+"""A real broker that gets NVML's figures writes them into `limits`, announces them, and keeps them."""
 
 import time
 
@@ -14,7 +14,7 @@ CONTEXT = 300 * MIB
 
 
 def measured(*held: tuple[Process, int]) -> Measured:
-    """What NVML shows of the first GPU."""
+    """NVML's figures for the first GPU."""
     gpu = MeasuredGpu(gpu=GPUS[0], usable_bytes=16 * GIB, used_bytes=sum(used for _, used in held))
     return Measured(
         began_ns=time.monotonic_ns(),
@@ -35,7 +35,7 @@ async def _settle(broker: Broker, *held: tuple[Process, int]) -> None:
 
 
 async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker) -> None:
-    """What NVML shows past the word is written under a new generation; the process's death takes it away."""
+    """Memory that NVML shows past the word is written under a new generation, until the process dies."""
     await broker.client.register(registration(4 * GIB))
     process, other = await broker.spawn(), await broker.spawn()
     await process.begin(500 * MIB)
@@ -44,7 +44,7 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
     before = broker.limits().generation
     await _settle(broker, (process, 700 * MIB), (other, 110 * MIB))
     page = broker.limits()
-    assert page.generation == before + 2, "written once"
+    assert page.generation == before + 2, "the page was written once"
     assert [gpu.excess_bytes for gpu in page.gpus[:2]] == [210 * MIB, 0]
     assert [gpu.granted_bytes for gpu in page.gpus[:2]] == [4 * GIB] * 2
     await process.kill()
@@ -53,7 +53,7 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
 
 
 async def test_words_that_change_while_nvml_is_read_are_no_excess(broker: Broker) -> None:
-    """A program frees after NVML was asked, in step with every measurement: nothing is charged, until it rests."""
+    """A program that frees memory after each request to NVML is not charged until it rests."""
     await broker.client.register(registration(4 * GIB))
     process = await broker.spawn()
     await process.begin(GIB)
@@ -71,7 +71,7 @@ async def test_words_that_change_while_nvml_is_read_are_no_excess(broker: Broker
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 async def test_the_cost_of_a_context_is_kept_over_a_restart(broker: Broker, how: str) -> None:
-    """Learned once, it stands in every later page for that GPU, and in no other's."""
+    """The cost of a context, once measured, is in every later page for that GPU, and in no other's."""
     await broker.client.register(registration(4 * GIB))
     process = await broker.spawn()
     await process.begin()
@@ -85,7 +85,7 @@ async def test_the_cost_of_a_context_is_kept_over_a_restart(broker: Broker, how:
 
 
 async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:
-    """A broker with nonsense in its file starts, knows nothing, and says so."""
+    """A broker with a damaged file of costs starts without any, and logs the damage."""
     await broker.stop()
     (broker.root / "contexts.json").write_text('{"GPU-aaaa": -7}')
     await broker.start()
@@ -95,7 +95,7 @@ async def test_damaged_costs_are_forgotten_and_said(broker: Broker) -> None:
 
 
 async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker) -> None:
-    """Each once, however often it is measured; the log says it as well, with the reason."""
+    """A violation and an unhooked process are each announced and logged once, with the reason."""
     await broker.client.register(registration(GIB))
     process, bare = await broker.spawn(), await broker.spawn()
     await process.begin(GIB)
@@ -110,4 +110,4 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     assert unenforced.text
     assert broker.limits().gpus[0].excess_bytes == 300 * MIB
     await process.kill()
-    assert (await broker.announced(4))[3].what == "exited", "nothing was told twice"
+    assert (await broker.announced(4))[3].what == "exited", "no finding was announced twice"

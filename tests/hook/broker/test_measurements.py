@@ -1,4 +1,4 @@
-"""A broker that measures by itself, where no monitor does it."""
+"""A broker measures by itself where no monitor does."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.hook.broker.conftest import Broker, registration, until
 async def test_a_machine_without_nvml_costs_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    """However many processes come; they run within what can be counted."""
+    """Without NVML the broker logs one line for any number of processes, which run within their counts."""
     await broker.stop()
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -30,7 +30,7 @@ async def test_a_machine_without_nvml_costs_one_line(
 
 
 async def test_a_broker_that_does_not_measure_asks_no_driver(broker: Broker) -> None:
-    """On a cluster the monitor measures: nothing of NVML is even loaded here."""
+    """On a cluster, where the monitor measures, the broker does not load NVML."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()

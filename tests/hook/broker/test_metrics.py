@@ -1,4 +1,4 @@
-"""What Prometheus finds."""
+"""The metrics that the broker serves to Prometheus."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ BUSY = BUILD / "bin/busy"
 
 
 async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker) -> None:
-    """Series show processes, bytes, lines and denials, count the dead's denials on, and go with the pod."""
+    """Series show processes, bytes, lines and denials, keep a dead process's denials, and go with the pod."""
     await broker.stop()
     await broker.start(metrics_port="0")
     await broker.client.register(registration(3 * GIB))
@@ -58,7 +58,7 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
 
 
 async def test_namesakes_have_series_of_their_own(broker: Broker) -> None:
-    """Two commands of one name are two: no series stands twice, which Prometheus would not take."""
+    """Two commands of one name have separate series, as Prometheus refuses a series that stands twice."""
     await broker.stop()
     await broker.start(metrics_port="0")
     for pod in (A, B):
@@ -69,7 +69,7 @@ async def test_namesakes_have_series_of_their_own(broker: Broker) -> None:
 
 
 async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> None:
-    """Where the node overcommits: what is granted, how many wait where, and the length of waits that are over."""
+    """On a node that overcommits the metrics have the grants, the waiting processes, and the lengths of waits."""
     await broker.stop()
     await broker.start(metrics_port="0", overcommit="true")
     await broker.client.register(registration(GIB))
@@ -95,7 +95,10 @@ async def _is_waiting(broker: Broker, count: int) -> bool:
 
 
 async def test_contending_programs_show_what_each_had(broker: Broker, tmp_path: Path) -> None:
-    """Two that always have work divide the GPU by their requests, and the series say so; when they end, use ends."""
+    """Two programs that always work divide the GPU by their requests.
+
+    The series show that, and fall when they end.
+    """
     await broker.stop()
     await broker.start(metrics_port="0")
     for pod, share_pct in ((A, 30), (B, 70)):
@@ -122,7 +125,7 @@ async def test_contending_programs_show_what_each_had(broker: Broker, tmp_path: 
 
 @contextlib.asynccontextmanager
 async def _greedy(broker: Broker, pod: PodUid, node: Path) -> AsyncIterator[None]:
-    """A program in the pod's container that always has work: kernels of 2 ms, one after the other."""
+    """A program in the pod's container that always works: kernels of 2 ms, one after another."""
     environment = {
         "LD_PRELOAD": str(LIBRARY),
         "LD_LIBRARY_PATH": str(DRIVER.parent),
@@ -142,7 +145,7 @@ async def _greedy(broker: Broker, pod: PodUid, node: Path) -> AsyncIterator[None
 
 
 async def _of_shares(broker: Broker) -> dict[tuple[str, str], float]:
-    """By pod, and the name behind `plimsoll_hook_share_`."""
+    """The series of shares, by pod and by the name behind `plimsoll_hook_share_`."""
     found = {}
     for sample in await _scraped(broker):
         name = sample.name.removeprefix("plimsoll_hook_share_")
@@ -165,7 +168,7 @@ async def _is_used_no_more(broker: Broker) -> bool:
 
 
 async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
-    """A broker told to serve metrics where somebody listens ends with 2 and names variable, value and remedy."""
+    """A broker whose metrics port is taken ends with 2, and names variable, value and remedy."""
     await broker.stop()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         await broker.launch(metrics_port=str(taken.getsockname()[1]))
@@ -176,7 +179,7 @@ async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
 
 
 async def _samples(broker: Broker) -> Samples:
-    """By name and GPU."""
+    """The samples by name and GPU."""
     samples = await _scraped(broker)
     for sample in samples:
         names = {key: value for key, value in sample.labels.items() if key not in {"gpu", "le", "state"}}

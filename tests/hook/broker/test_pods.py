@@ -1,7 +1,7 @@
-"""Pods that a broker refuses are asked for again when others change: a list is in no order of time.
+"""The broker requests a refused pod again when another pod changes, as a list is in no order of time.
 
-The engine is played by a register that keeps shares within 100 and nothing else: what matters here is when it is
-asked; the real one is joined in tests/e2e.
+A register that only keeps shares within 100 stands in for the engine. The tests check when it is called.
+tests/e2e joins the real parts.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from tests.hook.broker.conftest import until
 
 
 class Shares:
-    """Registers pods whose shares fit together."""
+    """A register of pods whose shares fit together."""
 
     def __init__(self, *known: Register) -> None:
         self.registered = {request.pod: request for request in known}
         self.asked_count = 0
 
     async def take(self, event: Register | Unregister) -> None:
-        """Refuse what brings the sum past 100."""
+        """Register a pod, or refuse it if the sum would pass 100."""
         self.asked_count += 1
         if isinstance(event, Unregister):
             self.registered.pop(event.pod, None)
@@ -36,7 +36,7 @@ class Shares:
         self.registered = after
 
     async def describe(self) -> Description:
-        """All that is registered."""
+        """Describe all registered pods."""
         uses = [
             ContainerUse(
                 pod=one.pod, namespace="ns", pod_name=one.name, container=one.containers[0], processes=()
@@ -46,12 +46,12 @@ class Shares:
         return Description(containers=tuple(uses))
 
     def shares(self) -> dict[str, int]:
-        """By pod."""
+        """The registered shares by pod."""
         return {pod: share(request) for pod, request in self.registered.items()}
 
 
 def share(request: Register) -> int:
-    """The pod's on its only GPU."""
+    """The pod's share on its only GPU."""
     return request.containers[0].lines[0].share_pct
 
 
@@ -68,7 +68,7 @@ def pod(uid: str, share_pct: int, phase: str = "Running") -> Pod:
 
 @asynccontextmanager
 async def following(shares: Shares) -> AsyncIterator[asyncio.Queue[Change[Pod]]]:
-    """A follower at work."""
+    """A running follower."""
     changes: asyncio.Queue[Change[Pod]] = asyncio.Queue()
     task = asyncio.create_task(Follower(shares).follow(changes))
     try:
@@ -80,7 +80,7 @@ async def following(shares: Shares) -> AsyncIterator[asyncio.Queue[Change[Pod]]]
 
 
 async def settled(shares: Shares, expected: dict[str, int]) -> None:
-    """Wait until exactly this is registered."""
+    """Wait until exactly these shares are registered."""
 
     async def holds() -> bool:
         return shares.shares() == expected
@@ -89,7 +89,7 @@ async def settled(shares: Shares, expected: dict[str, int]) -> None:
 
 
 async def known(*pods: tuple[str, int]) -> Shares:
-    """What an earlier broker registered."""
+    """The pods that an earlier broker registered."""
     shares = Shares()
     async with following(shares) as changes:
         for uid, share_pct in pods:
@@ -99,7 +99,10 @@ async def known(*pods: tuple[str, int]) -> Shares:
 
 
 async def test_a_list_that_names_who_took_room_before_who_gave_it_is_taken_in_whole() -> None:
-    """A share was lowered and another raised while no broker was there; the raised one is listed first."""
+    """All changes from the time without a broker are applied.
+
+    The list has the raised share before the lowered one.
+    """
     shares = await known(("lowered", 60), ("raised", 40))
     async with following(shares) as changes:
         for listed in (pod("raised", 70), pod("lowered", 30)):
@@ -109,7 +112,7 @@ async def test_a_list_that_names_who_took_room_before_who_gave_it_is_taken_in_wh
 
 
 async def test_a_pod_waits_for_those_that_ended_while_no_broker_was_there() -> None:
-    """They are found missing from the list only at its end; one that is listed as ended likewise."""
+    """Pods that ended while no broker ran are found at the end of the list, whether missing or listed as ended."""
     ended: Change[Pod] = Added(pod("gone", 60, phase="Succeeded"))
     for absent in ((), (ended,)):
         shares = await known(("gone", 60))
@@ -120,7 +123,7 @@ async def test_a_pod_waits_for_those_that_ended_while_no_broker_was_there() -> N
 
 
 async def test_one_that_stays_refused_leaves_the_others_alone_and_goes_with_its_pod() -> None:
-    """It is asked for once more for each change, not for ever; deleted, it is forgotten."""
+    """A refused pod is requested once for each change, not for ever, and forgotten with its deletion."""
     shares = Shares()
     async with following(shares) as changes:
         changes.put_nowait(Added(pod("first", 80)))
@@ -136,7 +139,7 @@ async def test_one_that_stays_refused_leaves_the_others_alone_and_goes_with_its_
 
 
 async def test_a_pod_that_is_there_keeps_what_it_had_though_its_change_is_refused() -> None:
-    """It is not taken for one that is gone; when it goes, it is unregistered all the same."""
+    """A registered pod keeps its share if its change is refused, and is unregistered when it goes."""
     shares = await known(("changed", 30), ("neighbour", 60))
     async with following(shares) as changes:
         for change in (Added(pod("changed", 50)), Added(pod("neighbour", 60)), Synced()):

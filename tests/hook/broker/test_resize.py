@@ -1,4 +1,4 @@
-"""A line that changes under a running container: applied in place, announced, and never a reason to kill anything."""
+"""A line that changes under a running container is applied in place and announced, and ends no process."""
 
 import stat
 
@@ -12,26 +12,26 @@ def _resized(entry: Announcement) -> tuple[str | None, int, int]:
 
 
 async def test_a_new_line_is_in_force_and_announced_for_each_gpu(broker: Broker) -> None:
-    """Raised on both GPUs: one announcement for each, with what the container holds there."""
+    """A line raised on both GPUs has one announcement for each, with the bytes that the container holds there."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin(used_bytes=700)
     await broker.announced(1)
     await broker.client.register(registration(3 * GIB))
     assert [gpu.line_bytes for gpu in broker.limits().gpus[:2]] == [3 * GIB, 3 * GIB]
-    entries = (await broker.announced(4))[2:]  # after its hello, and the context that was found on the way
+    entries = (await broker.announced(4))[2:]  # The first two are its greeting and its context.
     assert [_resized(entry) for entry in entries] == [(GPUS[0], 3 * GIB, 700), (GPUS[1], 3 * GIB, 0)]
     assert [entry.text for entry in entries] == ["", ""]
 
 
 async def test_a_line_below_use_ends_nothing_and_says_so(broker: Broker) -> None:
-    """The process lives on with what it holds; the announcement says that growth is refused."""
+    """A process past its lowered line lives on with its memory, and the announcement says that growth is refused."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin(used_bytes=GIB)
     await broker.announced(1)
     await broker.client.register(registration(GIB // 2))
-    entries = (await broker.announced(4))[2:]  # after its hello, and the context that was found on the way
+    entries = (await broker.announced(4))[2:]  # The first two are its greeting and its context.
     assert entries[0].text == "holds 1Gi now: growth is refused until it is below"
     assert entries[1].text == ""
     assert await broker.process_count() == 1
@@ -39,7 +39,7 @@ async def test_a_line_below_use_ends_nothing_and_says_so(broker: Broker) -> None
 
 
 async def test_the_same_registration_again_announces_nothing(broker: Broker) -> None:
-    """Registering is repeatable; only a changed line is news."""
+    """Only a changed line is announced; a repeated registration is not."""
     await broker.client.register(registration())
     await broker.client.register(registration())
     await broker.client.register(registration(2 * GIB))
@@ -49,7 +49,7 @@ async def test_the_same_registration_again_announces_nothing(broker: Broker) -> 
 
 
 async def test_a_changed_share_is_in_force_and_announced_without_a_new_line(broker: Broker) -> None:
-    """Either of share and limit is a change of its own, and the announcement tells all that holds."""
+    """A changed share or limit alone is a change, and its announcement has all values in force."""
     await broker.client.register(registration())
     await broker.client.register(registration(share_pct=40))
     await broker.client.register(registration(share_pct=40, limit_pct=60))
@@ -63,7 +63,7 @@ async def test_a_changed_share_is_in_force_and_announced_without_a_new_line(brok
 
 
 async def test_a_resize_outlives_the_broker(broker: Broker) -> None:
-    """Killed after it, the next broker holds the new line, and has nothing more to announce of it."""
+    """After a kill the next broker holds the new line, and announces nothing more about it."""
     await broker.client.register(registration())
     await broker.client.register(registration(2 * GIB, share_pct=40, limit_pct=50))
     await broker.kill()
@@ -75,7 +75,10 @@ async def test_a_resize_outlives_the_broker(broker: Broker) -> None:
 
 
 async def test_a_line_that_cannot_be_written_is_not_announced(broker: Broker) -> None:
-    """Once it can be, the same request applies it, and then it is announced."""
+    """If the page cannot be written nothing is announced.
+
+    A later attempt of the same request applies and announces it.
+    """
     await broker.client.register(registration())
     page = broker.limits_dir() / "limits"
     page.unlink()

@@ -1,4 +1,4 @@
-"""A broker is killed and another takes its place: nothing is lost, nothing said twice."""
+"""After a broker is killed, its successor loses nothing and announces nothing twice."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, regis
 
 
 async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker) -> None:
-    """Of three processes, the one that died meanwhile exits once, the living ones stay known and watched."""
+    """A process that died between the brokers exits once, and the two living ones stay watched."""
     await broker.client.register(registration())
     lives, dies, dies_later = [await broker.spawn() for _ in range(3)]
     for process in (lives, dies, dies_later):
@@ -43,7 +43,7 @@ async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker
 
 
 async def test_an_acknowledged_process_still_exits_after_a_restart(broker: Broker) -> None:
-    """Though its greeting is acknowledged and forgotten, its death while no broker ran is announced."""
+    """A process's death while no broker ran is announced, though its greeting is acknowledged and forgotten."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -60,7 +60,7 @@ async def test_an_acknowledged_process_still_exits_after_a_restart(broker: Broke
 
 
 async def test_the_journal_is_told_again_until_acknowledged(broker: Broker) -> None:
-    """Every subscription gets the same entries under the same numbers, over restarts, and none once safe."""
+    """Over restarts every subscription gets the same entries under the same numbers, and no acknowledged one."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -81,7 +81,7 @@ async def test_the_journal_is_told_again_until_acknowledged(broker: Broker) -> N
 
 
 async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> None:
-    """One iterator goes on though the broker is killed under it: nothing is missed, repeats are the same entry."""
+    """One iterator goes on over a kill of the broker: no entry is missing, and repeated ones are equal."""
     await broker.client.register(registration())
     seen: dict[int, Announcement] = {}
 
@@ -106,7 +106,7 @@ async def test_a_subscription_survives_restarts_without_gaps(broker: Broker) -> 
 
 
 async def test_a_request_waits_for_a_broker_that_is_restarting(broker: Broker) -> None:
-    """A request made while the broker is away is answered when it is back."""
+    """A request made while the broker is away is answered when a broker is back."""
     await broker.kill()
     waiting = asyncio.create_task(broker.client.register(registration()))
     await asyncio.sleep(0)
@@ -131,7 +131,7 @@ async def test_registrations_outlive_the_broker(broker: Broker) -> None:
 
 
 async def test_a_torn_last_line_is_cut(broker: Broker) -> None:
-    """A journal torn by a kill in the middle of a write loses that line and nothing else."""
+    """A journal torn by a kill in the middle of a write loses that line only."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()
@@ -151,7 +151,7 @@ async def test_a_torn_last_line_is_cut(broker: Broker) -> None:
 
 
 async def test_a_damaged_line_in_the_middle_costs_only_itself(broker: Broker) -> None:
-    """A journal line that is not JSON is logged by number and value; those around it are told."""
+    """A journal line that is not JSON is logged by number and value, and the lines around it are announced."""
     await broker.client.register(registration())
     one, other = await broker.spawn(), await broker.spawn()
     await one.begin()
@@ -167,7 +167,7 @@ async def test_a_damaged_line_in_the_middle_costs_only_itself(broker: Broker) ->
 
 
 async def test_a_reboot_ends_every_process_and_empties_every_slot(broker: Broker) -> None:
-    """Under another boot id, nobody recorded lives and no slot is anyone's, whatever pids say."""
+    """Under another boot id no recorded process lives and every slot is empty, though pids may match."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin(GIB)
@@ -184,7 +184,7 @@ async def test_a_reboot_ends_every_process_and_empties_every_slot(broker: Broker
 
 
 async def test_a_damaged_record_is_left_out_and_the_rest_goes_on(broker: Broker) -> None:
-    """A record that is no JSON is logged by its file, and the other pods are adopted."""
+    """A record that is not JSON is logged by its file, and the other pods are adopted."""
     other = PodUid("other")
     await broker.client.register(registration())
     await broker.client.register(registration(pod=other))
@@ -197,7 +197,7 @@ async def test_a_damaged_record_is_left_out_and_the_rest_goes_on(broker: Broker)
 
 
 async def test_the_journal_file_shrinks_as_it_is_acknowledged(broker: Broker) -> None:
-    """Hundreds of acknowledged lives leave a file of a few lines, and numbers go on."""
+    """After hundreds of acknowledged lives the journal has a few lines, and its numbers go on."""
     await broker.client.register(registration())
     parent = await broker.spawn()
     for _ in range(3):
@@ -221,7 +221,7 @@ async def test_one_root_has_one_broker(broker: Broker) -> None:
 
 
 async def test_sigterm_ends_it_in_good_order(broker: Broker) -> None:
-    """It ends with 0, takes its control socket along, and leaves pods and journal for the next."""
+    """SIGTERM ends the broker with 0. It removes its control socket, and leaves pods and journal to the next one."""
     await broker.client.register(registration())
     process = await broker.spawn()
     await process.begin()

@@ -1,4 +1,4 @@
-"""Compute shares under a real broker, with stand-ins that behave as hooked programs with endless work do."""
+"""Compute shares under a real broker, with stand-ins that behave like hooked programs with endless work."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ def sharing(
 
 
 async def begun(broker: Broker, registration: Register) -> Process:
-    """A stand-in in a container that is registered so."""
+    """Start a stand-in in a container with this registration."""
     await broker.client.register(registration)
     process = await broker.spawn(pod=registration.pod)
     await process.begin()
@@ -55,15 +55,15 @@ async def until_state(gate: GateView, state: int) -> None:
 
 
 async def at_work_pct(seconds: float, *processes: Process) -> list[float]:
-    """Let all of them work for so long; how much of that time the gate let each."""
+    """Let all stand-ins work for so long; returns the percentage of the time in which each gate let them."""
     busy_ns = await asyncio.gather(*(process.do(f"work {seconds}") for process in processes))
     return [int(each) / seconds / 1e7 for each in busy_ns]
 
 
 async def test_two_that_want_all_have_what_they_requested(broker: Broker) -> None:
-    """The one of 30 works for 60 % of the time, in which it has half of the GPU; the other always.
+    """The container of 30 works for 60 % of the time, in which it has half of the GPU; the other works always.
 
-    Both are slower than the gates where a machine does other things too.
+    Programs and gates are slower on a busy machine.
     """
     small, big = await begun(broker, sharing(POD, 30)), await begun(broker, sharing(OTHER, 70))
     used = await at_work_pct(4, small, big)
@@ -71,13 +71,13 @@ async def test_two_that_want_all_have_what_they_requested(broker: Broker) -> Non
 
 
 async def test_a_limit_holds_one_that_is_alone(broker: Broker) -> None:
-    """Nobody else wants the GPU, and yet the container has no more of it than its limit."""
+    """A container alone on the GPU gets no more of it than its limit."""
     alone = await begun(broker, sharing(POD, 20, 40))
     assert await at_work_pct(3, alone) == pytest.approx([40], abs=6)
 
 
 async def test_changed_terms_hold_at_once(broker: Broker) -> None:
-    """A container registered anew with another limit is held to that, on the page and at its gate."""
+    """A new limit holds at once, on the page and at the gate."""
     alone = await begun(broker, sharing(POD, 20, 40))
     await broker.client.register(sharing(POD, 50, 70))
     line = broker.limits().gpus[0]
@@ -86,7 +86,7 @@ async def test_changed_terms_hold_at_once(broker: Broker) -> None:
 
 
 async def test_two_processes_of_one_container_have_one_budget(broker: Broker) -> None:
-    """Two processes of a container that work at the same time have half each, and together no more than the limit."""
+    """Two processes of a container that work at the same time get half each, and the limit together."""
     one = await begun(broker, sharing(POD, 20, 40))
     other = await broker.spawn()
     await other.begin()
@@ -94,7 +94,7 @@ async def test_two_processes_of_one_container_have_one_budget(broker: Broker) ->
 
 
 async def test_whole_gpus_are_never_shut(broker: Broker) -> None:
-    """A container that owns its GPUs finds its gate open, whatever its words say and whoever else is registered."""
+    """A container that owns its GPUs has an open gate for any words and beside any other container."""
     whole = await begun(broker, sharing(POD, 0, whole=True))
     gate = GateView(broker.limits_dir())
     assert gate.state == GATE_OPEN
@@ -106,7 +106,7 @@ async def test_whole_gpus_are_never_shut(broker: Broker) -> None:
 
 
 async def test_one_that_is_alone_is_not_metered_until_another_wants_its_gpu(broker: Broker) -> None:
-    """Its gate is open beside one that idles; at the first launch of that one it is metered, and open again later."""
+    """A gate is open beside an idle container, metered from that one's first launch on, and later open again."""
     first, second = await begun(broker, sharing(POD, 50)), await begun(broker, sharing(OTHER, 50))
     gates = GateView(broker.limits_dir()), GateView(broker.limits_dir(OTHER))
     await until_state(gates[0], GATE_OPEN)
@@ -120,7 +120,7 @@ async def test_one_that_is_alone_is_not_metered_until_another_wants_its_gpu(brok
 
 
 async def test_a_killed_process_gives_way(broker: Broker) -> None:
-    """A process is killed at work: the other container is alone at once, though the slot is cleared later."""
+    """After a process is killed at work the other container counts as alone at once, before the slot is cleared."""
     victim, other = await begun(broker, sharing(POD, 50)), await begun(broker, sharing(OTHER, 50))
     gate = GateView(broker.limits_dir(OTHER))
     await victim.do("launch")
@@ -131,7 +131,7 @@ async def test_a_killed_process_gives_way(broker: Broker) -> None:
 
 
 async def test_a_lost_greeting_is_made_up_for(broker: Broker) -> None:
-    """A process owns a slot and never greeted: it is held to its share, and before long the node knows it."""
+    """A process that owns a slot and never greeted is held to its share, and the node soon knows it."""
     await broker.client.register(sharing(POD, 20, 40))
     process = await broker.spawn()
     await process.do("claim")
@@ -141,7 +141,7 @@ async def test_a_lost_greeting_is_made_up_for(broker: Broker) -> None:
 
 
 async def test_more_than_all_of_a_gpu_is_not_promised(broker: Broker) -> None:
-    """A share past what is left is refused with field, value and remedy, and nothing has changed."""
+    """A share past the free part is refused with field, value and remedy, and nothing changes."""
     await broker.client.register(sharing(POD, 70))
     with pytest.raises(RefusedError) as caught:
         await broker.client.register(sharing(OTHER, 40))
@@ -160,7 +160,7 @@ async def test_more_than_all_of_a_gpu_is_not_promised(broker: Broker) -> None:
 
 
 async def test_a_restart_refuses_nothing_that_stands(broker: Broker) -> None:
-    """Under a new broker the same pods may be registered again, and the same sum holds."""
+    """Under a new broker the same pods can be registered again, and the same sum holds."""
     for pod in (POD, OTHER):
         await broker.client.register(sharing(pod, 50))
     await broker.kill()
@@ -172,7 +172,7 @@ async def test_a_restart_refuses_nothing_that_stands(broker: Broker) -> None:
 
 
 async def test_the_gate_stays_the_same_file(broker: Broker) -> None:
-    """Neither registering anew, nor a restart, nor a damaged page gives waiting processes another file to miss."""
+    """Registrations, a restart and a damaged page leave the gate file in place, as processes wait on it."""
     await broker.client.register(sharing(POD, 50, 60))
     path = broker.limits_dir() / "gate"
     before, gate = path.stat().st_ino, GateView(broker.limits_dir())
@@ -186,7 +186,10 @@ async def test_the_gate_stays_the_same_file(broker: Broker) -> None:
 
 
 async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
-    """Two programs go on through it; where it was away for long, the new broker tells that nobody held them."""
+    """Two programs go on while the broker is replaced.
+
+    After a long gap the new broker announces that no broker held them.
+    """
     processes = [await begun(broker, sharing(POD, 30, 30)), await begun(broker, sharing(OTHER, 70, 70))]
     working = asyncio.create_task(at_work_pct(10, *processes))
     await until_state(GateView(broker.limits_dir()), GATE_SHUT)
@@ -200,7 +203,7 @@ async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
 
 
 async def test_a_beat_shows_that_the_broker_lives(broker: Broker) -> None:
-    """Where a thread may stand the beat goes on, by the kernel's clock."""
+    """A beat by the kernel's clock goes on wherever a thread may stand."""
     process = await begun(broker, sharing(POD, 20, 40))
     await process.do("launch")
     gate = GateView(broker.limits_dir())

@@ -1,6 +1,6 @@
-"""Compute shares break no program: real brokers, real hooks, two containers that contend all the time.
+"""Compute shares break no program: real brokers, real hooks, two containers that always contend.
 
-Whatever a program does, it ends well with the right data, and its neighbour gets its share by the emulator's book.
+Every program ends well with the right data, and its neighbour gets its share by the emulator's book.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ SORTS = (
     "polite", "capture-global", "capture-thread-local", "capture-relaxed", "callbacks", "priorities", "threads",
     "pipeline", "forks", "execs", "contexts", "closes", "alarmed", "deaf",
 )  # fmt: skip
-"""As in `restless_streams.c` and `restless_processes.c`."""
+"""The same number as in `restless_streams.c` and `restless_processes.c`."""
 
 WORK_S = 4.0
 FAIR = 0.33
-"""Of a promised half, on a machine that does other things too."""
+"""The least part of a promised half, on a busy machine."""
 
 
 @pytest.fixture(name="program", scope="module")
@@ -38,7 +38,7 @@ async def _here(tmp_path: Path, program: Path) -> AsyncIterator[Card]:
 
 @pytest.mark.parametrize("sort", SORTS)
 async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: Card, sort: str) -> None:
-    """It finishes with the right data, and the neighbour gets its half."""
+    """A program of any sort ends with the right data, and the neighbour gets its half."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
@@ -56,7 +56,7 @@ async def test_a_program_of_any_sort_ends_well_beside_a_greedy_neighbour(here: C
 
 @pytest.mark.parametrize("sort", ["later", "flag"])
 async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Card, sort: str) -> None:
-    """On the device it waits for a launch that stands at the gate, or for what comes after: nobody waits for ever."""
+    """A stream that waits on the device for a launch at the gate, or for a later one, never waits for ever."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
@@ -68,7 +68,7 @@ async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Ca
 
 
 async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:
-    """Together they get the half that was promised to their container, and no more beside one that wants its own."""
+    """Two processes together get the half of their container, and no more beside a container that wants its own."""
     one, other = await here.register(50), await here.register(50)
     pair = [await here.start(one, "greedy", 600) for _ in range(2)]
     neighbour = await here.start(other, "greedy", 600)
@@ -82,7 +82,7 @@ async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:
 
 
 async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> None:
-    """Its gate is open from first to last, and its GPU always at work, whoever contends for the other one."""
+    """A whole container's gate is always open and its GPU always at work, whoever contends for the other GPU."""
     whole = await here.register(100, gpus=(1,), whole=True)
     tenants = [await here.register(50) for _ in range(2)]
     programs = [await here.start(tenant, "greedy", 600) for tenant in tenants]
@@ -95,7 +95,7 @@ async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> Non
 
 
 async def test_a_container_of_two_gpus_gets_on(here: Card) -> None:
-    """Each round of it needs both GPUs: it gets on beside a neighbour on each, and neither neighbour starves."""
+    """A container whose rounds need both GPUs progresses beside a neighbour on each, and neither starves."""
     both = await here.register(50, gpus=(0, 1))
     beside = [await here.register(50, gpus=(gpu,)) for gpu in (0, 1)]
     neighbours = [await here.start(pod, "greedy", 600, gpus=(gpu,)) for gpu, pod in enumerate(beside)]
@@ -124,7 +124,7 @@ def _alone(program: Restless, before: Looked, after: Looked) -> bool:
 
 
 async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(here: Card) -> None:
-    """Without a broker nobody stands at a gate; the new one holds them again, and shares are as before."""
+    """Without a broker no launch stands. The next broker holds the programs again, with the same shares."""
     pods = [await here.register(50) for _ in range(2)]
     programs = [await here.start(pod, "greedy", 600) for pod in pods]
     await here.at_work(*programs)
@@ -138,7 +138,7 @@ async def test_programs_go_on_when_the_broker_dies_and_the_next_one_adopts_them(
 
 
 async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
-    """By SIGSTOP with work queued: the neighbour has the GPU to itself until SIGCONT, then both share again."""
+    """While a program is stopped with queued work its neighbour has the GPU. After SIGCONT both share again."""
     pods = [await here.register(50) for _ in range(2)]
     stopped, neighbour = [await here.start(pod, "greedy", 600) for pod in pods]
     await here.at_work(stopped, neighbour)
@@ -152,7 +152,7 @@ async def test_a_stopped_holder_does_not_stop_the_others(here: Card) -> None:
 
 
 async def test_a_killed_holder_leaves_the_gpu_to_the_others(here: Card) -> None:
-    """By SIGKILL at work: the neighbour is alone at once."""
+    """After a program is killed at work the neighbour has the GPU at once."""
     pods = [await here.register(50) for _ in range(2)]
     neighbour = await here.start(pods[1], "greedy", 600)
     for _ in range(2):
@@ -164,7 +164,7 @@ async def test_a_killed_holder_leaves_the_gpu_to_the_others(here: Card) -> None:
 
 
 async def test_programs_may_leave_with_work_queued(here: Card) -> None:
-    """Whoever exits with work queued exits well, again and again, and the neighbour gets its share."""
+    """Programs that exit with queued work exit well, again and again, and the neighbour gets its share."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)
@@ -181,7 +181,7 @@ async def test_programs_may_leave_with_work_queued(here: Card) -> None:
 
 
 async def test_a_hundred_brief_processes_pass_through_the_gate(here: Card) -> None:
-    """Four at a time, each with a few milliseconds of work: all end well, and the neighbour gets its share."""
+    """A hundred short processes, four at a time, end well, and the neighbour gets its share."""
     one, other = await here.register(50), await here.register(50)
     neighbour = await here.start(other, "greedy", 600)
     await here.at_work(neighbour)

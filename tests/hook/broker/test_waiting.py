@@ -1,4 +1,4 @@
-"""A real broker on a node that promises more than it has: processes wait, go on, and nobody waits in vain."""
+"""On a node that promises more than it has, processes wait and go on, and no wait is in vain."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ def pod(uid: PodUid, *line_bytes: int) -> Register:
 
 
 def measured(usable_bytes: int) -> Measured:
-    """Both GPUs have so much, and NVML shows nobody on them."""
+    """Both GPUs have so many bytes, and NVML shows no process on them."""
     gpus = [MeasuredGpu(gpu=gpu, usable_bytes=usable_bytes, used_bytes=0) for gpu in GPUS]
     return Measured(began_ns=time.monotonic_ns(), gpus=tuple(gpus), processes=())
 
 
 @pytest.fixture(name="crowded")
 async def _crowded(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker of a node with 1 GiB on each GPU, that promised 1 GiB to each of two pods."""
+    """A broker of a node with 1 GiB on each GPU, promised in full to each of two pods."""
     broker = Broker(tmp_path / "root", {"audit_s": "3600", "overcommit": "true"})
     try:
         await broker.start()
@@ -52,7 +52,7 @@ async def _begun(broker: Broker, uid: PodUid) -> Process:
 
 @contextlib.asynccontextmanager
 async def _asking(process: Process, size: int, place: int = 0) -> AsyncIterator[asyncio.Task[str]]:
-    """A process that takes so much and waits for it, perhaps, in the length of a block."""
+    """A process that allocates so much, and may wait for it, for the length of a block."""
     task = asyncio.create_task(process.do(f"take {place} {size}"))
     try:
         yield task
@@ -64,7 +64,7 @@ async def _asking(process: Process, size: int, place: int = 0) -> AsyncIterator[
 
 
 async def _told(broker: Broker, what: str, count: int = 1) -> list[Announcement]:
-    """The announcements of one sort, once there are so many."""
+    """Wait for so many announcements of one kind, and return them."""
 
     async def are_there() -> bool:
         return len([entry for entry in broker.journaled() if entry.what == what]) >= count
@@ -78,7 +78,7 @@ def _granted(broker: Broker, uid: PodUid, place: int = 0) -> int:
 
 
 async def test_the_second_waits_and_goes_on_when_the_first_gives_back(crowded: Broker) -> None:
-    """Who finds the GPU full is paused at once and resumed by what is given back; both are announced."""
+    """A process that finds the GPU full is paused at once, and resumed by freed memory. Both are announced."""
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {700 * MIB}") == "taken"
     async with _asking(second, 600 * MIB) as taking:
@@ -102,7 +102,7 @@ async def _is_asked_to_tell(broker: Broker) -> bool:
 
 
 async def test_kill_9_lets_a_waiter_go_on(crowded: Broker) -> None:
-    """What a killed process held goes to who waits for it."""
+    """A killed process's memory goes to a waiting one."""
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {GIB}") == "taken"
     async with _asking(second, GIB) as taking:
@@ -112,7 +112,7 @@ async def test_kill_9_lets_a_waiter_go_on(crowded: Broker) -> None:
 
 
 async def test_what_no_message_told_is_found_by_looking(crowded: Broker) -> None:
-    """Memory given back without a word is found while somebody waits."""
+    """Memory freed without a message is found while a process waits."""
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {GIB}") == "taken"
     async with _asking(second, GIB) as taking:
@@ -122,7 +122,7 @@ async def test_what_no_message_told_is_found_by_looking(crowded: Broker) -> None
 
 
 async def test_a_killed_waiter_frees_its_place(crowded: Broker) -> None:
-    """The one behind it goes on as if it had never waited, and its wait is told to be over."""
+    """After a waiting process is killed the one behind it goes on, and the wait is announced as over."""
     await crowded.client.register(pod(PodUid("pod-c"), 400 * MIB))
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     third = await _begun(crowded, PodUid("pod-c"))
@@ -131,14 +131,14 @@ async def test_a_killed_waiter_frees_its_place(crowded: Broker) -> None:
         await _told(crowded, "paused")
         async with _asking(third, 400 * MIB) as taking:
             await _told(crowded, "paused", 2)
-            assert not taking.done(), "the older one is not passed"
+            assert not taking.done(), "the younger process does not pass the older one"
             await second.kill()
             assert await taking == "taken"
     assert (await _told(crowded, "resumed"))[0].text == "it gave up or ended"
 
 
 async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
-    """A broker killed under a waiter is replaced by one that knows what was granted, and resumes the waiter."""
+    """After a kill of the broker the next one knows the grants and resumes the waiting process."""
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {700 * MIB}") == "taken"
     async with _asking(second, 600 * MIB) as taking:
@@ -147,7 +147,7 @@ async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
         granted = _granted(crowded, A)
         await crowded.start()
         assert granted >= 700 * MIB
-        assert _granted(crowded, A) == granted, "adopted"
+        assert _granted(crowded, A) == granted, "the new broker adopted the process"
         again = await _told(crowded, "paused", 2)
         assert again[1].text == "this GPU has not been measured yet"
         await crowded.client.measure(measured(GIB))
@@ -156,7 +156,7 @@ async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
 
 
 async def test_a_wait_that_cannot_end_is_refused(crowded: Broker) -> None:
-    """Where others than containers hold the GPU, a request for more than the rest fails and says why."""
+    """A request for more than unhooked processes leave on the GPU fails with the reason."""
     await crowded.stop()
     await crowded.start()
     await crowded.client.measure(measured(500 * MIB))
@@ -166,7 +166,7 @@ async def test_a_wait_that_cannot_end_is_refused(crowded: Broker) -> None:
 
 
 async def test_what_stands_past_a_lowered_line_is_not_granted_to_others(crowded: Broker) -> None:
-    """A resize below what is held takes nothing away: the rest of the card is less by all that is still there."""
+    """A resize below the held memory takes nothing away. The rest of the card is smaller by all that is held."""
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {700 * MIB}") == "taken"
     await crowded.client.register(pod(A, 200 * MIB))
@@ -179,7 +179,10 @@ async def test_what_stands_past_a_lowered_line_is_not_granted_to_others(crowded:
 
 
 async def test_a_circle_is_never_entered(crowded: Broker) -> None:
-    """Two that would each hold half and wait for the other's: one waits before it takes its half."""
+    """Two containers would each hold half and wait for the other's half.
+
+    Instead one waits before it takes its half.
+    """
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {500 * MIB}") == "taken"
     async with _asking(second, 500 * MIB) as taking:
@@ -191,7 +194,7 @@ async def test_a_circle_is_never_entered(crowded: Broker) -> None:
 
 
 async def test_long_waits_are_told_again_and_end_where_that_is_set(crowded: Broker) -> None:
-    """A wait is announced again and again, and refused after the longest wait that was set."""
+    """A wait is announced at intervals, and refused after the configured longest wait."""
     await crowded.stop()
     await crowded.start(wait_remind_s="0.5", wait_longest_s="4")
     await crowded.client.measure(measured(GIB))
@@ -205,7 +208,7 @@ async def test_long_waits_are_told_again_and_end_where_that_is_set(crowded: Brok
 
 
 async def test_without_overcommit_nobody_waits(broker: Broker) -> None:
-    """Every page grants the line, whatever is promised, and who asks all the same goes on at once."""
+    """Without overcommit every page grants the line, and a process that asks goes on at once."""
     await broker.client.measure(measured(GIB))
     await broker.client.register(pod(A, GIB, 2 * GIB))
     await broker.client.register(pod(B, GIB, 2 * GIB))

@@ -1,4 +1,4 @@
-"""The built library: where it loads, what it shows, and that C and Python mean the same bytes."""
+"""The built library: the systems that load it, its exports, and the layout that it shares with Python."""
 
 import ctypes
 import re
@@ -20,25 +20,25 @@ def _built(request: pytest.FixtureRequest) -> Library:
 
 
 def test_it_loads_on_every_supported_glibc(built: Library) -> None:
-    """No symbol is newer than glibc 2.17: an older loader would silently ignore the whole preload."""
+    """No symbol is newer than glibc 2.17, as an older loader would silently ignore the whole preload."""
     assert built.newest_glibc <= (2, 17)
 
 
 def test_it_exports_the_table_and_nothing_else(built: Library) -> None:
-    """Every exported name is dlsym, dlvsym, or stands in the table of hooks."""
+    """Every exported name is dlsym, dlvsym, or a name in the table of hooks."""
     table = set(re.findall(r"X\((\w+), [A-Z]+\)", (ROOT / "hook/lib/hooks.h").read_text()))
     assert built.defined == table
     assert {"dlsym", "dlvsym", "cuInit", "cuMemAlloc_v2", "cuMemAllocAsync_ptsz"} <= table
 
 
 def test_it_needs_libc_alone(built: Library) -> None:
-    """Loading the preload loads no driver, and no other library into programs that would not have it."""
+    """The preload loads no driver, and no library into programs that would not have it."""
     assert built.needed == {"libc.so.6"}
     assert not built.runs_at_load
 
 
 def test_both_supported_machines_are_built() -> None:
-    """One library is for x86-64, the other for aarch64, by the ELF headers' own word."""
+    """By the ELF headers one library is for x86-64 and the other for aarch64."""
     machines = {
         int.from_bytes(LIBRARY.with_name(name).read_bytes()[18:20], "little")
         for name in (LIBRARY.name, "other-machine.so")

@@ -1,4 +1,4 @@
-"""Behind what blocks a stream nothing executes: nothing is told, and launches stand until the gate opens."""
+"""Behind a blocked stream nothing executes and nothing is charged, and launches stand until the gate opens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,13 +37,13 @@ def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path
 
 
 def test_every_blocker_has_a_case(launcher: Launcher) -> None:
-    """What the script can put into a stream is what is tried below."""
+    """Each blocker that the script can put into a stream has a case here."""
     assert tuple(launcher.get("list(blockers)")) == KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWriter, kind: str) -> None:
-    """The page says so while the stream is blocked, a launch stands for ever, and goes as soon as the gate opens."""
+    """The page shows that the stream is blocked. A launch stands for ever, and goes as soon as the gate opens."""
     launcher.do(f"launch({MS}, one); blockers[{kind!r}](one); launch({MS}, one)")
     until(lambda: launcher.work().launched_ns == 0)
     gate.set(GATE_SHUT)
@@ -64,7 +64,7 @@ def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWrite
     "beside", ["pass", "[launch(20000, other) for _ in range(100)]"], ids=["alone", "beside"]
 )
 def test_the_time_of_what_blocks_is_not_told(launcher: Launcher, kind: str, wait: str, beside: str) -> None:
-    """Page and book agree as a rule, whatever the program waits for meanwhile, and whatever its other streams do."""
+    """Time in which work is blocked does not count: page and book agree, for any wait and beside other streams."""
     launcher.do("[launch(20000, one) for _ in range(50)]; sync()")
     at_first_ns = _ahead_ns(launcher)
     off_ns: list[int] = []
@@ -92,7 +92,7 @@ def _ahead_ns(launcher: Launcher) -> int:
 
 
 def test_what_was_blocked_shows_as_soon_as_it_executes(launcher: Launcher) -> None:
-    """When a stream goes on the page says that work executes, though no thread of the program comes by."""
+    """When a stream goes on the page shows executing work, though no thread of the program makes a call."""
     launcher.do(f"launch({MS}, one); by_value(one); launch({3000 * MS}, one)")
     until(lambda: launcher.work().launched_ns == 0)
     sleep(LONG_S)
@@ -131,7 +131,7 @@ aside(step_on)
 def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
     launcher: Launcher, gate: GateWriter
 ) -> None:
-    """A thread stands with Python's lock: nothing executes, and the program goes on each time the gate opens."""
+    """A thread stands with Python's lock while nothing executes, and the program goes on each time the gate opens."""
     launcher.do(GIL)
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
@@ -165,7 +165,7 @@ aside(step_on)
 
 
 def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate: GateWriter) -> None:
-    """One stream waits for another's later launches: these stand, and go on each time the gate opens."""
+    """A stream waits for another's later launches, which stand and go on each time the gate opens."""
     launcher.do(
         "for _ in range(20): launch(1000); sync()"
     )  # a look right after an end tells the clocks apart

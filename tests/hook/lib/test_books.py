@@ -1,4 +1,4 @@
-"""The ledger and the map of holdings by themselves, plainly and under sanitizers."""
+"""The ledger and the map of holdings alone, plainly and under sanitizers."""
 
 import shutil
 import subprocess
@@ -68,48 +68,48 @@ def _run(books: Path, *arguments: str) -> list[int]:
 
 
 def test_the_map_agrees_with_an_array(books: Path) -> None:
-    """After any sequence of puts, takes and sweeps the map holds exactly what an array would."""
+    """After any sequence of puts, takes and sweeps the map equals an array."""
     _run(books, "map")
 
 
 def test_threads_leave_the_books_clean(books: Path) -> None:
-    """Threads on one map and one slot meet no race, and leave nothing behind."""
+    """Threads on one map and one slot meet no race and leave nothing behind."""
     _run(books, "threads")
 
 
 def test_waiting_for_a_collision_leaves_errno(books: Path) -> None:
-    """A signal that arrives while a reservation waits its turn does not change the program's errno."""
+    """A signal that arrives during a reservation's wait does not change the program's errno."""
     _run(books, "errno")
 
 
 def test_a_collision_is_no_refusal(books: Path) -> None:
-    """What fits is granted although another's reservation, withdrawn at once, stands a third of the time."""
+    """A reservation that fits is granted although another's, withdrawn at once, stands a third of the time."""
     (refused,) = _run(books, "collide", "1000")
     assert refused <= 100  # on a busy machine the opponent may lose the processor; without retries it is 300
 
 
 def test_what_is_granted_never_passes_the_line(books: Path) -> None:
-    """Whatever sizes several processes take and give back at once, the sum granted stays within the line."""
+    """For any sizes that several processes take and free at once, the granted sum stays within the line."""
     (most,) = _run(books, "line", "5000")
     assert 0 < most <= 1000
 
 
 def test_of_two_that_want_all_exactly_one_gets_it(books: Path) -> None:
-    """Two reservations that fit one at a time, begun at the same instant, never both fail nor both stand."""
+    """Two reservations of which one fits, begun at the same instant, never both fail and never both stand."""
     assert _run(books, "both", "500") == [500]
 
 
 def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> None:
-    """Once the line is lowered and the words are summed, nobody comes to hold more than line or sum."""
+    """After the line was lowered and the words were summed, no process comes to hold more than line or sum."""
     (above,) = _run(books, "sink", "300")
     assert above > 0  # the race was there to be lost
 
 
 def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> None:
-    """What a dead process held or was trying counts no more; whoever has its slot now counts in full."""
+    """The word of a dead process, attempts included, counts no more. The next process in its slot counts in full."""
     _run(books, "dead")
 
 
 def test_a_pools_record_is_dropped_once(records: Path) -> None:
-    """Whoever comes late to a destroyed pool leaves the pool alone that has its record now."""
+    """A thread that comes late to a destroyed pool leaves alone the pool that has the record now."""
     _run(records)

@@ -1,4 +1,4 @@
-"""Stream captures never notice the gate: nothing stands inside, nothing is recorded, none is broken."""
+"""The gate does not affect stream captures: nothing stands inside, nothing is recorded, none is broken."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,10 @@ def _stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_SHUT])
 def test_a_capture_goes_on_under_any_gate(stage: Stage, state: int) -> None:
-    """It neither stands nor gets more or fewer nodes, in every mode; only the launch of the graph stands."""
+    """A capture under any gate does not stand and has the same nodes, in every mode.
+
+    Only the graph's launch stands.
+    """
     stage.gate.set(GATE_METERED)
     before_ns, _ = stage.settle()
     stage.gate.set(state)
@@ -83,7 +86,7 @@ def test_a_capture_goes_on_under_any_gate(stage: Stage, state: int) -> None:
 
 
 def test_a_graph_is_metered_by_what_it_holds_now(stage: Stage) -> None:
-    """A graph whose kernel is exchanged between launches counts for as long as it executes each time."""
+    """A graph whose kernel is exchanged between launches is charged for each execution's own length."""
     stage.gate.set(GATE_METERED)
     stage.script.do("""
         class Kernel(ctypes.Structure):
@@ -112,7 +115,7 @@ def test_a_graph_is_metered_by_what_it_holds_now(stage: Stage) -> None:
 
 
 def test_a_gate_that_swings_breaks_no_capture(stage: Stage) -> None:
-    """While the driver is asked about what is queued, captures begin and go on as if nobody asked."""
+    """Captures begin and go on undisturbed while the library asks the driver about queued work."""
     stage.script.do("""
         is_over, seen = False, []
         def draw():
@@ -158,7 +161,7 @@ def test_a_gate_that_swings_breaks_no_capture(stage: Stage) -> None:
     ids=["ended", "destroyed", "refused", "broken", "never begun", "with its context"],
 )
 def test_a_capture_that_is_over_counts_no_more(stage: Stage, ending: str) -> None:
-    """However it ended, whole contexts get marks again: a long launch behind short ones is metered to its end."""
+    """After a capture, however it ended, a long launch behind short ones is metered to its end."""
     stage.gate.set(GATE_METERED)
     stage.script.do("""
         drawn = U64()
@@ -179,7 +182,7 @@ def test_a_capture_that_is_over_counts_no_more(stage: Stage, ending: str) -> Non
 
 
 def test_waiting_elsewhere_breaks_no_capture(stage: Stage) -> None:
-    """Work queued in the legacy stream before a capture began is not followed up while that is under way."""
+    """Work queued in the legacy stream before a capture is not followed up during that capture."""
     stage.gate.set(GATE_METERED)
     stage.script.do("""
         done = make("cuEventCreate", 0)

@@ -1,4 +1,4 @@
-"""No function of the driver stays unlooked at: not in a new header at build time, not in a new driver at run time."""
+"""Every function of the driver is classified: in a new header at build time, in a new driver at run time."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def _changed(folder: Path, old: str, new: str) -> None:
 def test_a_function_that_nobody_classified_fails_the_build(
     newer: Path, tmp_path: Path, declaration: str, name: str
 ) -> None:
-    """A new function, version or per-thread-stream variant is named, with what to do about it."""
+    """A new function, version or per-thread-stream variant is named, with the remedy."""
     _changed(newer, "#ifdef __cplusplus", f"{declaration}\n#ifdef __cplusplus")
     done = classify(tmp_path / "names.h", INCLUDES[0], newer)
     assert done.returncode == 1
@@ -65,7 +65,7 @@ def test_a_function_that_nobody_classified_fails_the_build(
 
 
 def test_a_name_that_no_header_declares_fails_the_build(newer: Path, tmp_path: Path) -> None:
-    """A function that left the headers, or a misspelt one, does not stay in the tables."""
+    """A function that left the headers, or a misspelt one, fails the build."""
     _changed(newer, "cuMemCreate", "cuMemCreat")
     done = classify(tmp_path / "names.h", newer)
     assert done.returncode == 1
@@ -76,7 +76,7 @@ def test_a_name_that_no_header_declares_fails_the_build(newer: Path, tmp_path: P
 def test_a_function_of_a_newer_driver_is_reported(
     node: Node, asker: Path, container: Container, tmp_path: Path
 ) -> None:
-    """Whoever looks up a function that this library never heard of gets it, and the broker is told, either way."""
+    """A look-up of a function that the library does not know succeeds, and the broker gets a message."""
     older = tmp_path / LIBRARY.name
     library = LIBRARY.read_bytes()
     assert library.count(b"\0cuDeviceGetName\0") == 1
@@ -92,7 +92,7 @@ def test_a_function_of_a_newer_driver_is_reported(
 
 
 def test_a_known_function_is_not_reported(program: Program, container: Container) -> None:
-    """Neither what passes through on purpose, nor a name that the driver has not, nor another library's."""
+    """No message is sent for a known unhooked function, an unknown name, or another library's function."""
     with container.ear() as ear:
         for name in ("cuDeviceGetName", "cuMemAllocHost", "cuLaunchKernel", "cuNoSuchFunction", "cublasInit"):
             program.words(f"proc {name} 12000 0")

@@ -1,4 +1,4 @@
-"""Contexts that come and go by other ways than a retain or a create are followed, with what lives in them."""
+"""Contexts that come and go otherwise than by a retain or a create are followed, with their memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -42,7 +42,7 @@ def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script
 def test_a_green_context_brings_the_primary_one_and_takes_it_along(
     script: Script, node: Node, container: Container
 ) -> None:
-    """The primary context that a green one makes is charged, and gone with it, with what was allocated there."""
+    """A primary context made by a green one is charged, and is gone with it, with the memory allocated there."""
     script.do("code, green = green_on(1); code, second = green_on(1); enter(green)")
     assert container.used_bytes(1) == 64 * MIB
     assert script.get("alloc(100 * MIB)[0]") == SUCCESS
@@ -57,7 +57,7 @@ def test_a_green_context_brings_the_primary_one_and_takes_it_along(
 def test_memory_of_a_green_context_outlives_it_in_the_primary_one(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Where somebody else retains the primary context, what was allocated in a green one stays until that ends."""
+    """Memory allocated in a green context stays until the primary context ends that another holder retains."""
     script.do("code, green = green_on(0); enter(green); code, address = alloc(100 * MIB)")
     script.do("stream = make('cuGreenCtxStreamCreate', green, 1, 0)")
     script.do("must('cuGreenCtxDestroy', green)")
@@ -71,7 +71,7 @@ def test_memory_of_a_green_context_outlives_it_in_the_primary_one(
 def test_a_green_context_past_the_line_is_refused_and_a_failed_one_costs_nothing(
     script: Script, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """A line without room for the primary context refuses; what the driver refuses leaves no charge."""
+    """A line without room for the primary context refuses. A refusal by the driver leaves no charge."""
     assert script.get("call('cuGreenCtxCreate', byref(U64()), None, 1, 1)") != SUCCESS
     assert container.used_bytes(1) == node.held_bytes({script.pid}, 1) == 0
     container.rewrite([lines[0], replace(lines[1], line_bytes=63 * MIB)])
@@ -80,7 +80,7 @@ def test_a_green_context_past_the_line_is_refused_and_a_failed_one_costs_nothing
 
 
 def test_the_last_detach_ends_a_context(script: Script, node: Node, container: Container) -> None:
-    """A context attached again lives on after one detach; with the last, memory and own cost go."""
+    """A context attached again outlives one detach. With the last one its memory and its own cost go."""
     script.do("there = make('cuCtxCreate_v2', 0, 0); code, address = alloc(50 * MIB)")
     script.do("again = make('cuCtxAttach', 0); must('cuCtxDetach', there)")
     assert container.used_bytes() == node.held_bytes({script.pid}) == 178 * MIB
@@ -91,7 +91,7 @@ def test_the_last_detach_ends_a_context(script: Script, node: Node, container: C
 def test_an_attached_context_can_be_destroyed_at_once(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Destroying does not ask how often a context was attached."""
+    """A context can be destroyed however often it was attached."""
     script.do("there = make('cuCtxCreate_v2', 0, 0); code, address = alloc(50 * MIB)")
     script.do("again = make('cuCtxAttach', 0); must('cuCtxDestroy_v2', there)")
     assert container.used_bytes() == node.held_bytes({script.pid}) == 64 * MIB

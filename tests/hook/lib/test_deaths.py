@@ -1,4 +1,4 @@
-"""A process's death frees what it held at once: nobody is refused for a word that the broker has yet to clear."""
+"""A process's death frees its memory at once; a word that the broker has yet to clear refuses no other process."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def _staying(node: Node, brief: Path, place: dict[str, str], how: str = "stay") 
 def test_programs_one_after_the_other_all_run_without_a_broker(
     node: Node, container: Container, brief: Path
 ) -> None:
-    """Where nobody clears the slots of the dead, each of 200 short programs gets what fits beside the living."""
+    """Without a broker, each of 200 short programs gets the memory that fits beside the living ones."""
     results = [_result(node, brief, container.environment) for _ in range(SHORT_PROGRAMS)]
     assert results == [SUCCESS] * SHORT_PROGRAMS
     assert container.used_bytes() == SHORT_PROGRAMS * (HELD_MIB + 64) * MIB
@@ -70,7 +70,7 @@ def test_programs_one_after_the_other_all_run_without_a_broker(
 async def test_programs_one_after_the_other_all_run_beside_a_broker(
     tmp_path: Path, node: Node, brief: Path, *, is_stopped: bool
 ) -> None:
-    """The same with a broker that clears them some time later, or that stands still."""
+    """The same holds beside a broker that clears slots later, or is stopped."""
     broker = Broker(tmp_path / "root", {})
     try:
         await broker.start()
@@ -93,7 +93,7 @@ async def test_programs_one_after_the_other_all_run_beside_a_broker(
 
 
 def test_a_zombie_holds_nothing(node: Node, container: Container, brief: Path) -> None:
-    """A dead process that nobody has reaped counts no more."""
+    """A dead process that its parent has not reaped does not count."""
     with _staying(node, brief, container.environment) as dead:
         os.kill(dead.pid, signal.SIGKILL)
         os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
@@ -112,14 +112,14 @@ def test_a_process_whose_first_thread_is_gone_still_counts(
 
 
 def test_the_living_count(node: Node, container: Container, brief: Path) -> None:
-    """Beside one that lives the next is refused, however many died before it."""
+    """Beside a living process the next one is refused, however many died before it."""
     assert _result(node, brief, container.environment) == SUCCESS
     with _staying(node, brief, container.environment):
         assert _result(node, brief, container.environment) == OUT_OF_MEMORY
 
 
 def test_a_process_of_another_namespace_counts(node: Node, container: Container, brief: Path) -> None:
-    """A pid that means another process there proves no death here."""
+    """A pid that means another process in that namespace proves no death here."""
     assert _result(node, brief, container.environment) == SUCCESS
     offset = Counts.slots.offset + Slot.namespaces.offset
     with (container.counts_dir / "counts").open("r+b") as file:
@@ -133,7 +133,7 @@ def test_a_process_of_another_namespace_counts(node: Node, container: Container,
 def test_under_overcommit_a_death_is_no_reason_to_wait(
     node: Node, container: Container, lines: list[Line], brief: Path
 ) -> None:
-    """What fits below the grant beside the living is granted at once, without asking a broker."""
+    """A request that fits below the grant beside the living ones is granted at once, without a broker."""
     container.rewrite([replace(line, granted_bytes=400 * MIB) for line in lines])
     results = [_result(node, brief, container.environment) for _ in range(3)]
     assert results == [SUCCESS] * 3

@@ -1,4 +1,4 @@
-"""Behind a shut gate every launch stands, and nothing else; an open one is hardly noticed."""
+"""Behind a shut gate every launch stands, and nothing else does. An open gate hardly costs anything."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def _gate(container: Container) -> GateWriter:
 
 
 def test_an_open_gate_is_hardly_noticed(launcher: Launcher) -> None:
-    """While the gate is open nothing is told, and no descriptor taken."""
+    """While the gate is open the library reports nothing and takes no descriptor."""
     assert launcher.get("[launch(1000000, name=name) for name in PATHS]") == [SUCCESS] * len(PATHS)
     launcher.do("sync()")
     work = launcher.work()
@@ -50,7 +50,7 @@ def test_an_open_gate_is_hardly_noticed(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_behind_a_shut_gate_every_launch_stands(launcher: Launcher, gate: GateWriter, path: str) -> None:
-    """Whatever the way, a launch stands behind a shut gate, says so, and goes when it is opened or metered."""
+    """Any launch stands behind a shut gate, is counted on the page, and goes when the gate opens or meters."""
     for number, state in enumerate((GATE_OPEN, GATE_METERED)):
         gate.set(GATE_SHUT)
         launcher.do(f"aside(launch, 1000, None, {path!r})")
@@ -63,7 +63,7 @@ def test_behind_a_shut_gate_every_launch_stands(launcher: Launcher, gate: GateWr
 
 
 def test_a_launch_stands_however_long_the_gate_is_shut(launcher: Launcher, gate: GateWriter) -> None:
-    """As long as nothing executes and the broker lives, no launch goes; each of several threads counts as one."""
+    """While nothing executes and the broker lives no launch goes; each of several standing threads is counted."""
     gate.set(GATE_SHUT)
     launcher.do("for _ in range(3): aside(launch, 1000)")
     until(lambda: launcher.work().standing == 3)
@@ -74,7 +74,7 @@ def test_a_launch_stands_however_long_the_gate_is_shut(launcher: Launcher, gate:
 
 
 def test_a_capture_does_not_stand(launcher: Launcher, gate: GateWriter) -> None:
-    """Into a stream that captures, a launch is recorded at once, whatever the gate."""
+    """A launch into a capturing stream is recorded at once, under any gate."""
     gate.set(GATE_SHUT)
     launcher.do("""
         stream, graph, count = make("cuStreamCreate", 1), U64(), SIZE()
@@ -88,7 +88,7 @@ def test_a_capture_does_not_stand(launcher: Launcher, gate: GateWriter) -> None:
 
 
 def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """What the library asks of the driver meanwhile breaks no capture, of the strictest mode."""
+    """The library's calls to the driver meanwhile break no capture, not even one of the strictest mode."""
     launcher.do("""
         def capture(seconds):
             stream, graph, end, count = make("cuStreamCreate", 1), U64(), time.monotonic() + seconds, 0
@@ -121,7 +121,7 @@ def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate
 def test_whole_gpus_have_no_gate(
     node: Node, container: Container, gate: GateWriter, lines: list[Line], tmp_path: Path
 ) -> None:
-    """A container that owns its GPUs is never held back, whatever lies in its directory."""
+    """A container that owns its GPUs is never held, whatever its directory contains."""
     container.write(limits_of(lines, flags=FLAG_WHOLE_GPUS))
     gate.set(GATE_SHUT)
     with launching(node, container, tmp_path) as launcher:
@@ -131,7 +131,7 @@ def test_whole_gpus_have_no_gate(
 def test_a_share_without_a_gate_is_said(
     node: Node, container: Container, lines: list[Line], tmp_path: Path
 ) -> None:
-    """Where a share was promised and no gate holds anybody to it, standard error says so; launches pass."""
+    """If a share was promised and there is no gate, standard error says so, and launches pass."""
     limits = limits_of(lines)
     limits.gpus[0].share_pct = 30
     container.write(limits)
@@ -142,7 +142,7 @@ def test_a_share_without_a_gate_is_said(
 
 
 def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """A child that is forked while threads stand neither stands itself nor changes the page."""
+    """A child forked while threads stand neither stands itself nor changes the page."""
     gate.set(GATE_SHUT)
     launcher.do("aside(launch, 1000)")
     until(lambda: launcher.work().standing == 1)
@@ -162,7 +162,7 @@ def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Ga
 def test_a_handler_that_forks_while_a_launch_stands(
     node: Node, container: Container, gate: GateWriter, tmp_path: Path
 ) -> None:
-    """Signals are handled while a launch stands; a child that a handler forks there does not go on standing."""
+    """Signals are handled while a launch stands, and a child that a handler forks there does not stand."""
     source, program = Path(__file__).parent / "programs/forking_waiter.c", tmp_path / "forking_waiter"
     compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1"])
     gate.set(GATE_SHUT)
@@ -181,7 +181,7 @@ def test_a_handler_that_forks_while_a_launch_stands(
 
 @pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_SHUT])
 def test_a_program_ends_in_any_state(launcher: Launcher, gate: GateWriter, state: int) -> None:
-    """Exit is exit: with work under way, and with a thread that stands."""
+    """A program exits with work under way, and with a standing thread."""
     gate.set(GATE_METERED)
     launcher.do("[launch(1000000) for _ in range(20)]")
     gate.set(state)

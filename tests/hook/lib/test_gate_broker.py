@@ -1,4 +1,4 @@
-"""A broker that goes, stops or comes back, and a program that closes all descriptors: programs go on."""
+"""Programs go on when a broker goes, stops or comes back, and when they close all descriptors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def _errors(tmp_path: Path) -> str:
 
 
 def test_a_broker_without_a_beat_holds_nobody(launcher: Launcher, gate: GateWriter, tmp_path: Path) -> None:
-    """A launch goes once the beat has stood still for three seconds, and so do the next; it is said once."""
+    """Launches go once the beat has stood still for three seconds. One message reports that."""
     with beating(gate):
         launcher.do("aside(launch, 1000)")
         until(lambda: launcher.work().standing == 1)
@@ -46,7 +46,7 @@ def test_a_broker_without_a_beat_holds_nobody(launcher: Launcher, gate: GateWrit
 
 
 def test_a_broker_that_is_back_is_obeyed(launcher: Launcher, gate: GateWriter, tmp_path: Path) -> None:
-    """As soon as the beat goes on, launches stand behind the shut gate again; that is said, once each time."""
+    """Once the beat goes on, launches stand behind the shut gate again. One message reports that each time."""
     for number in range(1, 3):
         launcher.do("launch(1000); sync()")
         until(lambda: _errors(tmp_path).count(LOST) == number)  # noqa: B023 - called at once
@@ -63,7 +63,7 @@ def test_a_broker_that_is_back_is_obeyed(launcher: Launcher, gate: GateWriter, t
 
 
 def test_an_open_gate_needs_no_beat(launcher: Launcher, gate: GateWriter, tmp_path: Path) -> None:
-    """Behind a gate that was left open nobody misses the broker: containers alone on their GPUs hear nothing."""
+    """Behind an open gate a lost broker has no effect, and causes no message."""
     gate.set(GATE_OPEN)
     sleep(4)
     assert launcher.get("[launch(1000) for _ in range(1000)]") == [SUCCESS] * 1000
@@ -71,7 +71,7 @@ def test_an_open_gate_needs_no_beat(launcher: Launcher, gate: GateWriter, tmp_pa
 
 
 def test_signals_without_rest_hide_no_lost_broker(launcher: Launcher) -> None:
-    """A launch whose every sleep is ended early by a signal sees all the same that the beat stands still."""
+    """A launch whose every sleep is ended early by a signal notices that the beat stands still."""
     launcher.do("""
         import signal
         signal.signal(signal.SIGALRM, lambda *_: None)
@@ -83,7 +83,7 @@ def test_signals_without_rest_hide_no_lost_broker(launcher: Launcher) -> None:
 def test_work_launched_without_a_broker_is_metered_by_the_next(
     launcher: Launcher, gate: GateWriter, tmp_path: Path
 ) -> None:
-    """When the beat goes on, the page says from that moment on what is left of the work launched meanwhile."""
+    """From the moment the beat goes on, the page has the rest of the work launched without a broker."""
     launcher.do("launch(1000); sync()")
     until(lambda: LOST in _errors(tmp_path))
     launcher.do("aside(greedy, 5000000, 30)")
@@ -102,7 +102,7 @@ def test_work_launched_without_a_broker_is_metered_by_the_next(
 def test_a_program_that_closes_all_descriptors(
     launcher: Launcher, gate: GateWriter, tmp_path: Path, after: str
 ) -> None:
-    """A closefrom costs nothing: the gate holds and lets go as before, and no file of the program is written to."""
+    """After a closefrom the gate holds and releases as before, and no file of the program is written to."""
     kept = tmp_path / "kept"
     with beating(gate):
         launcher.do(f"""

@@ -1,4 +1,4 @@
-"""What the library asks of the driver harms nothing there, and misses nothing that is queued."""
+"""The library's calls to the driver disturb nothing there, and miss no queued work."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def _gate(container: Container) -> GateWriter:
 
 
 def test_a_release_that_was_not_the_last_hides_nothing(launcher: Launcher) -> None:
-    """A primary context that somebody else retains lives on: what it was given before and after is metered."""
+    """If another holder retains a released primary context, its work before and after the release is metered."""
     launcher.do(f"""
         for _ in range(3):
             again = make("cuDevicePrimaryCtxRetain", 0)
@@ -50,7 +50,7 @@ COUNTED = "(counted := (UINT * 3)(), call('strictCounts', counted), list(counted
 
 
 def test_the_driver_is_asked_for_nothing_that_costs_or_fails(strict: Script, container: Container) -> None:
-    """No second thread takes a green context, no stream is made by asking after it, no event needs an interrupt."""
+    """The library binds no green context to a second thread, makes no stream by a query, and needs no interrupts."""
     strict.do("""
         code, green = green_on(0)
         enter(green)
@@ -84,7 +84,7 @@ def test_the_driver_is_asked_for_nothing_that_costs_or_fails(strict: Script, con
 def test_a_primary_context_that_ends_with_a_green_one(
     strict: Script, container: Container, gate: GateWriter, end: str
 ) -> None:
-    """What a green context took along when it ended, or was not made after all, the driver is asked about no more."""
+    """The library makes no call about a primary context that ended with a green one, or was never made."""
     strict.do(end)
     for state in (GATE_OPEN, GATE_SHUT, GATE_METERED):
         gate.set(state)

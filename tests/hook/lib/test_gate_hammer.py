@@ -1,4 +1,4 @@
-"""Whatever many threads do while the gate changes at random, nothing hangs, breaks or races."""
+"""For any work of many threads under a gate that changes at random, nothing hangs, breaks or races."""
 
 import random
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _swinging(gate: GateWriter) -> Iterator[None]:
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
 @pytest.mark.usefixtures("swinging")
 def test_sanitizers_find_nothing(node: Node, container: Container, tmp_path: Path, sanitizer: str) -> None:
-    """Launches, waits, captures, blocked streams, contexts that come and go: all end well at a gate that swings."""
+    """Launches, waits, captures, blocked streams, and contexts that come and go end well at a swinging gate."""
     source = Path(__file__).parent / "programs/gate_hammer.c"
     built = sanitized.build(sanitizer, [source], tmp_path)
     preload = " ".join(map(str, built.preload))

@@ -1,4 +1,4 @@
-"""A gate that opens and shuts at random changes nothing about what programs compute, and stops none for good."""
+"""A gate that opens and shuts at random changes no result of a program and stops none for ever."""
 
 import random
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_programs_come_out_the_same_under_any_gate(stage: Stage, seed: int) -> None:
-    """Threads, streams in order, priorities, graphs, host functions and callbacks: all ends, and ends right."""
+    """Programs of threads, ordered streams, graphs, host functions and callbacks end with the right results."""
     dice = random.Random(seed)  # noqa: S311 - a dice, not a secret
     states = [GATE_OPEN, GATE_METERED, GATE_SHUT]
     stage.script.do(f"""

@@ -1,4 +1,4 @@
-"""Threads that are cancelled or disturbed at a gate, and green contexts: nothing hangs, nothing is lost."""
+"""Threads that are cancelled or disturbed at a gate, and green contexts, hang nothing and lose nothing."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def _gate(container: Container) -> GateWriter:
 def test_a_thread_that_is_cancelled_at_the_gate(
     node: Node, container: Container, gate: GateWriter, tmp_path: Path
 ) -> None:
-    """A cancelled thread leaves the gate with its launch done and no lock kept: the next launch stands and goes.
+    """A cancelled thread leaves the gate with its launch done and no lock kept; the next launch stands and goes.
 
     Its library's own thread starts beside thread-local data that are larger than the stack it asks for.
     """
@@ -64,7 +64,7 @@ def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateW
 
 
 def test_every_green_context_is_metered(launcher: Launcher) -> None:
-    """Green contexts that come and go are metered to the last: none leaves anything behind for the next one."""
+    """Every green context is metered, and none leaves anything behind for the next one."""
     launcher.do(GREEN)
     launcher.do("""
         for green in [green_on(0)[1] for _ in range(20)]:
@@ -78,7 +78,7 @@ def test_every_green_context_is_metered(launcher: Launcher) -> None:
 
 
 def test_a_thread_that_ends_with_its_work_under_way(launcher: Launcher) -> None:
-    """Work in the default stream of a thread that is gone is metered; the next thread's is not taken for it."""
+    """Work in the default stream of an ended thread is metered, and not mixed up with the next thread's."""
     launcher.do(f"""
         for _ in range({ROUNDS}):
             aside(launch, {LONG_MS * MS}, None, "cuLaunchKernel_ptsz")

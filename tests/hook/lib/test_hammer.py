@@ -1,4 +1,4 @@
-"""Whatever eight processes do to their lines at once, and wherever they die, not one byte passes."""
+"""For any calls and deaths of eight processes at once, not one byte passes their lines."""
 
 import os
 import random
@@ -38,7 +38,7 @@ def _check(outcome: Outcome, plan: Plan, slack_bytes: int = 0) -> None:
 
 
 async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
-    """Every path, forks, execs, kill -9: the book never shows more than the lines, and 0 in the end."""
+    """With every path, forks, execs and kill -9, the book never exceeds the lines, and ends at 0."""
     program = tmp_path / "hammer"
     compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS)
@@ -51,7 +51,7 @@ async def test_not_one_byte_passes_the_line(tmp_path: Path, seed: int) -> None:
 
 
 async def test_not_one_byte_passes_the_line_among_the_dead(tmp_path: Path, seed: int) -> None:
-    """The same while the broker clears no slot: the lines are full of the living, and of nobody else."""
+    """The same holds while the broker clears no slot: only living processes fill the lines."""
     program = tmp_path / "hammer"
     compile_c([*SOURCES], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
     plan = Plan(seed, SECONDS, deaths_per_s=8.0, is_broker_stopped=True)
@@ -63,7 +63,7 @@ async def test_not_one_byte_passes_the_line_among_the_dead(tmp_path: Path, seed:
 
 
 async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
-    """Beside all else, processes map each other's memory and die with it: words and book end at 0.
+    """Words and book end at 0 also when processes map each other's memory and die with it.
 
     The book may pass the line meanwhile: what an exporter let go of, or died with, is in no word while others map it.
     The broker's measurements take it off the line (test_sharing_measured.py).
@@ -80,7 +80,7 @@ async def test_imports_leave_nothing(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("sanitizer", sanitized.OPTIONS)
 async def test_sanitizers_find_nothing(tmp_path: Path, seed: int, sanitizer: str) -> None:
-    """The same with library and program under AddressSanitizer and UBSan, and threads alone under ThreadSanitizer."""
+    """The same run is clean under AddressSanitizer and UBSan, and its threads under ThreadSanitizer."""
     built = sanitized.build(sanitizer, [*SOURCES], tmp_path)
     is_for_threads = sanitizer == "thread"
     plan = Plan(

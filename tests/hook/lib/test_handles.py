@@ -1,4 +1,4 @@
-"""Physical memory counts until the last handle, mapping and place in an array that refers to it is gone."""
+"""Physical memory counts until its last handle, mapping and place in an array is gone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script
 def test_own_memory_behind_an_imported_mapping_is_given_back(
     script: Script, node: Node, container: Container, tmp_path: Path, lines: list[Line]
 ) -> None:
-    """A range that begins with another process's memory, unmapped at once, gives back the own memory in it."""
+    """If a range begins with another process's memory, unmapping it at once frees the own memory in it."""
     neighbour = Container(tmp_path / "neighbour")
     neighbour.write(limits_of(lines))
     with sharing(node, neighbour, tmp_path) as other:
@@ -72,7 +72,7 @@ def test_own_memory_behind_an_imported_mapping_is_given_back(
 def test_memory_imported_where_it_was_made_counts_until_both_handles_are_gone(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Exported, imported again and released: the import keeps the memory, and so the count, mapped or not."""
+    """Memory that its maker exports, imports again and releases counts until the import is gone, mapped or not."""
     for keep, let_go in (
         ("pass", "release(again)"),
         ("at = map_in(again, 64 * MIB); release(again)", "unmap(at, 64 * MIB)"),
@@ -88,7 +88,7 @@ def test_memory_imported_where_it_was_made_counts_until_both_handles_are_gone(
 def test_an_import_released_first_gives_nothing_back(
     script: Script, node: Node, container: Container
 ) -> None:
-    """An imported handle was charged nothing: the count stays with the one that was made."""
+    """An imported handle is not charged, so its release frees nothing; the charge stays with the made handle."""
     script.do("handle = create(64 * MIB); again = brought(export(handle)); release(again)")
     agree(script, node, container, 64 + 64)
     script.do("release(handle)")
@@ -98,7 +98,7 @@ def test_an_import_released_first_gives_nothing_back(
 def test_several_pieces_imported_where_they_were_made_never_count_too_little(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Whatever order handles go in, the count is never below what the driver holds, and 0 when all are gone."""
+    """For any order of releases the count is never below the driver's, and 0 when all handles are gone."""
     script.do(
         "made = [create(size * MIB) for size in (32, 64, 96)]; again = [brought(export(handle)) for handle in made]"
     )
@@ -114,7 +114,7 @@ def test_several_pieces_imported_where_they_were_made_never_count_too_little(
 def test_an_array_mapped_later_costs_nothing_and_keeps_what_is_mapped_into_it(
     script: Script, node: Node, container: Container, function: str, flags: str, usage: int
 ) -> None:
-    """Made without memory it is free; a released handle counts until it is unmapped, replaced, or the array gone."""
+    """A sparse array is free. A released handle counts until it is unmapped or replaced, or the array is gone."""
     script.do(
         f"""
         def fill(size):
@@ -139,7 +139,7 @@ def test_an_array_mapped_later_costs_nothing_and_keeps_what_is_mapped_into_it(
 
 
 def test_what_arrays_keep_goes_with_their_context(script: Script, node: Node, container: Container) -> None:
-    """A context that is destroyed takes its arrays along, and they what was mapped into them."""
+    """A destroyed context takes its arrays along, and these take the memory mapped into them."""
     script.do(
         "context_there = make('cuCtxCreate_v2', 0, 0); where = array(DEFERRED); handle = create(64 * MIB)"
     )
@@ -153,7 +153,7 @@ def test_what_arrays_keep_goes_with_their_context(script: Script, node: Node, co
 def test_a_mapping_that_the_driver_refuses_keeps_nothing(
     script: Script, node: Node, container: Container
 ) -> None:
-    """After a refused mapping, into a range or an array, the handle's release gives its memory back."""
+    """After a refused mapping into a range or an array, the handle's release frees its memory."""
     script.do("handle = create(32 * MIB); plain = array(0)")
     assert script.get("call('cuMemMap', U64(4096), SIZE(32 * MIB), SIZE(0), handle, U64(0))") != SUCCESS
     assert script.get("put(place(plain, handle.value))") != SUCCESS

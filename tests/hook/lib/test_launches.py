@@ -1,4 +1,4 @@
-"""Nothing gets past the gate: every function that launches stands there, and what it executes is metered."""
+"""Every function that launches stands at the gate, and its execution is metered."""
 
 import ctypes
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def test_every_launch_and_every_wait_has_a_case(stage: Stage) -> None:
-    """A function that hooks.h calls a launch or a synchronisation is called below, or this fails."""
+    """Each function that hooks.h calls a launch or a synchronisation has a case in this test."""
     assert sorted(stage.script.get("list(launches)")) == sorted(LAUNCHES)
     assert sorted(stage.script.get("list(syncs)")) == sorted(SYNCS)
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_launch_stands_while_the_gate_is_shut(stage: Stage, name: str) -> None:
-    """Behind a shut gate the call does not come back and the GPU gets nothing; opened, it does what it does."""
+    """Behind a shut gate the call does not return and the GPU gets no work. Once opened, the call has its effect."""
     for stream in stage.script.get(f"streams_of({name!r})"):
         stage.gate.set(GATE_METERED)
         before_ns, _ = stage.settle()
@@ -55,7 +55,7 @@ def test_a_launch_stands_while_the_gate_is_shut(stage: Stage, name: str) -> None
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_launch_is_metered_by_what_it_executes(stage: Stage, name: str) -> None:
-    """Behind a metered gate the library tells the time in which the GPU executed it, and hardly more or less."""
+    """Behind a metered gate the page has the time in which the GPU executed the launch."""
     stage.gate.set(GATE_METERED)
     for stream in stage.script.get(f"streams_of({name!r})"):
         off = [_off(stage, name, stream)]
@@ -80,7 +80,7 @@ def _off(stage: Stage, name: str, stream: str) -> float:
 
 @pytest.mark.parametrize("name", SYNCS)
 def test_waiting_for_work_ends_the_burst(stage: Stage, name: str) -> None:
-    """When a call that waits comes back, or one that asks says yes, the page has no burst any more."""
+    """After a call that waits, or a query that finds the work done, the page has no burst."""
     stage.gate.set(GATE_METERED)
     stage.settle()
     slot = stage.container.slot_of(stage.script.pid)

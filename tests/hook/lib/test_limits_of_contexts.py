@@ -35,7 +35,7 @@ def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script
 def test_what_is_added_counts_until_it_is_lowered(
     script: Script, node: Node, container: Container, limit: int
 ) -> None:
-    """Beyond the driver's own size each byte counts; below it nothing does."""
+    """Each byte beyond the driver's own size counts, and no byte below it."""
     script.do(f"own = get({limit})")
     assert script.get(f"change({limit}, own + 100 * MIB)") == SUCCESS
     assert container.used_bytes() == (CONTEXT_MIB + 100) * MIB == node.held_bytes({script.pid})
@@ -46,7 +46,7 @@ def test_what_is_added_counts_until_it_is_lowered(
 
 
 def test_past_the_line_is_refused_and_changes_nothing(script: Script, container: Container) -> None:
-    """The driver is not asked, and what was charged before stays."""
+    """Past the line the driver is not called, and the earlier charge stays."""
     script.do(f"own = get({HEAP}); change({HEAP}, own + 100 * MIB)")
     assert script.get(f"change({HEAP}, own + 300 * MIB)") == OUT_OF_MEMORY
     assert script.get(f"get({HEAP}) - own") == 100 * MIB
@@ -64,7 +64,7 @@ def test_past_the_line_is_refused_and_changes_nothing(script: Script, container:
     ],
 )
 def test_it_ends_with_its_context(script: Script, container: Container, make: str, end: str) -> None:
-    """Each context has its own, and takes it along."""
+    """Each context has limits of its own, whose charge ends with it."""
     script.do(f"own = get({HEAP}); {make}; change({HEAP}, own + 50 * MIB); change({PRINTF}, 50 * MIB)")
     assert container.used_bytes(0) + container.used_bytes(1) > (2 * CONTEXT_MIB + 90) * MIB
     script.do(end)
@@ -72,7 +72,7 @@ def test_it_ends_with_its_context(script: Script, container: Container, make: st
 
 
 def test_what_the_driver_refuses_costs_nothing(script: Script, container: Container) -> None:
-    """Without a current context the driver's own error comes back, and other limits go straight to it."""
+    """Without a current context the driver's own error is returned, and other limits pass through."""
     assert script.get(f"change({STACK}, 64 * MIB)") == SUCCESS
     script.do("must('cuCtxSetCurrent', None)")
     assert script.get(f"change({HEAP}, 100 * MIB)") == 201

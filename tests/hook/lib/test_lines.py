@@ -1,4 +1,4 @@
-"""Every way to ask for GPU memory is held to the line, and gives back what it took."""
+"""Every request for GPU memory is held to the line, and every free is counted."""
 
 import time
 from dataclasses import replace
@@ -34,7 +34,7 @@ PATHS = [
 def test_past_the_line_is_refused_and_a_free_makes_room(
     program: Program, container: Container, allocate: str, free: str
 ) -> None:
-    """What does not fit below the line is CUDA's own out-of-memory error; what is freed can be taken again."""
+    """A request past the line gets CUDA's own out-of-memory error, and freed memory can be taken again."""
     assert container.used_bytes() == 64 * MIB
     first, handle = program.alloc(128, allocate)
     second, other = program.alloc(128, allocate)
@@ -51,7 +51,7 @@ def test_past_the_line_is_refused_and_a_free_makes_room(
 def test_refusal_leaves_the_neighbour_alone(
     program: Program, node: Node, asker: Path, tmp_path: Path, lines: list[Line]
 ) -> None:
-    """A container that asks past its line is refused while another on the same GPU goes on."""
+    """While one container is refused past its line, another on the same GPU goes on."""
     neighbour = Container(tmp_path / "neighbour")
     neighbour.write(limits_of(lines))
     with node.run(asker, neighbour.environment) as other:
@@ -63,7 +63,7 @@ def test_refusal_leaves_the_neighbour_alone(
 
 
 def test_refused_memory_is_not_taken(program: Program, node: Node, container: Container) -> None:
-    """After a refusal neither the emulator's book nor `counts` holds a byte more."""
+    """After a refusal neither the emulator's book nor `counts` has a byte more."""
     before = node.held_bytes({program.pid})
     assert program.alloc(1024)[0] == OUT_OF_MEMORY
     assert node.held_bytes({program.pid}) == before
@@ -74,7 +74,7 @@ def test_refused_memory_is_not_taken(program: Program, node: Node, container: Co
 def test_counts_agree_with_the_driver_over_every_path(
     program: Program, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """In sizes that the driver need not round up, `counts` says exactly what the emulator's book holds."""
+    """For sizes that the driver need not round up, `counts` equals the emulator's book."""
     container.rewrite([replace(line, line_bytes=1024 * MIB) for line in lines])
     for allocate, _ in PATHS:
         assert program.alloc(32, allocate)[0] == SUCCESS
@@ -86,7 +86,7 @@ def test_counts_agree_with_the_driver_over_every_path(
 def test_odd_sizes_do_not_add_up_past_the_line(
     program: Program, node: Node, container: Container, allocate: str
 ) -> None:
-    """The driver takes whole blocks of 2 MiB for 1.25 MiB: that is what counts, and what the line holds down."""
+    """The driver takes whole blocks of 2 MiB for 1.25 MiB. The blocks count, and the line holds for them."""
     made = 0
     while program.ask(f"alloc {allocate} {5 * MIB // 4}")[0] == SUCCESS:
         made += 1
@@ -97,7 +97,7 @@ def test_odd_sizes_do_not_add_up_past_the_line(
 def test_a_declaration_that_is_no_multiple_of_a_block_can_be_used_up(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """Whoever declares 100 MB gets 100 MB in one piece, and nothing more but what costs nothing."""
+    """A line of 100 MB gives 100 MB in one piece, and after that only requests that cost nothing."""
     container.rewrite([Line(line.uuid, 100_000_000) for line in lines])
     with node.run(asker, container.environment) as program, node.run(asker, container.environment) as other:
         program.start()
@@ -119,7 +119,10 @@ def test_absurd_sizes_are_refused_and_do_not_wrap(program: Program, container: C
 def test_the_first_32_bit_functions_are_counted_too(
     program: Program, container: Container, allocate: str
 ) -> None:
-    """Past the line the hook refuses; below it the driver may, on 64 bits, and then nothing stays counted."""
+    """Past the line the hook refuses.
+
+    Below it the driver may refuse, as on 64 bits, and then nothing stays counted.
+    """
     assert program.alloc(512, allocate)[0] == OUT_OF_MEMORY
     assert int(container.counts().slots[0].denied_count) == 1
     result, _ = program.alloc(32, allocate)
@@ -131,7 +134,7 @@ def test_the_first_32_bit_functions_are_counted_too(
 def test_unknown_pointers_reach_the_driver(
     program: Program, node: Node, asker: Path, container: Container, free: str
 ) -> None:
-    """A free of what this library never saw is the driver's to judge: its answer comes back, and no count moves."""
+    """A free of an unknown pointer gets the driver's answer, and no count changes."""
     with node.run(asker, preload=None) as bare:
         bare.start()
         assert bare.alloc(64)[0] == SUCCESS
@@ -146,7 +149,7 @@ def test_unknown_pointers_reach_the_driver(
 
 
 def test_a_freed_pointer_is_given_back_once(program: Program, container: Container) -> None:
-    """A second free of one pointer fails in the driver and gives nothing back."""
+    """A second free of one pointer fails in the driver and frees nothing in the count."""
     _, pointer = program.alloc(128)
     assert program.ask(f"free cuMemFree_v2 {pointer}") == [SUCCESS]
     assert program.ask(f"free cuMemFree_v2 {pointer}") != [SUCCESS]
@@ -154,7 +157,7 @@ def test_a_freed_pointer_is_given_back_once(program: Program, container: Contain
 
 
 def test_memory_is_charged_where_it_lies(program: Program, container: Container) -> None:
-    """CuMemCreate and pools charge the device they name, not the current context's."""
+    """CuMemCreate and pools charge the device that they name, not the current context's."""
     assert program.alloc(100, "cuMemCreate", "1")[0] == SUCCESS
     assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 100 * MIB)
     result, pool = program.ask("pool 1")
@@ -168,7 +171,7 @@ def test_memory_is_charged_where_it_lies(program: Program, container: Container)
 def test_mapped_memory_stays_counted_after_its_handle_is_released(
     program: Program, container: Container
 ) -> None:
-    """Physical memory goes back when it is both released and unmapped, whichever comes last."""
+    """Physical memory counts until it is both released and unmapped, in either order."""
     _, handle = program.alloc(128, "cuMemCreate", "0")
     result, address = program.ask(f"map {handle} {128 * MIB}")
     assert result == SUCCESS
@@ -181,7 +184,7 @@ def test_mapped_memory_stays_counted_after_its_handle_is_released(
 def test_memory_unmapped_together_with_imported_memory_goes_back(
     program: Program, container: Container
 ) -> None:
-    """One unmapping may end several mappings, and not all of them need be of this process's memory."""
+    """One unmapping may end several mappings, of which only some are of this process's memory."""
     _, handle = program.alloc(128, "cuMemCreate", "0")
     assert program.ask(f"beside {handle} {128 * MIB}") == [SUCCESS]
     assert container.used_bytes() == 192 * MIB
@@ -192,7 +195,7 @@ def test_memory_unmapped_together_with_imported_memory_goes_back(
 def test_a_gpu_that_was_not_given_has_no_memory(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """A GPU that is visible but not in `limits` has the line 0."""
+    """A GPU that is visible and not in `limits` has the line 0."""
     container.write(limits_of(lines[1:]))
     with node.run(asker, container.environment) as program:
         assert program.ask("load") == [0]
@@ -208,7 +211,7 @@ def test_a_gpu_that_was_not_given_has_no_memory(
 def test_whole_gpus_are_counted_and_not_limited(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """A container that owns its GPUs may fill them, and sees the card as it is."""
+    """A container that owns its GPUs may fill them, and sees the whole card."""
     container.write(limits_of([replace(line, line_bytes=0) for line in lines], flags=FLAG_WHOLE_GPUS))
     with node.run(asker, container.environment) as program:
         program.start()
@@ -218,7 +221,7 @@ def test_whole_gpus_are_counted_and_not_limited(
 
 
 def test_a_context_costs_what_was_measured(program: Program, container: Container) -> None:
-    """Every context is charged while it lives: a created one each time, the primary one once."""
+    """Every context is charged while it lives: each created one, and the primary one once."""
     assert program.ask("retain 0") == [SUCCESS]
     assert container.used_bytes() == 64 * MIB
     result, context = program.ask("create 0")
@@ -235,7 +238,10 @@ def test_a_context_costs_what_was_measured(program: Program, container: Containe
 def test_a_context_measured_later_is_not_charged_twice(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """A context older than its measurement stands in the excess, and so not in its process's word; a new one does."""
+    """A context older than its measurement is in the excess and not in its process's word.
+
+    A newer one is in the word.
+    """
     container.write(limits_of([replace(line, context_bytes=0) for line in lines]))
     with node.run(asker, container.environment) as program:
         program.start()
@@ -259,7 +265,7 @@ def test_a_context_measured_later_is_not_charged_twice(
 def test_an_excess_beyond_the_line_leaves_nothing(
     program: Program, container: Container, lines: list[Line], excess_bytes: int
 ) -> None:
-    """However much NVML shows past the words, nothing wraps: nothing is free, and nothing more is given."""
+    """An excess beyond the line wraps nothing: nothing is free, and no more is granted."""
     container.rewrite([replace(line, excess_bytes=excess_bytes) for line in lines])
     for bytes_ in (1, 5 * MIB // 4, 32 * MIB, 2**64 - 1):
         assert program.ask(f"alloc cuMemAlloc_v2 {bytes_}")[0] == OUT_OF_MEMORY
@@ -280,7 +286,7 @@ def test_a_grant_above_the_line_is_worth_no_more(
 def test_a_line_that_sinks_under_hammering_holds_once_it_is_audited(
     program: Program, node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """After the line was lowered and the words were summed, the book never holds more than sum or line."""
+    """After the line was lowered and the words were summed, the book never exceeds sum or line."""
     low_bytes = 128 * MIB
     with node.run(asker, container.environment) as other:
         other.start()
@@ -301,7 +307,7 @@ def test_a_line_that_sinks_under_hammering_holds_once_it_is_audited(
 def test_a_broker_that_died_while_writing_does_not_hang_the_program(
     program: Program, container: Container
 ) -> None:
-    """Half-written limits leave the last ones in force, with refusals and grants as before."""
+    """With half-written limits the last whole ones stay in force, for refusals and grants."""
     with (container.limits_dir / LIMITS_NAME).open("r+b", buffering=0) as file:
         for generation in (3, 7):
             file.seek(Limits.generation.offset)
@@ -313,7 +319,7 @@ def test_a_broker_that_died_while_writing_does_not_hang_the_program(
 def test_a_context_past_the_line_is_refused(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """A line that leaves no room for a context refuses it, by either way to make one."""
+    """A line without room for a context refuses it, for both ways to make one."""
     container.write(limits_of([replace(line, line_bytes=63 * MIB) for line in lines]))
     with node.run(asker, container.environment) as program:
         program.ask("load")
@@ -327,7 +333,7 @@ def test_a_context_past_the_line_is_refused(
 def test_a_reset_gives_back_what_lived_in_the_primary_context(
     program: Program, node: Node, container: Container, allocate: str
 ) -> None:
-    """What dies with a primary context leaves `counts` with it, the context's own cost included."""
+    """A reset removes the primary context's memory and its own cost from `counts`."""
     assert program.alloc(128, allocate)[0] == SUCCESS
     assert program.ask("reset 0") == [SUCCESS]
     assert container.used_bytes() == node.held_bytes({program.pid}) == 0
@@ -336,7 +342,7 @@ def test_a_reset_gives_back_what_lived_in_the_primary_context(
 def test_a_destroyed_context_gives_back_its_memory_alone(
     program: Program, node: Node, container: Container
 ) -> None:
-    """Destroying a created context gives back what was allocated in it, and nothing of another's."""
+    """Destroying a created context frees the memory allocated in it, and no other context's."""
     assert program.alloc(100)[0] == SUCCESS
     _, context = program.ask("create 0")
     assert program.alloc(50)[0] == SUCCESS
@@ -346,7 +352,7 @@ def test_a_destroyed_context_gives_back_its_memory_alone(
 
 
 def test_a_changed_line_counts_at_once(program: Program, container: Container, lines: list[Line]) -> None:
-    """A line raised or sunk while the program runs holds from its next allocation."""
+    """A line that is raised or lowered while the program runs holds from its next allocation."""
     assert program.alloc(512)[0] == OUT_OF_MEMORY
     container.rewrite([replace(line, line_bytes=1024 * MIB) for line in lines])
     assert program.alloc(512)[0] == SUCCESS
@@ -358,7 +364,7 @@ def test_a_changed_line_counts_at_once(program: Program, container: Container, l
 def test_damaged_new_limits_leave_the_last_ones(
     program: Program, container: Container, lines: list[Line]
 ) -> None:
-    """Limits for other GPUs are refused aloud, and the program goes on under the last ones."""
+    """Limits for other GPUs are refused with a message, and the program goes on under the last ones."""
     container.rewrite([replace(line, uuid=f"GPU-{NO_UUID}", line_bytes=2048 * MIB) for line in lines])
     assert program.alloc(512)[0] == OUT_OF_MEMORY
     assert program.alloc(128)[0] == SUCCESS
@@ -375,7 +381,7 @@ def test_errno_stays_as_it_was(program: Program) -> None:
 def test_the_slot_says_when_its_words_last_changed(
     program: Program, container: Container, allocate: str, free: str
 ) -> None:
-    """What takes, gives back or is refused leaves the time just before it; what asks only leaves none."""
+    """A call that takes, frees or is refused writes the time just before it. A query writes none."""
 
     def changed_ns() -> int:
         return int(container.counts().slots[container.slot_of(program.pid)].changed_ns)

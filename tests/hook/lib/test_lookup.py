@@ -1,4 +1,4 @@
-"""However a program finds a function of the driver, it finds the hook where there is one, and only there."""
+"""Each way to look up a function of the driver finds the hook if there is one, and the driver's otherwise."""
 
 import subprocess
 from pathlib import Path
@@ -36,13 +36,13 @@ PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 def test_the_drivers_look_up_hands_out_the_variant_it_chose(
     program: Program, route: str, symbol: str, version: int, flags: int, variant: str
 ) -> None:
-    """The hook stands for exactly the function that version and flags select in the driver."""
+    """The hook stands for exactly the function that the driver chooses by version and flags."""
     assert program.words(f"{route} {symbol} {version} {flags}") == [HOOK, variant]
 
 
 @pytest.mark.parametrize("route", ["proc", "proc_v1"])
 def test_the_drivers_look_up_passes_on_what_is_not_hooked(program: Program, route: str) -> None:
-    """Functions without a hook come from the driver; those that a version lacks stay missing."""
+    """Functions without a hook come from the driver, and those that a version lacks are not found."""
     assert program.words(f"{route} cuDeviceGetCount 12000 0")[0] == DRIVER
     assert program.words(f"{route} cuMemcpyHtoDAsync 12000 {PER_THREAD}")[0] == DRIVER
     assert program.words(f"{route} cuNoSuchFunction 12000 0") == ["none", "none"]
@@ -58,7 +58,7 @@ def test_every_name_of_the_table_is_answered_by_its_hook(program: Program) -> No
 
 
 def test_dlsym_keeps_the_meaning_of_each_scope(program: Program) -> None:
-    """Hooks are found through every scope that leads to the driver, other names where they really are."""
+    """Hooks are found through every scope that leads to the driver, and other names where they are defined."""
     for scope in ("driver", "default", "next", "itself"):
         assert program.words(f"where {scope} cuMemAlloc_v2") == [HOOK, "cuMemAlloc_v2"]
     assert program.words("where driver cuDeviceGetCount")[0] == DRIVER
@@ -69,7 +69,7 @@ def test_dlsym_keeps_the_meaning_of_each_scope(program: Program) -> None:
 
 
 def test_a_missing_driver_stays_missing(node: Node, asker: Path, container: Container) -> None:
-    """Before any driver is loaded its functions are not found, and dlerror says why."""
+    """Before a driver is loaded its functions are not found, and dlerror says why."""
     with node.run(asker, container.environment) as program:
         assert program.words("dlerror cuInit")[0] == "0"
         assert "undefined symbol: cuInit" in " ".join(program.words("dlerror cuInit"))
@@ -96,7 +96,7 @@ def _layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rtld_next_stays_relative_to_its_caller(
     layers: Path, node: Node, program_name: str, *, is_hooked: bool
 ) -> None:
-    """A library that looks for the next of its own name finds the one after itself, as without the preload."""
+    """A library that looks for the next definition of a name finds the one after itself, as without the preload."""
     preload = [str(LIBRARY)] if is_hooked else []
     preload += [str(layers / "upper.so"), str(layers / "lower.so")]
     environment = node.environment(preload=":".join(preload))
@@ -110,7 +110,7 @@ def test_rtld_next_stays_relative_to_its_caller(
 def test_it_works_beside_another_preload_that_hooks_dlsym(
     layers: Path, node: Node, asker: Path, container: Container, *, is_first: bool
 ) -> None:
-    """Before or behind another dlsym hook, limits hold and the other still sees what is not ours."""
+    """Before or behind another hook of dlsym the limits hold, and that hook still gets all other look-ups."""
     both = [str(LIBRARY), str(layers / "dlsym.so")]
     preload = ":".join(both if is_first else both[::-1])
     environment = node.environment(container.environment, {"LAYER_LOG": "1"}, preload=preload)
@@ -126,7 +126,7 @@ def test_it_works_beside_another_preload_that_hooks_dlsym(
 def test_two_copies_of_the_library_do_not_loop(
     node: Node, asker: Path, container: Container, tmp_path: Path
 ) -> None:
-    """Preloaded twice under two names, the library neither recurses nor lets a program past the line."""
+    """Two copies of the library under two names neither recurse nor let a program past the line."""
     copy = tmp_path / "copy.so"
     copy.write_bytes(LIBRARY.read_bytes())
     with node.run(asker, container.environment, preload=f"{LIBRARY}:{copy}") as program:

@@ -1,4 +1,4 @@
-"""What the library tells the broker, and that nobody listening never matters."""
+"""The library's messages to the broker, which never delay a program, also if no broker listens."""
 
 import ctypes
 from pathlib import Path
@@ -26,7 +26,7 @@ def _checked(message: Message | None, kind: int) -> Message:
 def test_a_process_is_announced_with_its_contexts_and_refusals(
     node: Node, asker: Path, container: Container
 ) -> None:
-    """Hello at cuInit, one context per GPU, and a refusal with its function and numbers."""
+    """The messages are a hello at cuInit, a context per GPU, and a refusal with its function and numbers."""
     with container.ear() as ear, node.run(asker, container.environment) as program:
         program.start(0)
         hello = _checked(ear.next(), KIND_HELLO)
@@ -50,7 +50,7 @@ def test_a_process_is_announced_with_its_contexts_and_refusals(
 
 
 def test_refusals_are_all_counted_and_seldom_told(node: Node, asker: Path, container: Container) -> None:
-    """A burst of refusals is counted one by one in the slot, and told to the broker a few times at most."""
+    """The slot counts each refusal of a burst, and the broker gets a few messages at most."""
     with container.ear() as ear, node.run(asker, container.environment) as program:
         program.start()
         assert program.ask(f"hammer 2000 {1024 * MIB}") == [0]
@@ -63,7 +63,7 @@ def test_refusals_are_all_counted_and_seldom_told(node: Node, asker: Path, conta
 
 
 def test_a_second_driver_is_reported(node: Node, asker: Path, container: Container, tmp_path: Path) -> None:
-    """A copy of the driver beside the one in use is not held to the line, and the broker is told so."""
+    """A second copy of the driver is not held to the line, and the broker gets a message about it."""
     copy = tmp_path / "libcuda.so.999"
     copy.write_bytes((EMULATOR / "libcuda.so.1").read_bytes())
     with container.ear() as ear, node.run(asker, container.environment) as program:
@@ -87,7 +87,7 @@ def test_a_late_broker_is_greeted_first(node: Node, asker: Path, container: Cont
 
 
 def test_a_deaf_broker_does_not_hold_up_the_program(node: Node, asker: Path, container: Container) -> None:
-    """With a socket that nobody serves, or no socket at all, every call goes on at once."""
+    """With an unserved socket, or without one, every call goes on at once."""
     with container.ear(), node.run(asker, container.environment) as program:
         program.start()
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""What is told of work is what the GPU executed of it, by the emulator's own book."""
+"""The charged time is the time in which the GPU executed the work, by the emulator's book."""
 
 from collections.abc import Callable
 from time import monotonic, sleep
@@ -67,7 +67,7 @@ def _until_agreed(
 def test_what_is_told_is_what_the_book_says(
     launcher: Launcher, kernel_ns: int, way: str, duty: float
 ) -> None:
-    """For long and short kernels, queued or one by one, with pauses or without: within some points of the time."""
+    """Page and book agree within some points for long and short kernels, queued or single, with pauses or without."""
     launcher.do("launch(1000); sync()")
     work = f"greedy({kernel_ns}, 1.0, {way == 'one by one'}, {duty})"
     points = (
@@ -88,7 +88,7 @@ def test_work_that_nobody_waits_for_is_metered(launcher: Launcher) -> None:
 
 
 def test_a_long_launch_behind_short_ones_is_metered(launcher: Launcher) -> None:
-    """What follows dense short launches, in other streams, is metered by what it takes and not by what they took."""
+    """A long launch behind dense short ones in other streams is metered by its own length."""
     launcher.do("streams = [make('cuStreamCreate', 1) for _ in range(3)]")
     work = f"""
         for _ in range(100):
@@ -103,7 +103,7 @@ def test_a_long_launch_behind_short_ones_is_metered(launcher: Launcher) -> None:
 def test_what_was_queued_behind_an_open_gate_is_metered_from_its_shutting_on(
     launcher: Launcher, gate: GateWriter
 ) -> None:
-    """What was launched while nothing was told executes on behind the shut gate, and is told until it ends."""
+    """Work launched behind an open gate executes on behind the shut one, and is metered until it ends."""
     gate.set(GATE_OPEN)
     launcher.do(f"aside(greedy, {5 * MS}, 30)")
     until(lambda: launcher.executed_ns() > SECOND // 2)
@@ -121,7 +121,7 @@ def test_what_was_queued_behind_an_open_gate_is_metered_from_its_shutting_on(
 
 
 def test_an_opening_ends_what_is_told(launcher: Launcher, gate: GateWriter) -> None:
-    """From the moment at which the gate opens nothing is told, though work goes on; shut again, it is told on."""
+    """From its opening on a gate meters nothing, though work goes on; shut again, it meters."""
     launcher.do(f"aside(greedy, {MS}, 60)")
     for _ in range(3):
         until(lambda: launcher.work().launched_ns > 0)
@@ -135,7 +135,7 @@ def test_an_opening_ends_what_is_told(launcher: Launcher, gate: GateWriter) -> N
 
 
 def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWriter) -> None:
-    """Several threads, each with a stream of its own, are metered together, stand together, and go on together."""
+    """Several threads with a stream each are metered together, stand together, and go on together."""
     launcher.do("streams = [make('cuStreamCreate', 1) for _ in range(4)]")
 
     def work() -> None:
@@ -157,7 +157,7 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
 
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
-    """Two GPUs at work at once are told of each by itself."""
+    """Two GPUs at work at once are metered separately."""
     launcher.do("""
         context(1)
         second, other = make("cuDevicePrimaryCtxRetain", 1), load()
@@ -184,7 +184,7 @@ def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
 
 @pytest.mark.parametrize("way", ["by turns", "at once"])
 def test_twenty_contexts_are_metered_like_the_first(launcher: Launcher, way: str) -> None:
-    """However many contexts a process has on a GPU, the time of each is told."""
+    """The time of each context is metered, however many a process has on a GPU."""
     launcher.do(f"""
         made = []
         for _ in range(20):
@@ -205,7 +205,7 @@ def test_twenty_contexts_are_metered_like_the_first(launcher: Launcher, way: str
     "end", ["cuCtxDestroy_v2", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"]
 )
 def test_a_context_may_end_while_it_is_metered(launcher: Launcher, gate: GateWriter, end: str) -> None:
-    """With its work under way a context is destroyed, released or reset; the next one is metered as ever."""
+    """A context may be destroyed, released or reset with work under way, and the next one is metered as usual."""
     launcher.do("[must('cuDevicePrimaryCtxRelease_v2', 0) for _ in range(2)]")
     for _ in range(20):
         launcher.do(f"""
@@ -225,7 +225,7 @@ def test_a_context_may_end_while_it_is_metered(launcher: Launcher, gate: GateWri
 
 
 def test_a_stream_may_end_with_its_work_under_way(launcher: Launcher) -> None:
-    """Events of ours in a stream outlive it: what it was given is metered."""
+    """A destroyed stream's work is metered to its end, as the library's events outlive the stream."""
 
     def work() -> None:
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""Two containers share a node: through NVML neither sees the other's GPUs or processes, and each sees its own."""
+"""Of two containers on a node, each sees only its own GPUs and processes through NVML."""
 
 import json
 import subprocess
@@ -89,7 +89,7 @@ def _blue(tmp_path: Path, node: Node, asker: Path) -> Iterator[Neighbour]:
 
 
 def test_each_sees_its_own_gpus_in_the_drivers_order(red: Neighbour, blue: Neighbour, node: Node) -> None:
-    """A container's GPUs are numbered from 0 as NVML orders them, whatever the order of its lines."""
+    """A container's GPUs are numbered from 0 in NVML's order, whatever the order of its lines."""
     code = (
         "show([[n.nvmlDeviceGetUUID(g), n.nvmlDeviceGetIndex(g), n.nvmlDeviceGetMemoryInfo(g).total] "
         "for g in gpus()])"
@@ -114,7 +114,7 @@ show([count.value, *results])
 
 
 def test_anothers_gpu_is_not_found_by_name(red: Neighbour, node: Node) -> None:
-    """By UUID and by address only the container's own GPUs are found, and with their numbers."""
+    """A look-up by UUID or address finds only the container's own GPUs, with their numbers."""
     addresses = look(node, None, "show([n.nvmlDeviceGetPciInfo(g).busId for g in gpus()])")
     code = """
 uuids, addresses = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -132,7 +132,7 @@ show([[number(n.nvmlDeviceGetHandleByUUID, u) for u in uuids],
 
 
 def test_neither_sees_the_others_processes(red: Neighbour, blue: Neighbour, node: Node, asker: Path) -> None:
-    """Each container lists its own processes on the shared GPU with what they are held to, and nobody else's."""
+    """On the shared GPU each container lists its own processes with their counted memory, and no others."""
     assert red.program.alloc(100)[0] == SUCCESS
     assert blue.program.alloc(50)[0] == SUCCESS
     code = "show([used(g) for g in gpus()])"
@@ -147,7 +147,7 @@ def test_neither_sees_the_others_processes(red: Neighbour, blue: Neighbour, node
 
 @pytest.mark.parametrize("version", ["", "_v2", "_v3"])
 def test_a_list_keeps_nvmls_rule_for_its_room(red: Neighbour, node: Node, asker: Path, version: str) -> None:
-    """Too little room is an error that tells the needed number; enough is filled; the rest stays untouched."""
+    """Too little room is an error with the needed number. Enough room is filled, and the rest stays untouched."""
     code = f"""
 class First(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
@@ -176,7 +176,7 @@ show([ask(0, 0), ask(1, 1), ask(2, 2), ask(3, 3), ask(3, 0),
 
 
 def test_the_newest_lists_know_no_mig_instance(red: Neighbour, node: Node) -> None:
-    """Where there is no MIG, both instance numbers say so."""
+    """Without MIG both instance numbers say so."""
     code = """
 details = n.nvmlDeviceGetRunningProcessDetailList(gpus()[1], n.nvmlProcessDetailList_v1, 0)
 entries = [*n.nvmlDeviceGetComputeRunningProcesses_v3(gpus()[1]), *details]
@@ -191,7 +191,7 @@ show([[p.pid, p.usedGpuMemory, p.gpuInstanceId, p.computeInstanceId] for p in en
 def test_there_are_no_graphics_and_no_mps_clients(
     red: Neighbour, node: Node, sort: str, version: str
 ) -> None:
-    """Those lists are there, and empty."""
+    """The lists of graphics and MPS clients exist and are empty."""
     code = f"""
 count = ctypes.c_uint(0)
 show([raw("nvmlDeviceGet{sort}RunningProcesses{version}", gpus()[1], ctypes.byref(count), None), count.value])
@@ -200,13 +200,13 @@ show([raw("nvmlDeviceGet{sort}RunningProcesses{version}", gpus()[1], ctypes.byre
 
 
 def test_how_busy_strangers_are_is_not_told(red: Neighbour, node: Node) -> None:
-    """NVML's list of who keeps the card busy names every container's processes, so a shared card has none."""
+    """NVML's utilisation of processes would name every container's, so a shared card returns none."""
     code = "show(tried(n.nvmlDeviceGetProcessUtilization, gpus()[1], 0))"
     assert look(node, red.container, code) == NOT_SUPPORTED
 
 
 def test_a_context_of_unknown_cost_is_listed_while_it_lives(red: Neighbour, node: Node, asker: Path) -> None:
-    """Before a context's cost was measured its word is 0; it is listed all the same, until it ends."""
+    """A process whose context's cost is not measured yet has the word 0, and is listed until its context ends."""
     red.container.rewrite([replace(line, context_bytes=0) for line in _lines(node, 2, 0)])
     code = "show(used(gpus()[0]))"
     with node.run(asker, red.container.environment) as program:
@@ -220,14 +220,14 @@ def test_a_context_of_unknown_cost_is_listed_while_it_lives(red: Neighbour, node
 
 
 def test_a_container_with_whole_gpus_sees_the_drivers_answers(red: Neighbour, node: Node) -> None:
-    """Nobody shares its GPUs, so what the driver says stands."""
+    """A container that owns its GPUs gets the driver's answers."""
     red.container.rewrite(_lines(node, 2, 0), flags=FLAG_WHOLE_GPUS)
     code = "show([used(g) for g in gpus()])"
     assert look(node, red.container, code) == look(node, None, code)
 
 
 def test_a_container_with_a_mig_instance_sees_what_its_runtime_shows(red: Neighbour, node: Node) -> None:
-    """An instance stands in no list of cards, so the cards are left as they are."""
+    """A MIG instance is in no list of cards, so the cards stay as they are."""
     instance = "MIG-5a1c0d2e-0000-4000-8000-00000000000a"
     red.container.write(limits_of([Line(instance, 320 * MIB)]))
     code = "show([[n.nvmlDeviceGetIndex(g), used(g)] for g in gpus()])"
@@ -239,6 +239,6 @@ def test_a_container_with_a_mig_instance_sees_what_its_runtime_shows(red: Neighb
     ["n.nvmlDeviceGetCount", "n.nvmlDeviceGetHandleByIndex, 0", "n.nvmlDeviceGetHandleByUUID, sys.argv[1]"],
 )
 def test_before_the_limits_no_gpu_is_shown(red: Neighbour, node: Node, call: str) -> None:
-    """A program that looks before its container's limits are there is told to come again."""
+    """A program that queries before its container's limits are there gets an error to retry."""
     (red.container.limits_dir / LIMITS_NAME).unlink()
     assert look(node, red.container, f"show(tried({call}))", node.uuids[0]) == NOT_READY

@@ -1,4 +1,4 @@
-"""A pool counts as what the driver keeps for it, not as what the program has not yet freed."""
+"""A pool counts the memory that the driver keeps for it, not only the unfreed part."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
 def test_small_requests_count_as_the_chunk_that_the_pool_took(
     script: Script, node: Node, container: Container
 ) -> None:
-    """One byte from a pool costs what the pool grew by, at once, and a second one nothing."""
+    """One byte from a pool costs the pool's growth at once, and a second one nothing."""
     assert script.get("take(1)[0]") == SUCCESS
     _agree(script, node, container, 64 + 32)
     assert script.get("take(MIB)[0]") == SUCCESS
@@ -34,7 +34,7 @@ def test_small_requests_count_as_the_chunk_that_the_pool_took(
 def test_a_pool_never_grows_past_the_line(
     script: Script, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """Where the next chunk does not fit below the line the request is refused, and the card never sees it."""
+    """If the pool's next chunk does not fit below the line, the request is refused without a call to the driver."""
     container.rewrite([replace(line, line_bytes=130 * MIB) for line in lines])
     assert script.get("take(40 * MIB)[0]") == SUCCESS
     _agree(script, node, container, 64 + 64)
@@ -48,7 +48,7 @@ def test_a_pool_never_grows_past_the_line(
 def test_freed_memory_counts_until_the_driver_gives_it_back(
     script: Script, node: Node, container: Container
 ) -> None:
-    """A free alone leaves the pool its memory; a synchronisation of stream, event or context gives it back."""
+    """After a free alone the pool keeps its memory. A synchronisation of stream, event or context returns it."""
     for synchronise in ("sync()", "must('cuStreamSynchronize', None)", "must('cuEventSynchronize', event)"):
         script.do("event = make('cuEventCreate', 0); code, address = take(128 * MIB)")
         _agree(script, node, container, 64 + 128)
@@ -61,7 +61,7 @@ def test_freed_memory_counts_until_the_driver_gives_it_back(
 def test_a_release_threshold_is_no_way_around_the_line(
     script: Script, node: Node, container: Container
 ) -> None:
-    """What a pool holds on to under a threshold, as JAX sets it, counts: two programs cannot hoard twice the line."""
+    """Memory that a pool keeps under a threshold, as JAX sets it, counts, so no program keeps more than the line."""
     script.do("hold_all(default_pool()); code, address = take(192 * MIB); free(address); sync()")
     _agree(script, node, container, 64 + 192)
     script.do("code, address = take(160 * MIB)")
@@ -75,7 +75,7 @@ def test_a_release_threshold_is_no_way_around_the_line(
 def test_what_a_pool_hoards_makes_way_before_anything_is_refused(
     script: Script, node: Node, container: Container
 ) -> None:
-    """An allocation of any kind takes precedence over idle memory of this process's pools, as on a full card."""
+    """Idle memory of this process's pools is trimmed before any allocation is refused, as on a full card."""
     script.do("hold_all(default_pool()); code, address = take(224 * MIB); free(address); sync()")
     _agree(script, node, container, 64 + 224)
     assert script.get("alloc(128 * MIB)[0]") == SUCCESS
@@ -92,7 +92,7 @@ def test_what_a_pool_hoards_makes_way_before_anything_is_refused(
 def test_what_does_not_fit_without_the_hoard_either_is_refused(
     script: Script, node: Node, container: Container
 ) -> None:
-    """A request from the very pool that made way, past the line all the same, ends in a refusal."""
+    """A request past the line from the pool that was trimmed is refused."""
     script.do("hold_all(default_pool()); code, address = take(96 * MIB); free(address); sync()")
     assert script.get("alloc(128 * MIB)[0]") == SUCCESS
     assert script.get("take(160 * MIB)[0]") == OUT_OF_MEMORY
@@ -100,14 +100,14 @@ def test_what_does_not_fit_without_the_hoard_either_is_refused(
 
 
 def test_a_pool_that_is_not_idle_does_not_make_way(script: Script, container: Container) -> None:
-    """What still lives in a pool stays there when another allocation is refused."""
+    """Memory in use in a pool stays when another allocation is refused."""
     script.do("hold_all(default_pool()); code, address = take(224 * MIB)")
     assert script.get("alloc(128 * MIB)[0]") == OUT_OF_MEMORY
     assert container.used_bytes() == (64 + 224) * MIB
 
 
 def test_a_destroyed_pool_counts_what_lives_in_it(script: Script, node: Node, container: Container) -> None:
-    """Destroying a pool gives back its idle memory; the rest goes with the last free, and the record with it."""
+    """Destroying a pool frees its idle memory. The rest, and the pool's record, go with the last free."""
     for _ in range(3):
         script.do("pool = pool_on(0); hold_all(pool)")
         script.do("one, two = (take_from(pool, 64 * MIB)[1] for _ in range(2)); free(one); sync()")
@@ -119,7 +119,7 @@ def test_a_destroyed_pool_counts_what_lives_in_it(script: Script, node: Node, co
 
 
 def test_a_pool_is_charged_to_its_own_gpu(script: Script, node: Node, container: Container) -> None:
-    """A pool on the second GPU, named or made current there, is the second GPU's, whatever context is current."""
+    """A pool on the second GPU, named or current there, is charged to that GPU under any current context."""
     script.do("there = pool_on(1); must('cuDeviceSetMemPool', 1, there)")
     assert script.get("take_from(there, 100 * MIB)[0]") == SUCCESS
     assert (container.used_bytes(0), container.used_bytes(1)) == (64 * MIB, 128 * MIB)
@@ -130,7 +130,7 @@ def test_a_pool_is_charged_to_its_own_gpu(script: Script, node: Node, container:
 
 
 def test_the_current_pool_is_followed(script: Script, node: Node, container: Container) -> None:
-    """After a device's pool was set, or that pool destroyed, allocations count in the one they come from."""
+    """After a device's pool was set or destroyed, allocations count in the pool that they come from."""
     script.do("mine = pool_on(0); hold_all(mine)")
     script.do("code, a = take(32 * MIB); must('cuDeviceSetMemPool', 0, mine); code, b = take(32 * MIB)")
     _agree(script, node, container, 64 + 64)
@@ -143,14 +143,14 @@ def test_the_current_pool_is_followed(script: Script, node: Node, container: Con
 
 
 def test_host_pools_cost_no_gpu(script: Script, container: Container) -> None:
-    """A pool of host memory (NUMA node 0) is the driver's to judge, and no GPU pays for it."""
+    """The driver alone judges a pool of host memory (NUMA node 0), and no GPU is charged."""
     script.do("props = PoolProps(1, 0, Location(3, 0)); pool = U64()")
     assert script.get("call('cuMemPoolCreate', byref(pool), byref(props))") in {SUCCESS, 801}
     assert container.used_bytes() == 64 * MIB
 
 
 def test_threads_in_one_pool_leave_nothing(script: Script, node: Node, container: Container) -> None:
-    """Whatever order threads take from and give to one pool, the count is the driver's when they are done."""
+    """For any order of takes and frees by threads in one pool, the final count equals the driver's."""
     script.do(
         """
         hold_all(default_pool())
@@ -193,7 +193,7 @@ def test_threads_in_one_pool_leave_nothing(script: Script, node: Node, container
 
 
 def test_a_reset_ends_the_pools_of_its_gpu(script: Script, node: Node, container: Container) -> None:
-    """What pools kept is gone with the primary context, and counted anew afterwards."""
+    """The memory of pools goes with the primary context, and counts anew afterwards."""
     script.do("code, address = take(100 * MIB); must('cuDevicePrimaryCtxReset_v2', 0)")
     _agree(script, node, container, 0)
     script.do("context(0); code, address = take(100 * MIB)")
@@ -201,7 +201,7 @@ def test_a_reset_ends_the_pools_of_its_gpu(script: Script, node: Node, container
 
 
 def test_pools_beyond_counting_are_refused(script: Script) -> None:
-    """A program that makes thousands of pools is refused the next one instead of getting it uncounted."""
+    """Past a bound of at least 1000 pools the next one is refused, as it could not be counted."""
     script.do("pools = [U64() for _ in range(1100)]; props = PoolProps(1, 0, Location(1, 0))")
     codes = script.get("[call('cuMemPoolCreate', byref(pool), byref(props)) for pool in pools]")
     assert codes[:1000] == [SUCCESS] * 1000

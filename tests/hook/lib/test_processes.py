@@ -1,4 +1,4 @@
-"""Several processes share one line: sums, collisions, forks, execs, and deaths."""
+"""Several processes share one line, over sums, collisions, forks, execs, and deaths."""
 
 import subprocess
 import time
@@ -23,7 +23,7 @@ from tests.hook.lib.program import (
 
 
 def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, container: Container) -> None:
-    """Two processes are held to one line together, and one's free makes room for the other."""
+    """Two processes are held to one line together, and a free by one makes room for the other."""
     _, pointer = program.alloc(128)
     with node.run(asker, container.environment) as other:
         other.start()
@@ -38,7 +38,7 @@ def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, c
 def test_each_process_writes_its_own_slot(
     program: Program, node: Node, asker: Path, container: Container
 ) -> None:
-    """Slots carry their owner's pid and what that process holds."""
+    """A slot has its owner's pid and the memory of that process."""
     with node.run(asker, container.environment) as other:
         other.start()
         assert other.alloc(50)[0] == SUCCESS
@@ -54,7 +54,7 @@ def test_each_process_writes_its_own_slot(
 def test_the_words_of_the_dead_stand_until_the_broker_clears_them(
     program: Program, node: Node, asker: Path, container: Container, *, is_killed: bool
 ) -> None:
-    """No process clears another's slot, nor its own while the driver still holds the memory; nobody is refused."""
+    """No process clears another's slot, or its own while the driver holds its memory, and none is refused for it."""
     with node.run(asker, container.environment) as other:
         other.start()
         assert other.alloc(100)[0] == SUCCESS
@@ -68,7 +68,7 @@ def test_the_words_of_the_dead_stand_until_the_broker_clears_them(
 
 
 def test_a_cleared_slot_is_claimed_again(node: Node, asker: Path, container: Container) -> None:
-    """The first free slot is taken, and starts from nothing."""
+    """The first free slot is claimed and starts at 0."""
     container.store_owners([0xFFFF_FFFF_0000_0001, 0, 0xFFFF_FFFF_0000_0003])
     with node.run(asker, container.environment) as program:
         program.start()
@@ -77,7 +77,7 @@ def test_a_cleared_slot_is_claimed_again(node: Node, asker: Path, container: Con
 
 
 def test_a_full_table_refuses_aloud(node: Node, asker: Path, container: Container) -> None:
-    """The process after the last slot gets no GPU, and a message."""
+    """A process that finds no slot gets no GPU, and a message."""
     container.store_owners([0xFFFF_FFFF_0000_0000 + slot for slot in range(1, MAX_SLOTS + 1)])
     with node.run(asker, container.environment) as program:
         program.ask("load")
@@ -86,7 +86,7 @@ def test_a_full_table_refuses_aloud(node: Node, asker: Path, container: Containe
 
 
 def test_a_full_table_is_waited_for(node: Node, asker: Path, container: Container) -> None:
-    """Who finds every slot taken, as the dead are not cleared yet, comes in as soon as one is."""
+    """A process that finds every slot taken by uncleared dead ones starts as soon as one is cleared."""
     owners = [0xFFFF_FFFF_0000_0000 + slot for slot in range(1, MAX_SLOTS + 1)]
     container.store_owners(owners)
     with node.run(asker, container.environment) as program:
@@ -101,7 +101,7 @@ def test_a_full_table_is_waited_for(node: Node, asker: Path, container: Containe
 def test_hammering_processes_never_pass_the_line(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """Whatever two processes do at once, the emulator's book never holds more than the line; both get on."""
+    """For any calls of two processes at once the book stays within the line, and both progress."""
     container.write(limits_of([Line(line.uuid, 256 * MIB, 64 * MIB) for line in lines]))
     with (
         node.run(asker, container.environment) as first,
@@ -125,7 +125,7 @@ def test_hammering_processes_never_pass_the_line(
 def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
     tmp_path: Path, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """Two reservations that fit one at a time never both fail, nor both stand, however often they meet."""
+    """Two reservations of which one fits never both fail and never both stand, however often they meet."""
     container.write(limits_of([replace(line, line_bytes=300 * MIB, context_bytes=0) for line in lines]))
     rounds = 600
     program = tmp_path / "both"
@@ -145,7 +145,7 @@ def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
 def test_each_gpu_has_a_line_of_its_own(
     node: Node, asker: Path, container: Container, lines: list[Line]
 ) -> None:
-    """What fills one GPU's line leaves the other's as it was, for every process of the container."""
+    """Filling one GPU's line leaves the other GPU's line, for every process of the container."""
     container.write(limits_of([lines[0], replace(lines[1], line_bytes=192 * MIB)]))
     with (
         node.run(asker, container.environment) as first,
@@ -189,7 +189,7 @@ def test_a_child_forked_before_cuda_claims_its_own_slot(
 def test_a_child_forked_after_cuda_leaves_the_parents_count(
     program: Program, container: Container, tmp_path: Path
 ) -> None:
-    """A child of a process with CUDA has none; it counts in a slot of its own and leaves its parent's alone."""
+    """A child forked from a process with CUDA counts in a slot of its own, and leaves its parent's alone."""
     _, pointer = program.alloc(100)
     commands = tmp_path / "commands"
     commands.write_text(f"free cuMemFree_v2 {pointer}\nalloc cuMemAlloc_v2 1048576\n")
@@ -208,7 +208,7 @@ def test_a_child_forked_after_cuda_leaves_the_parents_count(
 def test_a_child_that_becomes_another_program_leaves_its_parents_count(
     program: Program, compiled: Path, container: Container, how: str
 ) -> None:
-    """Whether the other program uses CUDA, then in a slot of its own, or not: the parent's word stays its own."""
+    """A child that execs another program leaves its parent's word alone. With CUDA it gets a slot of its own."""
     _, pointer = program.alloc(100)
     _, plain_status = program.ask(f"{how} /bin/true")
     assert plain_status == 0
@@ -239,7 +239,7 @@ def test_an_exec_starts_from_nothing_in_the_same_slot(
 def test_an_exec_leaves_a_slot_that_is_being_cleared(
     program: Program, node: Node, asker: Path, container: Container
 ) -> None:
-    """While the broker clears the old image's slot, the new one counts in another, which is its own for good."""
+    """While the broker clears the old image's slot, the new image counts in another slot and keeps it."""
     assert program.alloc(100)[0] == SUCCESS
     container.mark_vacating(0)
     assert program.ask(f"exec {asker}") == [0]

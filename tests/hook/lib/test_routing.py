@@ -1,4 +1,4 @@
-"""Where the driver's look-up answers with addresses of its own, what was asked for tells the wrapper."""
+"""If the driver's look-up returns private addresses, the library finds the wrapper by the requested name."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_says_what_the_emulator_says() -> None:
-    """Each variant that the emulator has, whose type is checked there, stands behind the same name and version."""
+    """Each variant of the emulator, whose type is checked there, stands behind the same name and version."""
     text = (ROOT / "emulator/cuda/functions.def").read_text("utf-8")
     rows = re.findall(r"^(?:FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)(?:, (\w+))?\)", text, re.MULTILINE)
     table = {
@@ -44,7 +44,7 @@ def test_the_table_says_what_the_emulator_says() -> None:
 
 
 def test_versions_that_match_no_symbols_fail_the_build(tmp_path: Path) -> None:
-    """A table that would name the wrong variant is not made."""
+    """A table that would name the wrong variant fails the build."""
     newer = tmp_path / "include"
     shutil.copytree(HEADERS[1], newer)
     types = newer / "cudaTypedefs.h"
@@ -57,7 +57,7 @@ def test_versions_that_match_no_symbols_fail_the_build(tmp_path: Path) -> None:
 def test_every_variant_is_found_by_name(
     node: Node, nameless: Node, container: Container, lookups: Path, symbol: str
 ) -> None:
-    """For each name, version and kind of stream the wrapper is the same as where the driver answers by exports."""
+    """For each name, version and kind of stream the wrapper is the one that exports would give."""
     plain = answers(lookups, node.environment(container.environment), symbol)
     found = answers(lookups, nameless.environment(container.environment), symbol)
     wrapped = [answer for answer in plain if answer.file == LIBRARY.name]
@@ -68,7 +68,7 @@ def test_every_variant_is_found_by_name(
 def test_every_pointer_that_allocates_is_held_to_the_line(
     nameless: Node, container: Container, lookups: Path
 ) -> None:
-    """512 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    """512 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
     environment = nameless.environment(container.environment)
     rows = [line.split() for line in run(lookups, environment, "allocate", "512")]
     assert len(rows) > 15
@@ -78,7 +78,7 @@ def test_every_pointer_that_allocates_is_held_to_the_line(
 def test_a_driver_that_hands_out_an_unknown_allocator_gives_no_gpu(
     node: Node, container: Container, asker: Path, tmp_path: Path
 ) -> None:
-    """Its cuInit fails with one sentence that names function and remedy, and the broker is told."""
+    """The driver's cuInit fails with one sentence that names function and remedy, and the broker gets a message."""
     driver = another_driver(tmp_path, NEWER)
     with node.run(asker, container.environment, driver) as program:
         assert program.ask("load") == [0]
@@ -94,7 +94,7 @@ def test_a_driver_that_hands_out_an_unknown_allocator_gives_no_gpu(
 def test_a_driver_without_the_allocator_gives_no_gpu(
     node: Node, container: Container, asker: Path, tmp_path: Path
 ) -> None:
-    """Nothing could be held to the line there."""
+    """Without the allocator the library could hold no memory to the line, so the program gets no GPU."""
     driver = another_driver(tmp_path, NEWER)
     emulated = tmp_path / "libemul.so.1"
     emulated.write_bytes(emulated.read_bytes().replace(b"\0cuMemAlloc_v2\0", b"\0cuMemAlloc_v9\0"))
@@ -107,7 +107,7 @@ def test_a_driver_without_the_allocator_gives_no_gpu(
 def test_who_owns_the_gpus_is_given_them_all_the_same(
     node: Node, container: Container, lines: list[Line], asker: Path, tmp_path: Path
 ) -> None:
-    """Where nothing is limited, nothing needs to be held."""
+    """A container that owns its GPUs gets them all the same, as it has no limits."""
     container.write(limits_of(lines, flags=FLAG_WHOLE_GPUS))
     driver = another_driver(tmp_path, NEWER)
     with node.run(asker, container.environment, driver) as program:

@@ -1,4 +1,4 @@
-"""Little is queued ahead: about 10 ms of work behind a metered gate, about 100 ms behind an open one."""
+"""Run-ahead is about 10 ms of work behind a metered gate and about 100 ms behind an open one."""
 
 from time import monotonic_ns, sleep
 
@@ -39,7 +39,7 @@ def _left_ns(launcher: Launcher, gate: GateWriter, state: int) -> int:
 @pytest.mark.parametrize("kernel_ns", LENGTHS)
 @pytest.mark.parametrize("state", [GATE_METERED, GATE_OPEN], ids=["metered", "open"])
 def test_little_is_queued_ahead(launcher: Launcher, gate: GateWriter, state: int, kernel_ns: int) -> None:
-    """A greedy program's queue lasts about as long as the page says, give or take two kernels; then nothing runs."""
+    """A greedy program's queue lasts about as long as the page says, give or take two kernels; then the GPU idles."""
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     most_ns = 1.5 * MOST_NS[state] + 2 * kernel_ns + 5 * MS
     left_ns = [_left_ns(launcher, gate, state)]
@@ -59,7 +59,7 @@ def test_little_is_queued_ahead(launcher: Launcher, gate: GateWriter, state: int
 def test_enough_is_queued_that_the_gpu_never_idles(
     launcher: Launcher, gate: GateWriter, state: int, kernel_ns: int
 ) -> None:
-    """A program that launches without waiting keeps the GPU at work, whatever bounds its queue."""
+    """A program that launches without waiting keeps the GPU at work under any bound of its queue."""
     gate.set(state)
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     until(lambda: launcher.executed_ns() > WARM_NS)

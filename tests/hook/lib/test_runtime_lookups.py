@@ -34,7 +34,7 @@ def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_headers_give_the_runtimes_names() -> None:
-    """About 440 names: as many as the runtime asks for, with the variants that each kept over the years."""
+    """The headers have about 440 names with all their variants, as many as the runtime looks up."""
     names = names_in(HEADERS)
     assert len({name for name, _ in names}) > 430
     assert {("cuMemAlloc", 2000), ("cuMemAlloc", 3020), ("cuGetProcAddress", 11030)} <= names
@@ -44,7 +44,7 @@ def test_the_headers_give_the_runtimes_names() -> None:
 def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
     node: Node, container: Container, lookups: Path, symbol: str
 ) -> None:
-    """Same results, statuses and variants as without the library; wrappers exactly where there are hooks."""
+    """Results, statuses and variants equal those without the library; wrappers come exactly where hooks are."""
     plain = answers(lookups, node.environment(preload=None), symbol)
     hooked = answers(lookups, node.environment(container.environment), symbol)
     hooks = hooked_symbols()
@@ -67,7 +67,7 @@ def unreachable() -> set[str]:
 def test_every_pointer_that_allocates_is_held_to_the_line(
     node: Node, container: Container, lookups: Path
 ) -> None:
-    """512 MiB fit the card and not the line, 1 MiB fits both, whichever version and stream the pointer is for."""
+    """512 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
     plain = [line.split() for line in run(lookups, node.environment(preload=None), "allocate", "512")]
     hooked = [
         line.split() for line in run(lookups, node.environment(container.environment), "allocate", "512")
@@ -79,7 +79,7 @@ def test_every_pointer_that_allocates_is_held_to_the_line(
 
 
 def test_senseless_questions_get_the_drivers_answers(node: Node, container: Container, lookups: Path) -> None:
-    """Unknown names, versions before the first, flags that exclude each other, nothing at all."""
+    """Unknown names, versions before the first, contradictory flags and empty requests get the driver's answers."""
     plain = run(lookups, node.environment(preload=None), "odd")
     hooked = run(lookups, node.environment(container.environment), "odd")
     assert [line.replace(LIBRARY.name, DRIVER) for line in hooked] == plain

@@ -1,4 +1,4 @@
-"""Memory that crosses processes: its maker pays while it has it, and nobody is given back what was not charged."""
+"""Shared memory is charged to its maker while the maker has it, and frees count only for charged processes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -101,7 +101,7 @@ def _words(*containers: Container) -> list[int]:
 def test_the_exporter_pays_and_the_importers_word_does_not_move(
     node: Node, pair: tuple[Script, Script], container: Container, importing: Container, name: str
 ) -> None:
-    """From opening to closing the importer is charged nothing and given nothing, nor does the exporter notice."""
+    """From open to close neither the importer's word nor the exporter's changes."""
     (exporter, importer), way = pair, WAYS[name]
     token = exporter.do(way.make)
     assert _words(container, importing) == [128, 64]
@@ -118,7 +118,7 @@ def test_the_exporter_pays_and_the_importers_word_does_not_move(
 def test_an_importer_that_outlives_the_exporters_memory_is_given_nothing_for_it(
     node: Node, pair: tuple[Script, Script], container: Container, importing: Container, name: str
 ) -> None:
-    """The exporter's word falls when it lets go. What the driver then holds for the importer is past its word."""
+    """The exporter's word falls at its free. The memory that the driver then holds for the importer is in no word."""
     (exporter, importer), way = pair, WAYS[name]
     token = exporter.do(way.make)
     for step in way.steps:
@@ -137,7 +137,7 @@ def test_an_importer_that_outlives_the_exporters_memory_is_given_nothing_for_it(
 def test_a_kill_of_either_side_moves_nobodys_word(
     pair: tuple[Script, Script], container: Container, importing: Container, name: str, killed: str
 ) -> None:
-    """After kill -9 the other side's word is as it was, and falls by what it was charged and no more."""
+    """After kill -9 of one side the other's word is unchanged, and falls later by its own charge only."""
     (exporter, importer), way = pair, WAYS[name]
     token = exporter.do(way.make)
     for step in way.steps:
@@ -157,7 +157,7 @@ def test_a_kill_of_either_side_moves_nobodys_word(
 def test_two_processes_of_one_container_count_shared_memory_once(
     node: Node, container: Container, tmp_path: Path, name: str
 ) -> None:
-    """Sharing within a container costs the line what one process asked for."""
+    """Sharing within a container costs the line the memory that one process requested."""
     way = WAYS[name]
     with sharing(node, container, tmp_path) as exporter, sharing(node, container, tmp_path) as importer:
         token = exporter.do(way.make)

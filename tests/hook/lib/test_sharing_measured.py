@@ -1,4 +1,4 @@
-"""Who is charged for memory whose exporter has let go of it, while another container still maps it."""
+"""The charge for memory whose exporter has freed it while another container still maps it."""
 
 import time
 from collections.abc import AsyncIterator
@@ -63,7 +63,10 @@ async def _measure(broker: Broker, node: Node, pods: dict[int, PodUid]) -> None:
 async def test_what_an_exporter_let_go_of_is_taken_off_the_importers_line(
     broker: Broker, node: Node, tmp_path: Path
 ) -> None:
-    """A tenant cannot hold memory past its line by having another export it and let go: NVML shows whose it is."""
+    """Memory that an exporter freed is taken off the importer's line by NVML's figure.
+
+    A tenant cannot pass its line with memory that another one exports and frees.
+    """
     with ExitStack() as stack:
         exporter, importer = (
             stack.enter_context(

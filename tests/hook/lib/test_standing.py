@@ -51,7 +51,7 @@ def _stands(launcher: Launcher) -> None:
 
 
 def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """While a persistent kernel waits for what later launches write, they go, though the gate stays shut."""
+    """While a persistent kernel waits for a value that later launches write, these go through the shut gate."""
     _spin(launcher)
     gate.set(GATE_SHUT)
     launcher.do("""
@@ -68,7 +68,7 @@ def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, 
 
 
 def test_a_reprieve_lasts_until_what_was_unfinished_has_ended(launcher: Launcher, gate: GateWriter) -> None:
-    """After the first launch went any number follows, until the kernel ends; then the gate is as shut as before."""
+    """After the first launch any number follows until the kernel ends. Then launches stand as before."""
     _spin(launcher)
     gate.set(GATE_SHUT)
     launcher.do(f"aside(lambda: [launch(1000, other) for _ in range({MANY})].count(0))")
@@ -84,7 +84,7 @@ def test_a_reprieve_lasts_until_what_was_unfinished_has_ended(launcher: Launcher
 def test_what_another_process_executes_bounds_a_stand(
     launcher: Launcher, node: Node, container: Container, gate: GateWriter, tmp_path: Path, launches: int
 ) -> None:
-    """A launch goes after a bounded time too if what executes is another process's of the container.
+    """A launch goes after a bounded time also if another process of the container executes.
 
     So do those behind it, and sooner: else a gang's slower process would stand longer each time.
     """
@@ -106,7 +106,7 @@ def test_what_another_process_executes_bounds_a_stand(
 
 
 def test_what_the_other_gpu_executes_bounds_a_stand(launcher: Launcher, gate: GateWriter) -> None:
-    """A collective over two GPUs: the kernel on the first waits for that on the second, which goes."""
+    """In a collective over two GPUs the kernel on the first waits for the one on the second, which goes."""
     _spin(launcher)
     gate.set(GATE_SHUT)
     launcher.do("""
@@ -147,7 +147,7 @@ def test_a_queue_that_ends_in_its_time_lets_nothing_through(
 
 
 def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher, gate: GateWriter) -> None:
-    """Behind a kernel far longer than those before a launch goes now and then, less often each time."""
+    """Behind a kernel far longer than those before, a launch goes now and then, and less often each time."""
     launcher.do(f"[launch({MS}, one) for _ in range(50)]; sync()")
     launcher.do(f"launch({3000 * MS}, one)")
     until(lambda: launcher.work().executed_ns > 0)
@@ -168,7 +168,7 @@ def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher
 
 
 def test_a_killed_process_leaves_no_thread_standing(launcher: Launcher, gate: GateWriter) -> None:
-    """Death is death: a process with threads at the gate ends at once."""
+    """A process that is killed with threads at the gate ends at once."""
     gate.set(GATE_SHUT)
     launcher.do("aside(launch, 1000)")
     until(lambda: launcher.work().standing == 1)

@@ -1,4 +1,4 @@
-"""Before a program's first cuInit comes the question of its limits; without them there is no GPU."""
+"""A program's first cuInit waits for its limits; without limits there is no GPU."""
 
 import contextlib
 import ctypes
@@ -44,7 +44,7 @@ def _damaged(limits: Limits) -> dict[str, bytes | None]:
 def test_no_valid_limits_is_refused_after_waiting(
     node: Node, asker: Path, tmp_path: Path, lines: list[Line]
 ) -> None:
-    """A missing, torn or foreign `limits` ends in CUDA_ERROR_SYSTEM_NOT_READY and one line that says so."""
+    """A missing, torn or foreign `limits` ends in CUDA_ERROR_SYSTEM_NOT_READY and one line with the reason."""
     with contextlib.ExitStack() as stack:
         programs = {}
         for name, content in _damaged(limits_of(lines)).items():
@@ -64,7 +64,7 @@ def test_no_valid_limits_is_refused_after_waiting(
 def test_limits_that_come_late_are_waited_for(
     node: Node, asker: Path, tmp_path: Path, lines: list[Line]
 ) -> None:
-    """A program that starts before the broker laid out its limits waits, and then runs under them."""
+    """A program that starts before the broker wrote its limits waits, and then runs under them."""
     container = Container(tmp_path / "late")
     with node.run(asker, container.environment) as program:
         program.ask("load")
@@ -78,7 +78,7 @@ def test_limits_that_come_late_are_waited_for(
 
 
 def test_without_plimsoll_the_library_is_transparent(node: Node, asker: Path) -> None:
-    """Where no limits are meant for a process, it sees and gets the whole card."""
+    """A process without directories of limits sees and gets the whole card."""
     with node.run(asker) as program:
         program.start()
         assert program.ask("info")[2] > 1024 * MIB
@@ -94,7 +94,7 @@ def test_an_empty_variable_is_no_variable(node: Node, asker: Path) -> None:
 
 
 def test_a_program_without_cuda_is_left_alone(compiled: Path, node: Node, container: Container) -> None:
-    """The preload loads no driver, starts no thread and keeps no file in a program that has no CUDA."""
+    """In a program without CUDA the preload loads no driver, starts no thread and keeps no file."""
     plain = compiled / "plain"
 
     def look(preload: str | None) -> list[str]:
@@ -127,7 +127,7 @@ def test_a_linked_program_is_held_to_the_line(compiled: Path, node: Node, contai
 def test_deep_directories_work(
     node: Node, asker: Path, tmp_path: Path, lines: list[Line], depth: int
 ) -> None:
-    """Directories longer than a socket's path may be are no hindrance."""
+    """Directories longer than a socket's address work."""
     root = tmp_path.joinpath(*["a-rather-long-directory-name"] * depth)
     container = Container(root)
     container.write(limits_of(lines))

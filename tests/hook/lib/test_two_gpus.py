@@ -1,4 +1,4 @@
-"""With two GPUs in one container, whatever allocates is charged where the memory lies, and given back there."""
+"""With two GPUs in one container memory is charged where it lies, and freed there."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +91,7 @@ def _held(script: Script, node: Node, container: Container) -> list[int]:
 def test_memory_is_charged_to_the_gpu_of_the_current_context(
     script: Script, node: Node, container: Container, name: str
 ) -> None:
-    """Allocated in the second GPU's context it is that one's, also when it is freed in the first one's."""
+    """Memory allocated in the second GPU's context is charged there, also if it is freed in the first one's."""
     allocate, free = WITH_CONTEXT[name]
     script.do(f"must('cuCtxSetCurrent', second); {allocate}; must('cuCtxSetCurrent', first)")
     assert _held(script, node, container) == [64, 128]
@@ -104,7 +104,7 @@ def test_memory_is_charged_to_the_gpu_of_the_current_context(
 def test_memory_is_charged_to_the_gpu_that_is_named(
     script: Script, node: Node, container: Container, name: str
 ) -> None:
-    """Whatever context is current, the GPU pays that a stream, pool, location or node names."""
+    """The GPU that a stream, pool, location or node names is charged, under any current context."""
     allocate, free = ELSEWHERE[name]
     script.do(allocate)
     assert _held(script, node, container) == [64, 128]
@@ -116,7 +116,7 @@ def test_memory_is_charged_to_the_gpu_that_is_named(
 def test_a_full_gpu_refuses_and_the_empty_one_beside_it_does_not_help(
     script: Script, node: Node, container: Container, name: str
 ) -> None:
-    """What the second GPU has no room for is refused, though the first one's line is hardly used."""
+    """A request past the second GPU's line is refused, though the first one's line is hardly used."""
     allocate, _ = (WITH_CONTEXT | ELSEWHERE)[name]
     context = "second" if name in WITH_CONTEXT else "first"
     script.do("must('cuCtxSetCurrent', second); code, full = alloc(256 * MIB); assert code == 0")

@@ -1,4 +1,4 @@
-"""Contexts that come and go by ways that no hook sees are charged all the same, and leave nothing behind."""
+"""Contexts that come and go by ways without a hook are charged, and leave nothing behind."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,7 +53,7 @@ def _agree(script: Script, node: Node, container: Container, mib: int) -> None:
 def test_the_first_allocation_brings_the_context_on_the_books(
     script: Script, node: Node, container: Container, way: str, take: str
 ) -> None:
-    """What the context costs is charged, marked for the container's processes, and told to the broker."""
+    """The context's cost is charged, marked for the container's processes, and reported to the broker."""
     script.do(way)
     assert container.used_bytes(1) == 0
     with container.ear() as ear:
@@ -68,7 +68,7 @@ def test_the_first_allocation_brings_the_context_on_the_books(
 def test_a_context_past_the_line_is_charged_and_leaves_no_room(
     script: Script, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """It is there, so it counts; what is asked for beside it is refused."""
+    """A context past the line counts, and requests beside it are refused."""
     container.rewrite([lines[0], replace(lines[1], line_bytes=32 * MIB)])
     script.do("enter()")
     assert script.get("alloc(MIB)[0]") == OUT_OF_MEMORY
@@ -81,7 +81,7 @@ def test_a_context_past_the_line_is_charged_and_leaves_no_room(
 def test_a_hooked_end_takes_an_unseen_context_along(
     script: Script, node: Node, container: Container, reset: str
 ) -> None:
-    """However it was made, a reset or the last release gives back what it held and what it cost."""
+    """A reset or the last release frees an unhooked context's memory and its cost."""
     script.do("enter(); alloc(100 * MIB)")
     script.do(reset)
     _agree(script, node, container, 0)
@@ -90,7 +90,7 @@ def test_a_hooked_end_takes_an_unseen_context_along(
 def test_a_retain_that_finds_an_unseen_context_charges_it_once(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Before or after it is noticed, a retain by the program adds nothing."""
+    """A retain by the program, before or after the context is noticed, adds nothing."""
     script.do("enter(); context(1)")
     _agree(script, node, container, 64)
     script.do("enter(); alloc(100 * MIB); context(1)")
@@ -101,7 +101,7 @@ def test_a_retain_that_finds_an_unseen_context_charges_it_once(
 def test_cycles_of_unseen_resets_are_refused_nothing(
     script: Script, node: Node, container: Container, again: str
 ) -> None:
-    """Each time the whole line can be used, under the same handle or another one."""
+    """After each unhooked reset the whole line can be used, under the same handle or another one."""
     script.do("enter()")
     for _ in range(3):
         assert script.get("[alloc(128 * MIB)[0], alloc(100 * MIB)[0], array(20)[0]]") == [SUCCESS] * 3
@@ -115,7 +115,7 @@ def test_cycles_of_unseen_resets_are_refused_nothing(
 def test_what_lives_under_a_reused_handle_stays_counted(
     script: Script, node: Node, container: Container
 ) -> None:
-    """Memory taken after an unseen reset, before anybody noticed that, is not swept with what the reset freed."""
+    """Memory taken after a reset that is not noticed yet is not swept with the memory that the reset freed."""
     script.do("enter(); held = [alloc(2 * MIB)[1] for _ in range(30)]; alloc(20 * MIB)")
     script.do("begin_anew(); held = [alloc(3 * MIB)[1] for _ in range(40)]")
     assert script.get("alloc(128 * MIB)[0]") == OUT_OF_MEMORY
@@ -128,21 +128,21 @@ def test_what_lives_under_a_reused_handle_stays_counted(
 def test_a_context_that_is_gone_is_not_taken_for_a_new_one(
     script: Script, node: Node, container: Container, end: str
 ) -> None:
-    """A thread that still has an ended context current is refused by the driver, and charged nothing."""
+    """The driver refuses a thread whose current context has ended, and nothing is charged."""
     script.do(f"context(1); alloc(100 * MIB); {end}")
     assert script.get("[alloc(200 * MIB)[0], alloc(200 * MIB)[0]]") == [CONTEXT_IS_DESTROYED] * 2
     _agree(script, node, container, 0)
 
 
 def test_a_retain_notices_an_unseen_reset(script: Script, node: Node, container: Container) -> None:
-    """The program's own retain of the next context gives back what the one before held."""
+    """The program's retain of the next context frees the memory of the one before."""
     script.do("context(1); alloc(100 * MIB); end_unseen()")
     script.do("context(1)")
     _agree(script, node, container, 64)
 
 
 def test_a_pool_outlives_unseen_resets(script: Script, node: Node, container: Container) -> None:
-    """What was allocated in order of a stream goes with the context as well."""
+    """Stream-ordered allocations go with the context as well."""
     script.do("enter()")
     for _ in range(3):
         assert script.get("[take(96 * MIB)[0], take(96 * MIB)[0]]") == [SUCCESS] * 2

@@ -1,4 +1,4 @@
-"""What a program is told about memory is its container's line, never the card's."""
+"""Queries for memory return the container's line, never the card's size."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def nvml_looks(node: Node, container: Container, handles: str = ALL) -> list[lis
 
 
 def test_cuda_shows_the_line(program: Program) -> None:
-    """Total is the line and free what is left of it, for both functions that tell."""
+    """Total is the line and free is the rest of it, for both functions."""
     assert program.ask("info") == [SUCCESS, 256 * MIB, 320 * MIB]
     assert program.ask("info_v1") == [SUCCESS, 256 * MIB, 320 * MIB]
     assert program.ask("total 0") == [SUCCESS, 320 * MIB]
@@ -45,7 +45,7 @@ def test_cuda_shows_the_line(program: Program) -> None:
 def test_a_line_above_the_card_shows_the_card(
     program: Program, node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """A program is never told of more memory than the card has."""
+    """Total is never more than the card's memory."""
     real = node.book()["gpus"][0]["memory_bytes"]
     container.rewrite([replace(line, line_bytes=1 << 50) for line in lines])
     assert program.ask("total 0")[1] <= real
@@ -53,14 +53,14 @@ def test_a_line_above_the_card_shows_the_card(
 
 
 def test_a_sunk_line_shows_nothing_free(program: Program, container: Container, lines: list[Line]) -> None:
-    """When the line sinks below what is used, free is zero and used is the total; nothing wraps."""
+    """If the line sinks below the used memory, free is zero and used is the total, and nothing wraps."""
     assert program.alloc(128)[0] == SUCCESS
     container.rewrite([replace(line, line_bytes=100 * MIB) for line in lines])
     assert program.ask("info") == [SUCCESS, 0, 100 * MIB]
 
 
 def test_nvml_shows_the_line(program: Program, node: Node, container: Container) -> None:
-    """NVML's two memory calls show another process of the container the line, and parts that sum up to it."""
+    """NVML's two memory calls in another process of the container return the line, in parts that sum up to it."""
     assert program.alloc(128)[0] == SUCCESS
     first, second = nvml_looks(node, container)
     assert first == [320 * MIB, 128 * MIB, 192 * MIB, 320 * MIB, 0, 128 * MIB, 192 * MIB]
@@ -68,7 +68,7 @@ def test_nvml_shows_the_line(program: Program, node: Node, container: Container)
 
 
 def test_nvml_alone_claims_no_slot(node: Node, container: Container) -> None:
-    """A program that only looks is no process of `counts`."""
+    """A program that only queries NVML has no slot in `counts`."""
     nvml_looks(node, container)
     assert container.counts().slots_touched == 0
 
@@ -91,7 +91,7 @@ def test_nvml_without_limits_is_not_ready(node: Node, container: Container) -> N
 def test_a_gpu_that_was_not_given_shows_no_memory(
     node: Node, container: Container, lines: list[Line]
 ) -> None:
-    """A handle to a GPU that is not in `limits`, as the topology's calls give it, shows an empty card."""
+    """A handle to a GPU outside `limits`, as the topology's calls return it, shows an empty card."""
     container.write(limits_of(lines[1:]))
     nearest = "pynvml.nvmlDeviceGetTopologyNearestGpus(pynvml.nvmlDeviceGetHandleByIndex(0), 50)"
     assert [look[0] for look in nvml_looks(node, container)] == [320 * MIB]

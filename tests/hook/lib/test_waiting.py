@@ -77,7 +77,7 @@ def _granted(program: Program, container: Container, lines: list[Line]) -> list[
 def test_a_grant_lets_the_allocation_go_on(
     broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
 ) -> None:
-    """The wait says what it wants and where; nothing is reserved meanwhile; the grant ends it."""
+    """The wait's message has size and GPU. Nothing is reserved meanwhile, and the grant ends the wait."""
     program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
     wait, connection = broker.next(KIND_WAIT)
     assert (wait.requested_bytes, wait.used_bytes, wait.line_bytes) == (128 * MIB, 64 * MIB, 320 * MIB)
@@ -92,7 +92,7 @@ def test_a_grant_lets_the_allocation_go_on(
 def test_a_grant_that_another_took_is_asked_for_again(
     broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
 ) -> None:
-    """Granted and still without room, the allocation waits again; errno stays as it was."""
+    """An allocation that is granted and still finds no room waits again, and errno stays unchanged."""
     assert granted
     program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_a_grant_that_another_took_is_asked_for_again(
 def test_a_graph_waits_at_its_launch(
     broker: ScriptedBroker, node: Node, container: Container, lines: list[Line], tmp_path: Path
 ) -> None:
-    """Memory of a graph's nodes is waited for like any other, when the graph is launched."""
+    """A launch of a graph waits for its nodes' memory like an allocation."""
     with Script(node, container.environment, tmp_path) as script:
         container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
         script.do(GRAPHS)
@@ -126,7 +126,7 @@ def test_a_graph_waits_at_its_launch(
 def test_a_launch_that_is_captured_asks_for_nothing(
     node: Node, container: Container, lines: list[Line], tmp_path: Path
 ) -> None:
-    """Whatever the driver says of it, it comes from the driver, and at once: nobody is there to answer a wait."""
+    """A captured launch gets the driver's answer at once, without a wait."""
     with Script(node, container.environment, tmp_path) as script:
         container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
         script.do(GRAPHS)
@@ -139,7 +139,7 @@ def test_a_launch_that_is_captured_asks_for_nothing(
 def test_a_refusal_is_out_of_memory_with_its_reason(
     broker: ScriptedBroker, program: Program, container: Container, granted: list[Line]
 ) -> None:
-    """What would wait for ever fails as an allocation past the line does, and says why."""
+    """A refused wait fails like an allocation past the line, with the reason."""
     assert granted
     program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
     _answer(broker.next(KIND_WAIT)[1], KIND_REFUSED, b"it waits for itself")
@@ -150,7 +150,7 @@ def test_a_refusal_is_out_of_memory_with_its_reason(
 
 
 def test_past_the_line_nobody_is_asked(broker: ScriptedBroker, program: Program, granted: list[Line]) -> None:
-    """What no grant could allow is refused at once."""
+    """A request past the line is refused at once, as no grant could allow it."""
     assert broker is not None
     assert granted
     assert program.alloc(257)[0] == OUT_OF_MEMORY
@@ -159,7 +159,7 @@ def test_past_the_line_nobody_is_asked(broker: ScriptedBroker, program: Program,
 def test_a_broker_that_restarts_is_asked_again(
     broker: ScriptedBroker, program: Program, container: Container, granted: list[Line], lines: list[Line]
 ) -> None:
-    """A wait outlives its broker."""
+    """A wait outlives its broker and asks the next one."""
     assert granted
     program.tell(f"alloc cuMemAlloc_v2 {128 * MIB}")
     _, connection = broker.next(KIND_WAIT)
@@ -176,7 +176,7 @@ def test_a_broker_that_restarts_is_asked_again(
 def test_a_context_waits_too(
     broker: ScriptedBroker, program: Program, container: Container, lines: list[Line]
 ) -> None:
-    """A program that starts where nothing is free waits for its context's own memory."""
+    """A program that starts on a full GPU waits for its context's own memory."""
     container.rewrite([replace(line, granted_bytes=0) for line in lines])
     program.tell("retain 1")
     wait, connection = broker.next(KIND_WAIT)
@@ -194,7 +194,7 @@ def test_threads_wait_side_by_side_and_a_fork_disturbs_none(
     lines: list[Line],
     tmp_path: Path,
 ) -> None:
-    """Each thread has a wait of its own; a child forked meanwhile waits for nothing and takes no answer."""
+    """Each thread has a wait of its own. A child forked meanwhile does not wait, and takes no answer."""
     assert granted
     commands = tmp_path / "commands"
     commands.write_text("pid\nalloc cuMemAlloc_v2 1048576\n")
@@ -218,7 +218,7 @@ def test_threads_wait_side_by_side_and_a_fork_disturbs_none(
 def test_a_free_is_told_where_somebody_waits(
     broker: ScriptedBroker, program: Program, container: Container, lines: list[Line]
 ) -> None:
-    """Only while `is_wanted` says so, each give-back is told with its bytes."""
+    """While `is_wanted` is set each free is reported with its bytes, and otherwise none."""
     _, first = program.alloc(100)
     _, second = program.alloc(50)
     assert program.ask(f"free cuMemFree_v2 {first}") == [SUCCESS]

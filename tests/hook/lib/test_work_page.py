@@ -1,4 +1,4 @@
-"""The words in which a process tells of its work: whole at every moment, growing only, and ended with it."""
+"""The words of a process's work are whole at every moment, only grow, and end with the process."""
 
 import ctypes
 import mmap
@@ -58,7 +58,7 @@ def _follows(before: Work, after: Work) -> bool:
 
 
 def test_every_copy_is_whole_and_the_sums_only_grow(launcher: Launcher, container: Container) -> None:
-    """However often the page is read while bursts begin and end, what is told never contradicts itself."""
+    """Every copy of the page, read while bursts begin and end, is consistent."""
     launcher.do("launch(1000); sync()")
     page = Page(container, container.slot_of(launcher.pid))
     launcher.do("""
@@ -80,7 +80,7 @@ def test_every_copy_is_whole_and_the_sums_only_grow(launcher: Launcher, containe
 
 
 def test_a_swinging_gate_tears_no_copy(launcher: Launcher, container: Container, gate: GateWriter) -> None:
-    """Openings end bursts under way, closings begin them anew: sums grow, and no more than the clock has gone on."""
+    """A swinging gate ends and begins bursts: sums grow, by at most the elapsed time."""
     launcher.do("launch(1000); sync()")
     page = Page(container, container.slot_of(launcher.pid))
     before, begun = launcher.work(), monotonic()
@@ -101,7 +101,7 @@ def test_a_swinging_gate_tears_no_copy(launcher: Launcher, container: Container,
 def test_who_is_killed_leaves_words_that_are_nobodys(
     launcher: Launcher, node: Node, container: Container, tmp_path: Path
 ) -> None:
-    """A dead process's words stand under its owner until its slot is cleared; the next to claim that begins anew."""
+    """A dead process's words stay under its owner until its slot is cleared. The next owner begins anew."""
     launcher.do("aside(greedy, 5000000, 60)")
     until(lambda: launcher.work().launched_ns > 0)
     slot = container.slot_of(launcher.pid)
@@ -120,7 +120,7 @@ def test_who_is_killed_leaves_words_that_are_nobodys(
 
 
 def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Container, gate: GateWriter) -> None:
-    """A process that becomes another program with CUDA has its slot, and none of the words from before."""
+    """A process that execs another program with CUDA keeps its slot, and no earlier words."""
     launcher.do("aside(greedy, 5000000, 60)")
     until(lambda: launcher.work().launched_ns > 0)
     slot = container.slot_of(launcher.pid)
@@ -144,7 +144,7 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
 
 
 def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
-    """A child that runs on beside its parent's bursts leaves the page to the parent."""
+    """A child that runs beside its parent's bursts leaves the page alone."""
     launcher.do("""
         launch(1000); sync()
         children = []
@@ -169,7 +169,7 @@ def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
 def test_signals_leave_the_page_whole(
     launcher: Launcher, container: Container, number: signal.Signals
 ) -> None:
-    """A process that is stopped and goes on, or handles signals all the time, tells what it executed."""
+    """A process that is stopped and continued, or always handles signals, counts its execution correctly."""
     launcher.do("import signal; signal.signal(signal.SIGUSR1, lambda *_: None); launch(1000); sync()")
     launcher.do("aside(greedy, 1000000, 60, True)")
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""What is said of containers' lines on the bus."""
+"""The bus events about containers' lines."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")
 
 
 def said(what: str, seq: int = 1) -> Announcement:
-    """An announcement with something in every field."""
+    """An announcement with a value in every field."""
     return Announcement(
         seq=seq, what=what, pod=POD, container=MAIN, pid=5, start_ticks=6, time="2026-01-01T00:00:01Z", gpu=GPU,
         requested_bytes=7, used_bytes=8, line_bytes=9, text="text", waited_s=1.5, share_pct=30, limit_pct=80,
@@ -23,13 +23,16 @@ def said(what: str, seq: int = 1) -> Announcement:
 
 
 def data(entry: Entry) -> Limit:
-    """What an entry says."""
+    """The data of an entry's event."""
     return msgspec.json.decode(decode_event(entry.body).data, type=Limit)
 
 
 @pytest.mark.parametrize("what", sorted(LIMIT_EVENTS))
 def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
-    """Subject, type, id and every number; the text is the call of a denial, and the reason of anything else."""
+    """Each announcement of a line becomes an event with its subject, type, id and every number.
+
+    The event's text is the call for a denial, and the reason for any other announcement.
+    """
     entry = limit_entry(MOMENT, said(what))
     event = decode_event(entry.body)
     assert entry.subject == f"plimsoll.v1.limit.{what}.node-1_test"
@@ -42,14 +45,17 @@ def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
 
 
 def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:
-    """The same announcement published twice has one id; a later one of the same wait has its own."""
+    """An announcement published twice has one id; a later announcement of the same wait has an id of its own."""
     first, again = limit_entry(MOMENT, said("paused")), limit_entry(MOMENT, said("paused"))
     assert first.id == again.id
     assert limit_entry(MOMENT, said("paused", seq=2)).id != first.id
 
 
 def test_the_event_of_a_task_without_its_broker_names_the_task() -> None:
-    """Pod, container, process and memory; each outage is a fact of its own."""
+    """The event of a task without its broker names pod, container, process and memory.
+
+    Each outage is an event of its own.
+    """
     life = begin(TaskKey(ProcessKey(5, 6), GPU), Owner(POD, MAIN), 100, 0.0, before=None).life
     entry = unwatched_entry(MOMENT, life, "2026-01-01T00:00:00Z")
     limit = data(entry)

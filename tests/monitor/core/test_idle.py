@@ -22,7 +22,7 @@ def test_the_previous_average_weighs_half_the_latest_minute() -> None:
 
 
 def test_before_the_first_minute_the_idle_time_so_far_is_given() -> None:
-    """Nobody seen working is 100; then what was measured, weighed by its length."""
+    """Before any measurement the average is 100; then it is the mean so far, weighed by duration."""
     meter = IdleMeter(60)
     assert meter.idle_pct == 100
     meter.add(0, 100)
@@ -44,7 +44,7 @@ def test_a_sample_over_two_minutes_is_split_where_they_meet() -> None:
 
 
 def test_samples_already_taken_in_change_nothing() -> None:
-    """The driver's buffer overlaps from reading to reading; each of its samples counts once."""
+    """The driver's buffers overlap between readings, and each sample counts once."""
     meter, twice = IdleMeter(60), IdleMeter(60)
     for second in range(200):
         meter.add(second * 1_000_000, second % 100)
@@ -54,7 +54,7 @@ def test_samples_already_taken_in_change_nothing() -> None:
 
 
 def test_a_clock_set_back_starts_counting_anew() -> None:
-    """Time stamps are wall clock: after a step back the meter goes on, where it would stand still otherwise."""
+    """After a step back of the wall clock, which dates the samples, the meter goes on counting."""
     meter = IdleMeter(60)
     meter.add(1_000 * MINUTE_US, 0)
     meter.add(5 * MINUTE_US, 0)
@@ -64,7 +64,7 @@ def test_a_clock_set_back_starts_counting_anew() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**13), st.floats(-50, 150)), max_size=60))
 def test_the_average_is_always_a_percentage(samples: list[tuple[int, float]]) -> None:
-    """Whatever the driver says, and however the clock jumps, the result stays within 0–100."""
+    """For any samples and any clock jumps the average stays within 0–100."""
     meter = IdleMeter(60)
     for at_us, busy_pct in samples:
         meter.add(at_us, busy_pct)
@@ -73,7 +73,7 @@ def test_the_average_is_always_a_percentage(samples: list[tuple[int, float]]) ->
 
 @given(st.floats(0, 100), st.lists(st.integers(1, MINUTE_US), min_size=1, max_size=30))
 def test_constant_work_gives_its_own_idle_share(busy_pct: float, spans_us: list[int]) -> None:
-    """However samples fall over the periods, constant utilisation averages to itself."""
+    """Constant utilisation averages to itself for any division into samples."""
     meter, at_us = IdleMeter(60), 0
     meter.add(at_us, busy_pct)
     for span_us in spans_us:

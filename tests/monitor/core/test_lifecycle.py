@@ -31,7 +31,7 @@ def facts_of(*samples: tuple[float, int | None]) -> list[tuple[Phase, int]]:
 
 
 def test_a_task_that_rises_and_stands_still_is_started_then_loaded_then_exited() -> None:
-    """Kang's three events come in their order, `loaded` only after memory stood still for the settle time."""
+    """Kang's three events come in order, and `loaded` only after memory stood still for the settle time."""
     rising = ((0, 300), (0.1, 600), (0.2, 900), (0.3, 905), (1.1, 905))
     assert facts_of(*rising) == [(Phase.STARTED, 1)]
     assert facts_of(*rising, (1.2, 905)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
@@ -43,7 +43,7 @@ def test_a_task_that_rises_and_stands_still_is_started_then_loaded_then_exited()
 
 
 def test_a_context_without_growth_is_loaded_after_settling() -> None:
-    """Input may be nothing: a task that never grows still counts as loaded."""
+    """A task that never grows counts as loaded after the settle time, as its input may be empty."""
     assert facts_of((0, 300), (1, 300)) == [(Phase.STARTED, 1), (Phase.LOADED, 1)]
 
 
@@ -61,12 +61,12 @@ def test_a_reload_is_loaded_again_with_the_next_ordinal() -> None:
 
 
 def test_a_fall_lowers_the_mark_of_the_next_reload() -> None:
-    """Memory that was given back and is loaded again is a reload, although it never passes the old peak."""
+    """Memory given back and loaded again is a reload, although it does not exceed the old peak."""
     assert facts_of((0, 900), (1, 900), (2, 300), (3, 500), (4, 500))[2:] == [(Phase.LOADED, 2)]
 
 
 def test_an_unknown_amount_is_no_movement() -> None:
-    """Where NVML lists a process without its bytes, the task keeps its last known amount."""
+    """A task that NVML lists without its bytes keeps its last known amount."""
     tasks, _ = table.take_listing(
         Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
     )
@@ -84,7 +84,10 @@ def test_a_gpu_that_could_not_be_read_ends_nothing() -> None:
 
 
 def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
-    """The announcement starts the task; that NVML does not list it yet ends nothing; the listing starts nothing."""
+    """The announcement starts the task.
+
+    A process list without the task ends nothing, and one with it starts nothing.
+    """
     tasks, facts = table.announce(Tasks(), KEY, OWNER, 0)
     assert [(fact.phase, fact.life.owner) for fact in facts] == [(Phase.STARTED, OWNER)]
     for seen in ((), (ListedProcess(KEY, 300 * MIB),)):
@@ -94,7 +97,7 @@ def test_an_announced_task_starts_once_and_waits_to_be_listed() -> None:
 
 
 def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
-    """A second context of a living process is another fact: its id must differ from the first one's."""
+    """A second context of a living process is a second fact, so its id differs from the first one's."""
     assert facts_of((0, 300), (1, None), (2, 300), (3, 300), (4, None)) == [
         (Phase.STARTED, 1),
         (Phase.EXITED, 1),
@@ -105,7 +108,7 @@ def test_a_process_that_returns_to_a_gpu_starts_with_the_next_ordinal() -> None:
 
 
 def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> None:
-    """A cgroup gives the pod, the hook pod and container; a later announcement is taken in."""
+    """A cgroup gives the pod, and the hook gives pod and container. A later announcement is applied too."""
     by_cgroup = ListedProcess(KEY, 1, Owner(PodUid("pod")))
     tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (by_cgroup,)), 0, RULES)
     assert tasks.lives[KEY].owner == Owner(PodUid("pod"))
@@ -113,7 +116,7 @@ def test_the_announced_owner_outranks_the_kernels_and_fills_what_it_lacks() -> N
 
 
 def test_a_restored_table_repeats_no_fact_and_counts_on() -> None:
-    """After a restart a known task is neither started again nor loaded again; its exit has an event."""
+    """After a restart a known task does not start or load again, and its exit has an event."""
     tasks, _ = table.take_listing(
         Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 300 * MIB),)), 0, RULES
     )
@@ -129,7 +132,7 @@ def test_a_restored_table_repeats_no_fact_and_counts_on() -> None:
 
 
 def test_the_pace_is_fast_while_loading_and_slow_otherwise() -> None:
-    """Frequent samples need a task that has not settled, and become rare for a task that never does."""
+    """Samples are frequent while a task has not settled, and become rare for a task that never settles."""
     assert table.pace_s(Tasks(), 0, 0.1, 5) == 5
     tasks, _ = table.take_listing(Tasks(), Listing(frozenset({GPU}), (ListedProcess(KEY, 1),)), 0, RULES)
     assert table.pace_s(tasks, 0.5, 0.1, 5) == 0.1
@@ -168,9 +171,9 @@ def apply(tasks: Tasks, event: Listing | TaskKey | ProcessKey, now_s: float) -> 
 
 @given(STEPS)
 def test_every_life_is_started_then_loaded_then_exited(steps: list[tuple[float, object]]) -> None:
-    """Of each life: one `started`, any number of `loaded` counted up, at most one `exited`, in this order."""
+    """Each life has one `started`, any number of `loaded` with rising ordinals, then at most one `exited`."""
     tasks, now_s = Tasks(), 0.0
-    living: dict[TaskKey, int] = {}  # to the last ordinal of `loaded`, or -1 before any
+    living: dict[TaskKey, int] = {}  # the last ordinal of `loaded`, or -1 before the first
     loads: Counter[TaskKey] = Counter()
     for wait_s, event in steps:
         now_s += wait_s
@@ -192,13 +195,13 @@ def test_every_life_is_started_then_loaded_then_exited(steps: list[tuple[float, 
                     raise AssertionError("no fact is of the phase loading")
         if isinstance(event, ProcessKey):
             for key in [key for key in loads if key.process == event]:
-                del loads[key]  # a dead process does not come back: its start time makes it another one
+                del loads[key]  # a process that is back has another start time
         assert living.keys() == tasks.lives.keys()
 
 
 @given(STEPS)
 def test_the_same_event_again_yields_no_fact(steps: list[tuple[float, object]]) -> None:
-    """Replaying process lists, an announcement of a living process or a death at the same moment changes nothing."""
+    """A replayed process list, announcement of a living process, or death changes nothing at the same moment."""
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s
@@ -211,7 +214,7 @@ def test_the_same_event_again_yields_no_fact(steps: list[tuple[float, object]]) 
 
 @given(STEPS)
 def test_no_memory_is_invented(steps: list[tuple[float, object]]) -> None:
-    """A task shows the bytes of its last sample, and a peak that is at least every sample of its life."""
+    """A task has the bytes of its last sample, and its peak is at least every sample of its life."""
     tasks, now_s = Tasks(), 0.0
     for wait_s, event in steps:
         now_s += wait_s

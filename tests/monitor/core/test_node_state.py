@@ -29,19 +29,19 @@ def reading(**changes: int) -> GpuReading:
     ],
 )
 def test_used_never_passes_usable(changes: dict[str, int], usable_bytes: int, used_bytes: int) -> None:
-    """Usable is total less reserved, and used is clamped into it."""
+    """Usable is total less reserved, and used never exceeds it."""
     (gpu,) = gpus([reading(**changes)], {}, ())
     assert (gpu.usable_bytes, gpu.used_bytes) == (usable_bytes, used_bytes)
 
 
 def test_every_gpu_has_the_overcommit_ratio() -> None:
-    """The node's ratio, which is 1 unless somebody set it."""
+    """Every GPU has the node's ratio, which is 1 by default."""
     assert [gpu.overcommit_ratio for gpu in gpus([reading(), reading(index=1)], {}, (), 1.5)] == [1.5, 1.5]
     assert gpus([reading()], {}, ())[0].overcommit_ratio == 1.0
 
 
 def test_a_gpu_without_usable_memory_is_left_out() -> None:
-    """Every reader refuses a state with nothing usable, so it is not sent."""
+    """A GPU with nothing usable is left out, as every reader refuses a state with one."""
     assert gpus([reading(reserved_bytes=25 * GIB)], {}, ()) == ()
 
 
@@ -59,21 +59,21 @@ def test_a_gpu_without_usable_memory_is_left_out() -> None:
 def test_a_state_is_due_when_it_moved_far_or_silence_was_long(
     used_bytes: int, idle_pct: float, silent_s: float, *, due: bool
 ) -> None:
-    """Idle average, memory, and the heartbeat each suffice; less than the threshold does not."""
+    """A state is due when idle average or memory moved past the threshold, or a heartbeat is due; otherwise not."""
     last = gpus([reading()], {GpuUuid("GPU-0"): 50.0}, ())
     now = gpus([reading(used_bytes=used_bytes)], {GpuUuid("GPU-0"): idle_pct}, ())
     assert is_state_due(last, now, silent_s, THRESHOLDS) is due
 
 
 def test_a_first_state_and_a_lost_gpu_are_due() -> None:
-    """A first state, or another set of GPUs, is always worth an event."""
+    """A first state is due, and so is one with another set of GPUs."""
     one, two = gpus([reading()], {}, ()), gpus([reading(), reading(index=1)], {}, ())
     assert is_state_due(None, one, 0, THRESHOLDS)
     assert is_state_due(two, one, 0, THRESHOLDS)
 
 
 def test_an_owner_found_later_is_due() -> None:
-    """A task without an owner is published again once its pod is known: until then its memory is unattributed."""
+    """A task is published again once its pod is known, as its memory is unattributed until then."""
     key = TaskKey(ProcessKey(1, 1), GpuUuid("GPU-0"))
     life = begin(key, NOBODY, 5, 0.0, before=None).life
     last = gpus([reading()], {}, (life,))

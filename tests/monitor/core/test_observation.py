@@ -1,4 +1,4 @@
-"""One round: announcements, process lists, deaths."""
+"""A round takes in announcements, process lists and deaths."""
 
 from dataclasses import replace
 
@@ -38,14 +38,14 @@ def taken(*announcements: Announcement, before: Findings | None = None) -> Findi
 
 
 def test_a_process_that_came_and_went_between_two_rounds_has_both_events() -> None:
-    """Start and end come in one round, in their order, although no process list ever showed the process."""
+    """A process that came and went between two rounds has a start and an end, though no process list shows it."""
     findings = taken(announced(1, "hello"), announced(2, "context"), announced(3, "exited"))
     assert [fact.phase for fact in findings.facts] == [Phase.STARTED, Phase.EXITED]
     assert findings.tasks == Tasks()
 
 
 def test_a_replayed_journal_yields_no_facts() -> None:
-    """The broker sends unacknowledged announcements again, also of processes long forgotten."""
+    """Announcements that the broker sends again cause no second fact, also for processes long forgotten."""
     journal = (
         announced(1, "context"),
         announced(2, "denied"),
@@ -61,14 +61,14 @@ def test_a_replayed_journal_yields_no_facts() -> None:
 
 
 def test_a_journal_that_begins_anew_is_taken_in() -> None:
-    """After the broker's directory was emptied, numbers begin at 1 again with later times: they count."""
+    """Announcements of a new journal count: its numbers begin at 1 again, with later times."""
     position = JournalPosition(900, announced(900, "hello").time)
     assert not is_new(announced(899, "hello"), position)
     assert is_new(announced(1, "hello", day=2), position)
 
 
 def test_a_listed_process_that_died_in_the_same_round_ends_with_the_death() -> None:
-    """A process list read just before the death shows a living process: its task starts and then exits."""
+    """A task that was listed just before its death in the same round starts and then exits."""
     seen = ListedProcess(TaskKey(PROCESS, GPU), 5)
     findings = observe(
         Tasks(),
@@ -89,7 +89,7 @@ JOURNALS = st.lists(st.tuples(SPOKEN, st.integers(10, 12)), max_size=20).map(
 
 @given(JOURNALS, st.data())
 def test_delivery_with_repetitions_is_delivery_once(journal: list[Announcement], data: st.DataObject) -> None:
-    """However the broker repeats announcements after lost acknowledgements, the facts are those of one delivery."""
+    """For any repetitions after lost acknowledgements the facts are those of one delivery."""
     once = taken(*journal)
     findings, facts, limits = Findings(Tasks(), JOURNAL_START), list[object](), list[Announcement]()
     position = 0

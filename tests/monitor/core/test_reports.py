@@ -37,7 +37,7 @@ def orders(entries: tuple[Entry, ...]) -> list[tuple[int, int]]:
 
 
 def test_a_round_that_was_not_stored_is_numbered_again_the_same() -> None:
-    """Numbers move on by `stored` alone, so a failure of the disk leaves no gap and no second number."""
+    """Only `stored` advances the numbers, so a disk failure leaves no gap and uses no number twice."""
     ours = reports()
     first = batch(ours, IDLE)
     assert batch(ours, IDLE) == first
@@ -48,7 +48,7 @@ def test_a_round_that_was_not_stored_is_numbered_again_the_same() -> None:
 
 
 def test_a_new_epoch_begins_with_a_state() -> None:
-    """Readers know nothing of the new epoch yet, so the state is published although it did not change."""
+    """The first round of an epoch publishes the unchanged state, as readers do not know the new epoch yet."""
     ours = reports()
     ours.stored(batch(ours, IDLE), {})
     ours.begin_epoch(8)
@@ -56,7 +56,7 @@ def test_a_new_epoch_begins_with_a_state() -> None:
 
 
 def test_exits_of_a_former_boot_have_the_ids_of_that_boot() -> None:
-    """The same exit, published before and after a reboot, has one id; and it is published once."""
+    """An exit published before and after a reboot has one id, and is published once."""
     exited = finish(LIFE, 1.0)
     before, after = reports("old"), reports("new")
     after.add_former_boot("old", (exited,))
@@ -68,7 +68,7 @@ def test_exits_of_a_former_boot_have_the_ids_of_that_boot() -> None:
 
 
 def test_each_outage_of_the_broker_names_each_hooked_task_once() -> None:
-    """A task is named once per outage, and again in the next one, under another id."""
+    """Each outage of the broker names each hooked task once, under an id of its own."""
     ours = reports()
     ours.stored(batch(ours, RUNNING), RUNNING.tasks.lives)
     ids = []

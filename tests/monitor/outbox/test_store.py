@@ -27,7 +27,7 @@ def entry(name: str, *, is_state: bool = False) -> Entry:
 
 
 async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
-    """Events, living tasks, former ones, boot and journal position come back as they were."""
+    """Events, living and former tasks, boot and journal position come back after reopening."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
     tasks = Tasks(lives={one.key: one}, left={two.key: two})
@@ -48,7 +48,7 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
 
 
 async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
-    """The table on disk is the table last kept, not the union of all."""
+    """The table on disk is the last one kept, not the union of all."""
     one, two = life(1), life(2)
     store = await open_store(tmp_path)
     await store.keep((), Tasks(lives={one.key: one, two.key: two}), "boot", JournalPosition())
@@ -60,7 +60,7 @@ async def test_a_task_that_is_no_more_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_a_newer_state_replaces_a_waiting_state_and_no_task_event(tmp_path: Path) -> None:
-    """An outage of NATS costs one state event on disk, and every task event."""
+    """During an outage the disk keeps only the newest state event, and every task event."""
     store = await open_store(tmp_path)
     for name, is_state in (("t1", False), ("s1", True), ("s2", True), ("t2", False), ("s3", True)):
         await store.keep((entry(name, is_state=is_state),), Tasks(), "boot", JournalPosition())
@@ -81,7 +81,10 @@ async def test_a_state_that_is_being_sent_is_not_replaced(tmp_path: Path) -> Non
 
 
 async def test_a_second_monitor_on_the_same_directory_is_refused(tmp_path: Path) -> None:
-    """Two would publish the same outbox and fight over the epoch; the message names the setting."""
+    """A second monitor is refused with the name of the setting.
+
+    Two monitors would publish the same outbox and change the same epoch.
+    """
     store = await open_store(tmp_path)
     with pytest.raises(InputError, match=r"PLIMSOLL_STATE_DIR.*another monitor"):
         await open_store(tmp_path)
@@ -90,7 +93,7 @@ async def test_a_second_monitor_on_the_same_directory_is_refused(tmp_path: Path)
 
 
 async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
-    """A monitor that cannot read its outbox begins anew, and keeps the damaged one for inspection."""
+    """A monitor that cannot read its outbox begins a new one, and keeps the damaged file for inspection."""
     (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 1000)
     store = await open_store(tmp_path)
     await store.keep((entry("a"),), Tasks(), "boot", JournalPosition())

@@ -1,4 +1,4 @@
-"""Node fit follows kube-scheduler: its arithmetic, its order, and its words."""
+"""Node fit follows kube-scheduler in its arithmetic, its order, and its wording."""
 
 from typing import Any
 
@@ -31,18 +31,18 @@ def node(allocatable: Object | None = None, **spec: object) -> Node:
 
 
 def container(name: str = "main", requests: Object | None = None, **fields: object) -> Object:
-    """A container that requests something."""
+    """A container that requests these amounts."""
     return {"name": name, "resources": {"requests": requests or {}}, **fields}
 
 
 def pod(*containers: Object, **spec: object) -> Pod:
-    """A pod of these containers, as the API server gives it."""
+    """A pod of these containers, decoded from the API server's form."""
     document = {"metadata": {"name": "p"}, "spec": {"containers": list(containers) or [container()], **spec}}
     return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
 
 
 def why_not(candidate: Pod, there: Node, *residents: Pod) -> tuple[str, ...]:
-    """Why the node will not do while these pods live on it."""
+    """The reasons against placing the pod on the node beside these resident pods."""
     load = Load()
     for resident in residents:
         load.add(needs_of(resident))
@@ -61,7 +61,7 @@ def test_pod_that_fits_has_no_reason_against_it() -> None:
 
 
 def test_every_resource_that_is_short_is_told() -> None:
-    """Too many pods and each short resource are separate reasons, in kube-scheduler's words."""
+    """A refusal lists "Too many pods" and each short resource as separate reasons, in kube-scheduler's wording."""
     asked = {"cpu": "5", "memory": "9Gi", "ephemeral-storage": "11Gi", "example.com/fpga": "1"}
     assert why_not(pod(container(requests=asked)), node({"pods": "0"})) == (
         "Too many pods",
@@ -73,7 +73,7 @@ def test_every_resource_that_is_short_is_told() -> None:
 
 
 def test_all_residents_count_and_leave_no_trace() -> None:
-    """What is taken is the sum over pods; a pod that left took everything with it."""
+    """The load is the sum over resident pods; a pod that leaves takes its whole part with it."""
     there, load = node(), Load()
     allocatable = amounts_of(there.status.allocatable, "n1")
     wanted = cpu("2")
@@ -86,7 +86,10 @@ def test_all_residents_count_and_leave_no_trace() -> None:
 
 
 def test_our_own_resources_count_only_where_they_are_advertised() -> None:
-    """A node that does not advertise GPU memory yet is decided on by the ledger; one that does is held to it."""
+    """The ledger alone decides GPU memory until a node advertises it.
+
+    From then on the advertised amount counts too.
+    """
     wanted = pod(container(requests={"plimsoll.dev/gpu-memory": "4Gi"}))
     assert why_not(wanted, node()) == ()
     advertising = node({"plimsoll.dev/gpu-memory": "6Gi"})
@@ -137,7 +140,7 @@ def test_effective_request_is_kubernetes_arithmetic(spec: Object, milli: int) ->
 
 
 def test_pod_level_extended_resources_are_ignored() -> None:
-    """The pod's own level knows CPU, memory and huge pages only; extended resources come from containers."""
+    """The pod level counts for CPU, memory and huge pages only; extended resources come from containers."""
     wanted = pod(
         container(requests={"example.com/fpga": "1"}), resources={"requests": {"example.com/fpga": "5"}}
     )
@@ -145,7 +148,7 @@ def test_pod_level_extended_resources_are_ignored() -> None:
 
 
 def test_unreadable_amount_is_refused_by_name() -> None:
-    """A manifest that the API server has not checked names the container and the resource."""
+    """A malformed amount is refused with its container and resource, as the API server may not have checked it."""
     with pytest.raises(InputError, match=r"spec\.containers\[main\]\.resources\[cpu\]: 'two'"):
         needs_of(cpu("two"))
 
@@ -159,7 +162,7 @@ def test_cordoned_node_is_unschedulable_unless_tolerated() -> None:
 
 
 def test_node_that_is_not_ready_is_refused_even_before_it_is_tainted() -> None:
-    """The Ready condition is enough: the taint that a controller makes of it comes later."""
+    """The Ready condition alone refuses a node, as the taint that a controller derives from it comes later."""
     conditions = [{"type": "Ready", "status": "Unknown"}]
     status = msgspec.convert({"allocatable": ALLOCATABLE, "conditions": conditions}, NodeStatus)
     there = msgspec.structs.replace(node(), status=status)
@@ -188,7 +191,7 @@ def test_taints_repel_unless_tolerated(toleration: Object | None, tolerated: boo
 
 
 def test_preference_taint_does_not_repel() -> None:
-    """`PreferNoSchedule` is a wish."""
+    """A `PreferNoSchedule` taint repels no pod."""
     assert why_not(pod(), node(taints=[{"key": "k", "effect": "PreferNoSchedule"}])) == ()
     assert why_not(pod(), node(taints=[{"key": "k", "effect": "NoExecute"}])) == (
         "node(s) had untolerated taint {k: }",
@@ -224,13 +227,16 @@ def test_required_node_affinity(key: str, operator: str, values: list[str] | Non
 
 
 def affinity(*terms: Object) -> Object:
-    """Required node affinity of these terms."""
+    """Required node affinity with these terms."""
     required = {"nodeSelectorTerms": list(terms)}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def test_affinity_terms_are_alternatives_and_their_parts_are_not() -> None:
-    """One term is enough; within it all must hold; an empty one matches nothing; names go by matchFields."""
+    """Terms are alternatives, and all parts of a term must match.
+
+    An empty term matches nothing, and `matchFields` selects by name.
+    """
     zone_b = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
     named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     assert why_not(pod(affinity=affinity(zone_b, named)), node()) == ()
@@ -240,7 +246,7 @@ def test_affinity_terms_are_alternatives_and_their_parts_are_not() -> None:
 
 
 def test_node_selector_and_operating_system() -> None:
-    """Both must match the node's labels; an unknown operating system is the kubelet's to judge."""
+    """Node selector and operating system must match the node's labels. The kubelet judges an unknown system."""
     assert why_not(pod(nodeSelector={"zone": "a"}), node()) == ()
     assert why_not(pod(nodeSelector={"zone": "b"}), node()) == (
         "node(s) didn't match Pod's node affinity/selector",
@@ -268,7 +274,7 @@ def port(number: int, protocol: str | None = None, address: str | None = None) -
     ],
 )
 def test_host_ports_clash_by_protocol_and_address(wanted: Pod, free: bool) -> None:  # noqa: FBT001
-    """A port on every address clashes with the same port on any; other protocols and ports do not."""
+    """A port on all addresses clashes with the same port on any address. Other protocols and ports do not clash."""
     reason = "node(s) didn't have free ports for the requested pod ports"
     assert why_not(wanted, node(), port(8080)) == (() if free else (reason,))
 
@@ -283,7 +289,7 @@ AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"])
 
 @given(st.lists(st.tuples(AMOUNTS, st.integers(1, 3)), max_size=8))
 def test_load_is_the_sum_of_who_is_there(residents: list[tuple[dict[str, int], int]]) -> None:
-    """After any coming and going the load is that of the pods that stayed, and nothing when all left."""
+    """After any arrivals and departures the load is the sum over the pods that stayed, and zero when all left."""
     pods = [
         needs_of(pod(container(requests=amounts, ports=[{"hostPort": number}])))
         for amounts, number in residents

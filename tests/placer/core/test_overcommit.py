@@ -1,4 +1,4 @@
-"""What a node that overcommits may be promised, and to whom."""
+"""The promises that a node with an overcommit ratio may make."""
 
 from collections import Counter
 
@@ -46,7 +46,7 @@ def test_declarations_go_on_up_to_the_ratio() -> None:
 
 
 def test_no_pod_is_promised_more_than_the_card_has() -> None:
-    """Neither in one container nor in two: it would wait for itself."""
+    """No pod's declaration exceeds the card, in one container or in two. Such a pod would wait for itself."""
     ledger, seen = Ledger(), node(3.0)
     assert isinstance(place(ledger, seen, "p0", declared("main", 25)), Refusal)
     assert isinstance(place(ledger, seen, "p1", declared("main", 14), declared("side", 14)), Refusal)
@@ -54,7 +54,7 @@ def test_no_pod_is_promised_more_than_the_card_has() -> None:
 
 
 def test_who_declares_nothing_sees_no_more_than_is_there() -> None:
-    """A best-effort pod's line is headroom without the ratio; where promises passed the card, it has no place."""
+    """A best-effort pod's line is the headroom without the ratio. It has no place where promises exceed the card."""
     ledger, seen = Ledger(), node(2.0)
     first = place(ledger, seen, "p0", best_effort())
     assert isinstance(first, Plan)
@@ -64,7 +64,7 @@ def test_who_declares_nothing_sees_no_more_than_is_there() -> None:
 
 
 def test_a_ratio_below_one_keeps_memory_back_from_everybody() -> None:
-    """At 0.5 half a card is all that is promised, also to best-effort pods."""
+    """At a ratio of 0.5 half a card is promised, also to best-effort pods."""
     assert isinstance(place(Ledger(), node(0.5), "p0", declared("main", 13)), Refusal)
     first = place(Ledger(), node(0.5), "p1", best_effort())
     assert isinstance(first, Plan)
@@ -72,14 +72,14 @@ def test_a_ratio_below_one_keeps_memory_back_from_everybody() -> None:
 
 
 def test_memory_of_strangers_is_not_promised_twice() -> None:
-    """It takes what it takes from the promises, whatever the ratio."""
+    """Memory of unknown processes reduces what may be promised by its full size, at any ratio."""
     ledger, seen = Ledger(), node(1.5, other_bytes=12 * GIB)
     assert isinstance(place(ledger, seen, "p0", declared("main", 24)), Plan)
     assert isinstance(place(ledger, seen, "p1", declared("main", 1)), Refusal)
 
 
 def test_a_resize_follows_the_same_rules() -> None:
-    """Past the card's memory in all, but not in one pod."""
+    """A resize may pass the card's memory in the sum over pods, but not in one pod."""
     ledger, seen = Ledger(), node(1.5)
     for pod in ("p0", "p1"):
         assert isinstance(place(ledger, seen, pod, declared("main", 12)), Plan)
@@ -97,7 +97,7 @@ def test_a_resize_follows_the_same_rules() -> None:
     st.lists(st.one_of(st.none(), st.integers(1, 24)), max_size=20),
 )
 def test_promises_never_pass_usable_times_ratio(ratio: float, sizes: list[int | None]) -> None:
-    """Whatever arrives: the sum of declarations stays within the ratio, each line within the card."""
+    """For any arrivals the sum of declarations stays within the ratio, and each line within the card."""
     ledger, seen = Ledger(), node(ratio)
     promised: Counter[str] = Counter()
     for index, size in enumerate(sizes):
@@ -111,13 +111,13 @@ def test_promises_never_pass_usable_times_ratio(ratio: float, sizes: list[int | 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, 10.5])
 def test_a_report_with_an_absurd_ratio_is_refused_by_name(ratio: float) -> None:
-    """It would promise nothing, or without end."""
+    """A report is refused by the field's name if its ratio would promise nothing or without end."""
     with pytest.raises(InputError, match=r"state\.gpus\[A\]\.overcommit_ratio"):
         decode_report(_message(state("n1", gpu("A", task("p", "A", GIB), ratio=ratio))))
 
 
 def test_a_report_of_an_older_monitor_overcommits_nothing() -> None:
-    """It has no such field."""
+    """A report of an older monitor has no ratio, so the node overcommits nothing."""
     message = _message(state("n1", gpu("A", ratio=2.0))).replace(b'"overcommit_ratio":2.0,', b"")
     assert decode_report(message).state.gpus[0].overcommit_ratio == 1.0
 

@@ -1,4 +1,4 @@
-"""Decisions: what fits, what is best, and why not."""
+"""Decisions of the planner: which pods fit, which GPU is best, and why a pod is refused."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def refuse(ledger: Ledger, nodes: list[NodeView], pod: str, *containers: Contain
 
 
 def test_two_pods_in_one_second_see_each_other() -> None:
-    """A promise counts before anything is measured: the paper's blind spot."""
+    """A promise counts before its memory is measured. The paper's algorithm misses it."""
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     place(ledger, nodes, "a", declared("main", 16))
     refusal = refuse(ledger, nodes, "b", declared("main", 16))
@@ -46,7 +46,7 @@ def test_two_pods_in_one_second_see_each_other() -> None:
 
 
 def test_measured_use_beyond_the_declaration_counts() -> None:
-    """A pod that holds more than it declared takes the room that it really takes."""
+    """A pod that holds more than it declared takes the room that it holds."""
     ledger = Ledger()
     place(ledger, [node_view(state("n", gpu("g")))], "a", declared("main", 4))
     after = [node_view(state("n", gpu("g", task("a", "g", 20 * GIB))))]
@@ -54,14 +54,14 @@ def test_measured_use_beyond_the_declaration_counts() -> None:
 
 
 def test_measured_use_within_the_declaration_is_not_counted_twice() -> None:
-    """Bytes that a pod holds are part of its promise, not on top of it."""
+    """Bytes that a pod holds are part of its promise and do not count again."""
     ledger = Ledger()
     place(ledger, [node_view(state("n", gpu("g")))], "a", declared("main", 16))
     place(ledger, [node_view(state("n", gpu("g", task("a", "g", 10 * GIB))))], "b", declared("main", 8))
 
 
 def test_memory_of_unknown_processes_counts() -> None:
-    """What no booked pod holds is still not free."""
+    """Memory that no booked pod holds counts as taken."""
     refuse(Ledger(), [node_view(state("n", gpu("g", other_bytes=20 * GIB)))], "a", declared("main", 8))
 
 
@@ -86,7 +86,7 @@ def test_two_gpus_are_two_different_ones() -> None:
 
 
 def test_a_whole_gpu_is_nobody_elses() -> None:
-    """After a whole GPU is given out nothing fits on it; and it is given out only empty."""
+    """A whole GPU is given out only while it is empty, and nothing else fits on it afterwards."""
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     place(ledger, nodes, "a", whole())
     assert refuse(ledger, nodes, "b", best_effort()).reasons == {
@@ -98,7 +98,7 @@ def test_a_whole_gpu_is_nobody_elses() -> None:
 
 
 def test_best_effort_counts_what_its_owner_was_seen_to_need() -> None:
-    """Tasks of an owner that peaked at 6 GiB are expected to do so again, also while they hold little."""
+    """A task of an owner that peaked at 6 GiB is expected to reach 6 GiB again, also while it holds less."""
     ledger = Ledger()
     nodes = [node_view(state("n", gpu("g", usable_gib=16)))]
     place(ledger, nodes, "a", best_effort(), owner="jobs")
@@ -111,7 +111,7 @@ def test_best_effort_counts_what_its_owner_was_seen_to_need() -> None:
 
 
 def test_owners_long_unseen_are_forgotten_before_those_still_seen() -> None:
-    """Every Job is a new owner: what is remembered of them is bounded, the one seen last among it."""
+    """The number of remembered owners is bounded, as every Job is a new owner. The most recently seen stay."""
     ledger = Ledger()
     nodes = [node_view(state("n", gpu("g")))]
     place(ledger, nodes, "kept", best_effort(), owner="kept")
@@ -138,14 +138,14 @@ def test_an_unknown_best_effort_pod_is_assumed_to_need_something() -> None:
 
 
 def test_a_best_effort_line_is_what_promises_leave_free() -> None:
-    """Its grant carries the headroom at placement as the line to enforce."""
+    """A best-effort pod's grant carries the headroom at placement as its line."""
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     place(ledger, nodes, "a", declared("main", 16))
     assert place(ledger, nodes, "b", best_effort()).booking.grants[0].line_bytes == 8 * GIB
 
 
 def test_containers_that_fit_only_one_way_still_fit() -> None:
-    """The spreading policy alone would strand the second container; the tight order finds the way."""
+    """If the spreading policy strands the second container, the planner places both by the tight order."""
     nodes = [node_view(state("n", gpu("small", usable_gib=8), gpu("large", usable_gib=10)))]
     decided = place(Ledger(), nodes, "a", declared("first", 5), declared("second", 5), declared("third", 8))
     assert {name: gpus[0] for name, gpus in decided.gpus.items()} == {
@@ -162,7 +162,7 @@ def test_equal_nodes_are_taken_in_the_order_given() -> None:
 
 
 def test_the_front_ends_own_reasons_stand_beside_the_gpus() -> None:
-    """A node refused for CPU is not asked for its GPUs; both kinds of reasons are counted."""
+    """A node refused for CPU is not searched for GPUs, and a refusal counts reasons of both kinds."""
     nodes = [node_view(state("cpu", gpu("a"))), node_view(state("gpu", gpu("b", usable_gib=1)))]
 
     def fit(node: NodeName) -> tuple[str, ...]:
@@ -176,7 +176,10 @@ def test_the_front_ends_own_reasons_stand_beside_the_gpus() -> None:
 
 
 def test_a_pod_is_booked_once() -> None:
-    """Booking a pod again is a conflict and changes nothing; after forgetting it, it fits again."""
+    """A second booking of a pod is a conflict and changes nothing.
+
+    After the pod is forgotten, it can be booked again.
+    """
     ledger, nodes = Ledger(), [node_view(state("n", gpu("g")))]
     booking = place(ledger, nodes, "a", declared("main", 20)).booking
     with pytest.raises(ConflictError, match="booked on n already"):
@@ -186,7 +189,7 @@ def test_a_pod_is_booked_once() -> None:
 
 
 def test_an_unknown_policy_is_refused_by_name() -> None:
-    """The message lists what there is."""
+    """The refusal of an unknown policy lists the known ones."""
     with pytest.raises(InputError, match="choose one of headroom"):
         policy_named("bestest", "metadata.annotations[plimsoll.dev/policy]")
 
@@ -207,7 +210,7 @@ pods = st.lists(
 
 @given(pods, st.lists(st.integers(0, 24), max_size=12))
 def test_nothing_is_ever_oversubscribed(demands: list[ContainerDemand], forgotten: list[int]) -> None:
-    """Whatever arrives and leaves, declared bytes of a GPU never pass its memory, nor shares 100."""
+    """For any arrivals and departures, a GPU's declared bytes stay within its memory and its shares within 100."""
     ledger = Ledger()
     nodes = [node_view(state(name, gpu(f"{name}0"), gpu(f"{name}1"))) for name in ("a", "b")]
     bookings: dict[PodUid, Booking] = {}

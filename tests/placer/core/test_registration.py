@@ -1,4 +1,4 @@
-"""A pod's registration: read back, it grants what was registered, and a resize changes one container of it."""
+"""A pod's registration with the broker, read back, is the pod's booking; a resize changes one container of it."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def planned(ledger: Ledger, *containers: ContainerDemand, owner: str | None = No
 
 
 def described(*requests: Register) -> Description:
-    """A broker that has registered these pods, none of them with a process yet."""
+    """A broker that has registered these pods; none has a process yet."""
     uses = (
         ContainerUse(
             pod=one.pod, namespace=one.namespace, pod_name=one.name, container=container, processes=()
@@ -56,7 +56,7 @@ demands = st.one_of(
 
 @given(st.lists(demands, min_size=1, max_size=3))
 def test_a_booking_read_back_grants_what_was_registered(containers: list[ContainerDemand]) -> None:
-    """Only the owner is lost: whatever kinds of containers, the next placer counts what this one promised."""
+    """A booking read back from a registration has all grants, for every kind of container. Only the owner is lost."""
     named = [replace(one, container=ContainerName(f"c{place}")) for place, one in enumerate(containers)]
     decided = planned(Ledger(), *named, owner="job")
     [(row, booking)] = adopted(NodeName("n"), described(registration(POD, decided)))
@@ -65,7 +65,7 @@ def test_a_booking_read_back_grants_what_was_registered(containers: list[Contain
 
 
 def test_the_registration_of_a_pod_is_found_among_others() -> None:
-    """All its containers, and none of another pod's; None for a pod that is not there."""
+    """The registration of a pod holds all its containers and no others; it is None for an unknown pod."""
     ours = registration(POD, planned(Ledger(), declared("a", 1), declared("b", 2)))
     other = registration(POD, planned(Ledger(), declared("a", 4)))
     both = described(ours, Register(pod=PodUid("v"), namespace="ns", name="q", containers=other.containers))
@@ -74,7 +74,10 @@ def test_the_registration_of_a_pod_is_found_among_others() -> None:
 
 
 def test_a_resize_registers_the_whole_pod_with_one_container_changed() -> None:
-    """The other container keeps its line; the ledger is not changed, as the broker has not answered."""
+    """A resize registers the whole pod anew, with the other container's line unchanged.
+
+    The ledger does not change before the broker has answered.
+    """
     ledger = Ledger()
     before = registration(POD, planned(ledger, declared("a", 1), declared("b", 2)))
     counted = ledger.booking(PodUid("u"))
@@ -88,7 +91,7 @@ def test_a_resize_registers_the_whole_pod_with_one_container_changed() -> None:
 
 @pytest.mark.parametrize(("view", "pod"), [(NODE, "v"), (None, "v")])
 def test_a_pod_that_is_not_registered_cannot_be_resized(view: NodeView | None, pod: str) -> None:
-    """Its name is in the message, whether or not the node has reported."""
+    """A resize of a pod without a registration is refused with the pod's name, with and without a report."""
     asked = Resize(pod="p", namespace="ns", gpu_memory="5Gi")
     with pytest.raises(InputError, match="'ns/p' holds no GPU now"):
         registered_resize(asked, PodUid(pod), Description(containers=()), Ledger(), view)

@@ -17,25 +17,25 @@ def test_the_prose_prefers_the_idle_one_of_two_equally_free_gpus() -> None:
 
 
 def test_the_literal_formula_prefers_the_busy_one() -> None:
-    """Algorithm 1 as printed, (1 − used/total)(1 − idle/100), does the opposite."""
+    """Algorithm 1 as printed, (1 − used/total)(1 − idle/100), scores the busy GPU higher."""
     assert gpu_score(0.5, 90, Formula.LITERAL) == pytest.approx(0.05, abs=TIE_BREAK)
     assert gpu_score(0.5, 10, Formula.LITERAL) == pytest.approx(0.45, abs=TIE_BREAK)
 
 
 def test_busy_gpus_are_ordered_by_free_memory() -> None:
-    """A product of zero still says which GPU has more memory."""
+    """Among GPUs without idle time the score still falls with used memory, though the product is 0."""
     assert gpu_score(0.9, 0) > gpu_score(0.1, 0)
 
 
 def test_a_nodes_score_is_its_best_gpus() -> None:
-    """One free GPU makes a node good, however full the other is."""
+    """A node's score is that of its best GPU, however full the others are."""
     full, free = gpu("full", task("a", "full", 24 << 30)), gpu("free")
     scores = node_scores(state("n", full, free))
     assert scores.node == scores.gpus[free.uuid] > scores.gpus[full.uuid]
 
 
 def test_a_node_without_gpus_scores_nothing() -> None:
-    """Its score is 0, not an error."""
+    """The score of a node without GPUs is 0 and not an error."""
     assert node_scores(state("n")).node == 0
 
 
@@ -48,5 +48,5 @@ def test_more_free_memory_never_scores_lower(a: float, b: float, idle_pct: float
 
 @given(st.floats(-2, 3), st.floats(-50, 150), st.sampled_from(Formula))
 def test_scores_stay_in_range(free_ratio: float, idle_pct: float, formula: Formula) -> None:
-    """Whatever a report taken mid-allocation says, a score is 0 to 1 plus the tie-break."""
+    """A score is 0 to 1 plus the tie-break, also for a report taken in the middle of an allocation."""
     assert 0 <= gpu_score(free_ratio, idle_pct, formula) <= 1 + TIE_BREAK

@@ -15,7 +15,7 @@ def gpu(
     other_bytes: int = 0,
     ratio: float = 1.0,
 ) -> Gpu:
-    """A GPU holding these tasks, and `other_bytes` of nobody's."""
+    """A GPU holding these tasks, and `other_bytes` of unknown processes."""
     return Gpu(
         uuid=GpuUuid(uuid),
         index=0,
@@ -52,7 +52,7 @@ def declared(name: str, memory_gib: float, share_pct: int = 0, gpus: int = 1) ->
 
 
 def best_effort(name: str = "main") -> ContainerDemand:
-    """A container that declares nothing."""
+    """A container that declares no memory."""
     return ContainerDemand(ContainerName(name), 1, None, 0, 100, whole=False)
 
 
@@ -62,5 +62,5 @@ def whole(name: str = "main", gpus: int = 1) -> ContainerDemand:
 
 
 def request(pod: str, *containers: ContainerDemand, owner: str | None = None) -> Request:
-    """A pod to place."""
+    """The request to place this pod."""
     return Request(PodUid(pod), PodDemand(containers), owner)

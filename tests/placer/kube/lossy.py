@@ -1,4 +1,7 @@
-"""A transport that loses binds on purpose, around a real one: requests that never arrive, answers that never come."""
+"""A transport that loses binds on purpose.
+
+It wraps a real one; requests do not arrive, or their answers do not come back.
+"""
 
 import asyncio
 from collections import deque
@@ -15,13 +18,13 @@ Fault = Callable[[Bind], Awaitable[bytes]]
 
 @dataclass(slots=True)
 class LossyBinds:
-    """Passes everything on, and each bind through the next fault while there is one.
+    """Forwards all calls; each bind goes through the next fault while one is left.
 
     Attributes:
-        faults: of the binds to come.
-        pod_faults: of the patches of pods themselves to come.
-        targets: node of each bind that was asked for, in order.
-        patched: path of each patch that was passed on, in order.
+        faults: the faults of the next binds, in order.
+        pod_faults: the faults of the next patches of pods, in order.
+        targets: the node of each requested bind, in order.
+        patched: the path of each forwarded patch, in order.
     """
 
     faults: deque[Fault] = field(default_factory=deque)
@@ -31,13 +34,13 @@ class LossyBinds:
     _real: Transport | None = None
 
     def around(self, real: Transport) -> Transport:
-        """This transport, over a real one."""
+        """Wrap a real transport in this one."""
         self._real = real
         return self
 
     @property
     def real(self) -> Transport:
-        """What it passes on to."""
+        """The wrapped transport."""
         assert self._real is not None
         return self._real
 
@@ -70,23 +73,23 @@ class LossyBinds:
 
 
 async def lose_answer(bind: Bind) -> bytes:
-    """The bind happens, and nobody hears of it."""
+    """Send the bind and drop its answer."""
     await bind()
     raise TransientError("the answer was lost")
 
 
 async def lose_request(_: Bind) -> bytes:
-    """The bind never arrives."""
+    """Drop the bind's request."""
     raise TransientError("the request was lost")
 
 
 async def refuse(_: Bind) -> bytes:
-    """The bind is denied, as an admission webhook may."""
+    """Answer the bind as an admission webhook that denies it."""
     raise RefusedError("admission webhook denied the request", 403, "Forbidden")
 
 
 def after(first: Callable[[], Awaitable[object]]) -> Fault:
-    """The bind is sent once something else was done."""
+    """Send the bind after this action is done."""
 
     async def fault(bind: Bind) -> bytes:
         await first()
@@ -96,7 +99,7 @@ def after(first: Callable[[], Awaitable[object]]) -> Fault:
 
 
 def held(reached: asyncio.Event, release: asyncio.Event) -> Fault:
-    """The bind waits until it is released; `reached` tells that it was asked for."""
+    """Hold the bind until `release`; set `reached` once it was requested."""
 
     async def fault(bind: Bind) -> bytes:
         reached.set()

@@ -1,4 +1,4 @@
-"""Pods that are there already keep out whom they say, where they say."""
+"""A resident pod's required anti-affinity keeps the pods that it selects out of its domain."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def cluster_of(*bound: Pod) -> Cluster:
 
 
 def kept_out_of(cluster: Cluster, newcomer: Pod) -> set[str]:
-    """The nodes that a newcomer may not go to."""
+    """The nodes that are closed to a newcomer."""
     nodes = [NodeName(f"n{index}") for index in range(1, 5)]
     reasons = {node: cluster.misfits(newcomer, needs_of(newcomer), node) for node in nodes}
     assert set(reasons.values()) <= {(), KEPT_OUT}
@@ -56,7 +56,7 @@ def kept_out_of(cluster: Cluster, newcomer: Pod) -> set[str]:
 
 
 def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() -> None:
-    """All nodes of the zone are closed to those that are selected, nobody else, and only while the pod is there."""
+    """A rule closes all nodes of its zone to the pods that it selects, as long as its own pod exists."""
     cluster = cluster_of(keeper({"labelSelector": {"matchLabels": {"app": "x"}}}))
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == {"n1", "n2"}
     assert kept_out_of(cluster, pod("new", {"app": "y"})) == set()
@@ -80,17 +80,17 @@ def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() ->
     ],
 )
 def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT001
-    """Labels and namespaces select as in Kubernetes; what cannot be decided counts as selected."""
+    """Labels and namespaces select as in Kubernetes; an undecidable selector counts as a match."""
     cluster = cluster_of(keeper(term))
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())
 
 
 def test_other_namespaces_are_not_meant_without_being_named() -> None:
-    """A rule without namespaces is about its pod's own namespace."""
+    """A rule without namespaces selects pods of its own pod's namespace only."""
     cluster = cluster_of(keeper({"labelSelector": {}}))
     assert kept_out_of(cluster, pod("new", namespace="other")) == set()
 
 
 def test_pod_on_a_node_without_the_label_keeps_nobody_out() -> None:
-    """A node that belongs to no domain closes none."""
+    """A rule on a node without the topology label closes no node."""
     assert kept_out_of(cluster_of(keeper({"labelSelector": {}}, on="n4")), pod("new")) == set()

@@ -1,4 +1,4 @@
-"""Whatever becomes of a bind's answer, a pod has one place, and what it does not have is free."""
+"""A pod gets one place and the ledger is right, whether or not the answer of its bind arrives."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.servers.waiting import until
 async def test_lost_answer_never_places_a_pod_twice(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A bind whose answer is lost is found out by reading: one write, one booking, one event."""
+    """After a lost answer the placer reads the pod: one write, one booking, one event."""
     binds = LossyBinds()
     binds.faults.append(lose_answer)
     async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
@@ -32,7 +32,7 @@ async def test_lost_answer_never_places_a_pod_twice(
 async def test_lost_request_is_sent_again_to_the_same_place(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """While it is not known whether a bind arrived, only the same one is sent again, and its room stays taken."""
+    """While it is unknown whether a bind arrived, only the same bind is sent again and its room stays taken."""
     binds = LossyBinds()
     binds.faults.extend([lose_request, lose_request])
     async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
@@ -47,7 +47,7 @@ async def test_lost_request_is_sent_again_to_the_same_place(
 async def test_pod_bound_by_somebody_else_gives_its_room_back(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A conflict is cleared up by reading: the other's bind stands, and what we held for the pod is free."""
+    """After a conflict the placer reads the pod: the other scheduler's bind stands, and our room is free."""
     await create_node(apiserver, "n1")
     await create_node(apiserver, "elsewhere")
     path = f"/api/v1/namespaces/{namespace}/pods/p/binding"
@@ -68,7 +68,7 @@ async def test_pod_bound_by_somebody_else_gives_its_room_back(
 async def test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod deleted and made again under the same name during the bind gets a decision of its own."""
+    """A pod that replaces its namesake during the bind gets a decision of its own."""
     await create_node(apiserver, "n1")
     await create_node(apiserver, "n2")
     path = f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0"
@@ -93,7 +93,7 @@ async def test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided(
 async def test_deleting_a_pod_during_its_bind_frees_its_room_at_once(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The room of a pod that is deleted while its bind hangs goes to the next one, and stays with it."""
+    """If a pod is deleted while its bind hangs, the next pod gets its room and keeps it."""
     reached, release = asyncio.Event(), asyncio.Event()
     binds = LossyBinds()
     binds.faults.append(held(reached, release))
@@ -115,7 +115,7 @@ async def test_deleting_a_pod_during_its_bind_frees_its_room_at_once(
 async def test_refused_bind_is_told_gives_its_room_back_and_is_tried_again(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A bind that the server denies says so on the pod, holds nothing meanwhile, and succeeds later."""
+    """A denied bind is reported on the pod, frees its room, and succeeds later."""
     binds = LossyBinds()
     binds.faults.extend([refuse, refuse])
     async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:

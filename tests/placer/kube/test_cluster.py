@@ -1,4 +1,4 @@
-"""What nodes and GPUs have left is right through assuming, binding, ending, and what nobody expected."""
+"""The free room of nodes and GPUs is right through assuming, binding, ending, and unexpected changes."""
 
 from contextlib import suppress
 from typing import Any
@@ -31,7 +31,7 @@ def pod(
     annotations: dict[str, str] | None = None,
     memory: str = "4Gi",
 ) -> Pod:
-    """A pod that asks for CPU and GPU memory; `on` a node, with one GPU, if it is bound."""
+    """A pod that requests CPU and GPU memory. With `on` it is bound to this node and has one GPU."""
     given = {"gpus.plimsoll.dev/main": "GPU-1"} if on else {}
     document: dict[str, Any] = {
         "metadata": {"name": uid, "uid": uid, "annotations": given | (annotations or {})},
@@ -46,7 +46,7 @@ def pod(
 
 
 def booking(uid: str, on: str = "n1") -> Booking:
-    """What such a pod was given."""
+    """The booking of such a pod."""
     grant = Grant(ContainerName("main"), GpuUuid("GPU-1"), 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
     return Booking(PodUid(uid), NodeName(on), (grant,))
 
@@ -58,13 +58,13 @@ def assumed(cluster: Cluster, ledger: Ledger, uid: str) -> None:
 
 
 def reasons(cluster: Cluster, cpu: str = "2", name: NodeName = N1) -> tuple[str, ...]:
-    """Why a pod that asks for so much CPU does not fit."""
+    """The reasons against a pod with this CPU request."""
     wanted = pod("new", cpu)
     return cluster.misfits(wanted, needs_of(wanted), name)
 
 
 def test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once() -> None:
-    """Neither the confirmation nor its repetition counts a pod again."""
+    """An assumed pod counts once: a confirmation, or a repeated one, does not count it again."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.put_node(node())
@@ -85,7 +85,7 @@ def test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once() -> None:
 
 
 def test_released_pod_leaves_nothing_behind_in_load_and_ledger() -> None:
-    """What a pod had is free at once, whether it was assumed or bound; a second release does nothing."""
+    """A released pod's room is free at once, whether it was assumed or bound. A second release does nothing."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.put_node(node())
@@ -99,7 +99,7 @@ def test_released_pod_leaves_nothing_behind_in_load_and_ledger() -> None:
 
 
 def test_bind_elsewhere_outranks_what_was_assumed() -> None:
-    """The API server's word moves a pod, and its GPU, to where it really is."""
+    """A bind that the API server reports moves the pod and its GPU away from the assumed place."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.put_node(node())
@@ -112,7 +112,7 @@ def test_bind_elsewhere_outranks_what_was_assumed() -> None:
 
 
 def test_bound_pod_with_annotations_that_were_spoiled_counts_all_the_same() -> None:
-    """Somebody's later edit of an annotation is reported, and frees nothing."""
+    """A bound pod whose annotations were damaged later goes on counting, and the damage is reported."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.put_node(node())
@@ -124,7 +124,7 @@ def test_bound_pod_with_annotations_that_were_spoiled_counts_all_the_same() -> N
 
 
 def test_node_that_left_and_came_back_still_has_its_pods() -> None:
-    """A node without its object will not do; with it again, its pods are counted as before."""
+    """A node without its object is refused. When the object is back, the node's pods count as before."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(pod("a", on="n1"))
@@ -138,7 +138,7 @@ def test_node_that_left_and_came_back_still_has_its_pods() -> None:
 
 
 def test_node_with_unreadable_allocatable_is_not_used() -> None:
-    """A node that cannot be read is refused by name and is no candidate, not even by what it had before."""
+    """A node with an unreadable amount is refused by name. Its earlier amounts are not used."""
     cluster = Cluster(Ledger())
     cluster.put_node(node())
     with pytest.raises(InputError, match="nodes/n1"):
@@ -158,7 +158,7 @@ def test_nodes_with_fewer_pods_come_first() -> None:
 
 
 def resized(uid: str, gib: int) -> Booking:
-    """What such a pod has after a resize."""
+    """The booking of such a pod after a resize."""
     grant = Grant(
         ContainerName("main"), GpuUuid("GPU-1"), gib * GIB, 0, 100, whole=False, line_bytes=gib * GIB
     )
@@ -166,19 +166,22 @@ def resized(uid: str, gib: int) -> Booking:
 
 
 def with_line(uid: str, gib: int) -> Pod:
-    """Such a pod, bound and resized."""
+    """Such a pod, bound, with a resized line."""
     return pod(uid, on="n1", annotations={"plimsoll.dev/lines": f'{{"main":{{"GPU-1":{gib * GIB}}}}}'})
 
 
 def line_gib(ledger: Ledger, uid: str = "a") -> int:
-    """What the ledger counts the pod for."""
+    """The GiB that the ledger counts for the pod."""
     held = ledger.booking(PodUid(uid))
     assert held is not None
     return held.grants[0].line_bytes // GIB
 
 
 def test_a_resized_pod_counts_by_its_line_from_the_first_look() -> None:
-    """A placer that starts anew reads the annotation, also where another annotation was spoiled; later ones too."""
+    """A new placer reads the line from its annotation, also if another annotation is damaged.
+
+    Later changes count too.
+    """
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(with_line("a", 6))
@@ -194,7 +197,7 @@ def test_a_resized_pod_counts_by_its_line_from_the_first_look() -> None:
 
 
 def test_a_share_that_the_watch_tells_anew_is_counted_anew() -> None:
-    """Also where the line stays as it was; and beside an annotation that cannot be read."""
+    """A changed share counts when the watch shows it, also with an unchanged line or a damaged other annotation."""
     ledger = Ledger()
     cluster = Cluster(ledger)
 
@@ -216,7 +219,10 @@ def test_a_share_that_the_watch_tells_anew_is_counted_anew() -> None:
 
 
 def test_what_the_watch_tells_of_before_a_resize_does_not_undo_it() -> None:
-    """From assuming on the new line counts; once the watch has shown it, the watch is the truth again."""
+    """A watch event from before a resize does not undo it.
+
+    Once the watch has shown the resize, the watch decides again.
+    """
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(pod("a", on="n1"))
@@ -232,7 +238,7 @@ def test_what_the_watch_tells_of_before_a_resize_does_not_undo_it() -> None:
 
 
 def test_a_resize_that_was_not_written_leaves_the_watch_the_last_word() -> None:
-    """What counts meanwhile is what the caller says; a pod that ended meanwhile does not come back."""
+    """After a resize that was not written the watch decides. A pod that ended meanwhile does not come back."""
     ledger = Ledger()
     cluster = Cluster(ledger)
     cluster.confirm(pod("a", on="n1"))

@@ -1,4 +1,4 @@
-"""The scheduler on a real API server: pods go where there is room, node and GPU in one write, and nobody twice."""
+"""The scheduler on a real API server places each pod once, where room is, with node and GPU in one write."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.servers.waiting import until
 async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod lands on the node and GPU with room, and one version of it brings node, GPU and decision together."""
+    """A pod is bound to the node and GPU with room; one version of it brings node, GPU and decision together."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "full")
         await create_node(apiserver, "roomy")
@@ -43,7 +43,7 @@ async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
 async def test_pods_that_arrive_together_never_share_what_only_one_can_have(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Of many pods at once, as many are placed as fit by declaration, although measured memory never moves."""
+    """Pods that arrive together are placed only as far as their declarations fit."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24, 24)
@@ -63,7 +63,7 @@ async def test_pods_that_arrive_together_never_share_what_only_one_can_have(
 async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The condition and one event count the reasons of each node; a new report of a node places the pod."""
+    """The condition and one event list each node's reason. A new report of a node with room places the pod."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "small-cpu", {"cpu": "1"})
         await create_node(apiserver, "tainted", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
@@ -80,7 +80,7 @@ async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_br
         pod = await world.until_refused("p", text)
         assert condition(pod)["message"] == text
         assert (condition(pod)["status"], condition(pod)["reason"]) == ("False", "Unschedulable")
-        # A node seen a moment later than the pod makes an earlier event of its own, never a second one like it.
+        # A node that arrives a moment after the pod causes an earlier, different event, and never a second equal one.
         (event,) = [one for one in await world.events("p", "FailedScheduling") if one["note"] == text]
         assert (event["type"], event["action"]) == ("Warning", "Scheduling")
         await world.report("silent", 24)
@@ -91,7 +91,7 @@ async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_br
 async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod that cannot be understood is told field, value and remedy, and the next pod is placed all the same."""
+    """A pod that cannot be parsed gets field, value and remedy in an event, and the next pod is placed."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
@@ -124,7 +124,7 @@ async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on
 async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the admission policy too, nobody brings a greater line or share, or a GPU of its own choice, along."""
+    """Without the admission policy too, a pod cannot bring its own line, its own share, or a GPU of its choice."""
     forged = {
         "lines": ("plimsoll.dev/lines", '{"main":{"GPU-n1-0":99000000000}}'),
         "shares": ("plimsoll.dev/shares", '{"main":{"share_pct":90,"limit_pct":100}}'),
@@ -160,7 +160,7 @@ async def test_deleting_a_pod_frees_its_gpu_for_one_that_waits(
 
 
 async def test_ended_pod_frees_its_gpu(apiserver: ApiServer, valkey: EmbeddedServer, namespace: str) -> None:
-    """A pod that succeeded holds nothing any more, though it is still listed."""
+    """A pod that succeeded holds no GPU any more, though the API server still lists it."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1", {"pods": "1"})
         await world.report("n1", 24)
@@ -176,7 +176,7 @@ async def test_ended_pod_frees_its_gpu(apiserver: ApiServer, valkey: EmbeddedSer
 async def test_pod_without_gpu_is_placed_by_node_fit_alone(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod that asks for no GPU goes to any node that fits, also one that never reported."""
+    """A pod without a GPU request goes to any node that fits, also to one that never reported."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "tiny", {"cpu": "1"})
         await create_node(apiserver, "large")
@@ -189,7 +189,7 @@ async def test_pod_without_gpu_is_placed_by_node_fit_alone(
 async def test_restart_counts_what_is_bound_before_it_binds_more(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A new scheduler knows from annotations alone what the one before it gave away."""
+    """A new scheduler reads from annotations alone which room its predecessor gave away."""
     await create_node(apiserver, "n1")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
@@ -207,19 +207,19 @@ async def test_restart_counts_what_is_bound_before_it_binds_more(
 async def test_nothing_is_bound_before_reports_are_loaded(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """While the reports are not complete, no pod is decided on, not even one that needs no GPU."""
+    """No pod is placed before all reports are loaded, not even one without a GPU request."""
     async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("p"))
-        await asyncio.sleep(1)  # long enough: the same pod is bound in well under 0.1 s otherwise
+        await asyncio.sleep(1)  # long enough: the same pod is otherwise bound in well under 0.1 s
         assert "nodeName" not in (await get_pod(apiserver, namespace, "p"))["spec"]
 
 
 async def test_other_schedulers_pods_are_counted_and_left_alone(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod of another scheduler is never bound by ours, and its CPU is taken once it has a node."""
+    """The scheduler never binds another scheduler's pod, and counts its CPU once it is bound."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1", {"cpu": "4"})
         await world.report("n1", 24)
@@ -235,7 +235,7 @@ async def test_other_schedulers_pods_are_counted_and_left_alone(
 async def test_report_that_is_not_in_the_list_yet_is_enough_to_place_by(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod woken by a node's first report is placed there, though the list comes to know the node a moment later."""
+    """A node's first report places a waiting pod, though the sorted list gets the node a moment later."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
@@ -247,7 +247,7 @@ async def test_report_that_is_not_in_the_list_yet_is_enough_to_place_by(
 async def test_pod_of_higher_priority_takes_the_room_that_several_wait_for(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """When room comes, the pod of higher priority gets it, although it came last."""
+    """Room that comes free goes to the waiting pod with the highest priority, though that pod came last."""
     name = f"urgent-{namespace}"
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     await apiserver.must("POST", classes, {"metadata": {"name": name}, "value": 1000})

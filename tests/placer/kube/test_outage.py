@@ -1,4 +1,4 @@
-"""A server that the scheduler needs dies and comes back: every pod is placed, once, and within the cards."""
+"""If a server of the scheduler dies and comes back, every pod is placed once and no card is overfull."""
 
 import asyncio
 import ssl
@@ -21,7 +21,7 @@ PODS = 40
 
 @pytest.fixture
 async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """An API server for this test alone, to be killed and brought back."""
+    """An API server for this test alone, which the test kills and restarts."""
     async with control_plane(tmp_path / "cluster") as plane:
         context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
         connector = aiohttp.TCPConnector(ssl=context)
@@ -32,7 +32,7 @@ async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
 async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
     own_apiserver: ApiServer, valkey: EmbeddedServer
 ) -> None:
-    """Binds cut off by a SIGKILL are found out or sent again; at the end each GPU holds what it can, no more."""
+    """Binds that a SIGKILL cut off are found by reading or sent again, and no GPU is promised too much."""
     async with scheduler(own_apiserver, valkey, "default") as world:
         for name in ("n1", "n2"):
             await create_node(own_apiserver, name)
@@ -40,7 +40,7 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
         manifests = [pod_manifest(f"p{index}", {MEMORY: "2Gi"}) for index in range(PODS)]
         first, rest = manifests[: PODS // 2], manifests[PODS // 2 :]
         await asyncio.gather(*(create_pod(own_apiserver, "default", manifest) for manifest in first))
-        await own_apiserver.plane.server.kill()  # while the burst is being bound
+        await own_apiserver.plane.server.kill()  # The kill comes while the burst is being bound.
         await own_apiserver.plane.server.start()
         await until_ready(own_apiserver.plane)
         await asyncio.gather(*(create_pod(own_apiserver, "default", manifest) for manifest in rest))
@@ -61,7 +61,7 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
 async def test_pods_wait_visibly_while_redis_is_away_and_are_placed_when_it_is_back(
     apiserver: ApiServer, own_valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the sorted list a GPU pod says that it waits for it, and a pod without GPU is placed all the same."""
+    """Without the sorted list a GPU pod says that it waits for the list, and a pod without GPU is placed."""
     async with scheduler(apiserver, own_valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
@@ -72,6 +72,6 @@ async def test_pods_wait_visibly_while_redis_is_away_and_are_placed_when_it_is_b
         await create_pod(apiserver, namespace, pod_manifest("plain"))
         await world.until_bound("plain")
         await own_valkey.start()
-        await world.scores.fill(world.reports.values())  # as the intake does
+        await world.scores.fill(world.reports.values())  # The intake does the same.
         assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
         assert world.told.refused == []

@@ -1,4 +1,4 @@
-"""The queue's rules, on a clock of the test's own."""
+"""The rules of the queue, on a clock that the tests advance."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ A, B, C = PodUid("a"), PodUid("b"), PodUid("c")
 
 
 def queue_of(*uids: PodUid) -> Queue:
-    """A queue of pods, the first the oldest."""
+    """A queue of these pods; the first is the oldest."""
     queue = Queue()
     for age, uid in enumerate(uids):
         queue.put(uid, 0, f"2026-01-01T00:00:{age:02}Z")
@@ -48,7 +48,7 @@ def test_failing_pod_does_not_starve_a_younger_one() -> None:
 
 
 def test_parked_pod_waits_for_a_wake_and_then_for_its_backoff() -> None:
-    """A change in the cluster brings a parked pod back, but not sooner than its backoff."""
+    """A change in the cluster brings a parked pod back, but not before its backoff ends."""
     queue = queue_of(A)
     assert queue.take(0) == A
     queue.park(A, 0)
@@ -62,7 +62,7 @@ def test_parked_pod_waits_for_a_wake_and_then_for_its_backoff() -> None:
 
 
 def test_parked_pod_is_tried_again_after_five_minutes() -> None:
-    """Without any change, a parked pod comes back by itself, in case a change was missed."""
+    """A parked pod is tried again after five minutes without any change, in case a change was missed."""
     queue = queue_of(A)
     queue.take(0)
     queue.park(A, 0)
@@ -81,7 +81,7 @@ def test_change_during_an_attempt_is_not_lost() -> None:
 
 
 def test_hopeless_pod_comes_back_only_when_it_is_changed() -> None:
-    """Neither time nor a wake brings back a pod that cannot be understood; a change of itself does, at once."""
+    """Only a change of the pod itself brings a hopeless pod back, and at once. Time and wakes do not."""
     queue = queue_of(A)
     queue.take(0)
     queue.give_up(A)
@@ -93,7 +93,7 @@ def test_hopeless_pod_comes_back_only_when_it_is_changed() -> None:
 
 
 def test_pod_changed_while_it_was_refused_is_tried_again_at_once() -> None:
-    """A malformed pod mended during the attempt that refused it is not given up."""
+    """A malformed pod that is mended during the attempt that refused it is tried again."""
     queue = queue_of(A)
     queue.take(0)
     queue.put(A, 0, "")
@@ -103,7 +103,7 @@ def test_pod_changed_while_it_was_refused_is_tried_again_at_once() -> None:
 
 
 def test_discarded_pod_never_comes_back() -> None:
-    """A pod that was bound or deleted is not tried, whatever is said of it afterwards."""
+    """A pod that was bound or deleted is never tried again, whatever is called for it afterwards."""
     queue = queue_of(A, B)
     assert queue.take(0) == A
     queue.discard(A)

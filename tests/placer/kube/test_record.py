@@ -1,4 +1,4 @@
-"""What people are told is exact, is told once, and never overwrites what became of the pod since."""
+"""Conditions and events are exact and written once, and never overwrite a newer state of the pod."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.servers.waiting import until
 
 @contextlib.asynccontextmanager
 async def recorder(api: ApiServer, series_every_s: float = 0.0) -> AsyncIterator[Recorder]:
-    """A running recorder that writes each repeat."""
+    """A running recorder that writes every repeat of an event."""
     async with connect(api.kubeconfig()) as client:
         running = Recorder(client, "test", series_every_s=series_every_s)
         task = asyncio.create_task(running.run())
@@ -43,7 +43,7 @@ async def events(api: ApiServer, namespace: str) -> list[Object]:
 async def test_same_refusal_changes_the_pod_once(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A pod that is tried again with the same outcome is not written again, and the bus hears of it once."""
+    """A second attempt with the same outcome writes nothing to the pod and publishes nothing on the bus."""
     writes = LossyBinds()
     async with scheduler(apiserver, valkey, namespace, wrap=writes.around) as world:
         await create_node(apiserver, "n1")
@@ -60,7 +60,7 @@ async def test_same_refusal_changes_the_pod_once(
 
 
 async def tried_again(world: World) -> None:
-    """Wake the scheduler by a report, and wait until it decided once more."""
+    """Wake the scheduler by a report, and wait for its next decision."""
     before = decisions(world)
     await world.report("n1", 1)
 
@@ -71,7 +71,7 @@ async def tried_again(world: World) -> None:
 
 
 def decisions(world: World) -> float:
-    """How often a decision found no node."""
+    """The number of decisions that found no node."""
     value = world.metrics.registry.get_sample_value(
         "plimsoll_placer_decisions_total", {"outcome": "unplaceable"}
     )
@@ -79,19 +79,19 @@ def decisions(world: World) -> float:
 
 
 async def test_late_refusal_does_not_overwrite_a_bind(apiserver: ApiServer, namespace: str) -> None:
-    """News of a refusal that comes after somebody bound the pod leaves `PodScheduled: True` alone."""
+    """A refusal that arrives after a bind leaves `PodScheduled: True` alone."""
     await create_node(apiserver, "n1")
     before = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     bind = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", bind)
     async with recorder(apiserver) as running:
         running.record(refusal(before))
-        await until(lambda: events(apiserver, namespace))  # told after the condition
+        await until(lambda: events(apiserver, namespace))  # the event follows the condition
     assert condition(await get_pod(apiserver, namespace, "p"))["status"] == "True"
 
 
 async def test_repeats_are_one_event_that_counts(apiserver: ApiServer, namespace: str) -> None:
-    """The same news of the same pod becomes one event with a series; other news is an event of its own."""
+    """Repeats of a pod's event become one event with a series; a different event is an event of its own."""
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
         for _ in range(3):
@@ -108,7 +108,7 @@ async def test_repeats_are_one_event_that_counts(apiserver: ApiServer, namespace
 
 
 async def test_event_that_expired_is_written_anew(apiserver: ApiServer, namespace: str) -> None:
-    """An event that the server dropped is not counted on in vain."""
+    """An event that the server dropped is written anew when it repeats."""
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
         running.record(refusal(pod))
@@ -121,7 +121,7 @@ async def test_event_that_expired_is_written_anew(apiserver: ApiServer, namespac
 
 
 async def test_endless_note_is_accepted(apiserver: ApiServer, namespace: str) -> None:
-    """A note past the API's limit is cut, in the middle of no character, and the server takes it."""
+    """A note past the API's limit is cut between two characters, and the server accepts it."""
     pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
     async with recorder(apiserver) as running:
         running.record(refusal(pod, "ä" * 2000))
@@ -131,7 +131,7 @@ async def test_endless_note_is_accepted(apiserver: ApiServer, namespace: str) ->
 
 
 async def test_news_of_a_pod_that_is_gone_stops_nothing(apiserver: ApiServer, namespace: str) -> None:
-    """Telling goes on with the next pod when one was deleted meanwhile."""
+    """The recorder goes on with the next pod when a pod was deleted meanwhile."""
     gone = read_pod(await create_pod(apiserver, namespace, pod_manifest("gone")))
     await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/gone?gracePeriodSeconds=0")
     here = read_pod(await create_pod(apiserver, namespace, pod_manifest("here")))
@@ -146,6 +146,6 @@ async def test_news_of_a_pod_that_is_gone_stops_nothing(apiserver: ApiServer, na
 
 
 def test_short_note_is_left_alone() -> None:
-    """Only what passes the limit is cut, to the limit exactly."""
+    """Only a note past the limit is cut, to exactly the limit."""
     assert truncated("x" * NOTE_CHARS) == "x" * NOTE_CHARS
     assert len(truncated("x" * (NOTE_CHARS + 1))) == NOTE_CHARS

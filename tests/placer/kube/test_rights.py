@@ -1,4 +1,4 @@
-"""The rights that the front end documents are enough."""
+"""The front end needs no right beyond the documented ones."""
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.rpc import Resize
@@ -19,7 +19,7 @@ RULES = [
 async def test_documented_rights_are_enough(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """With no right beyond the list in `placer.kube`, pods are placed, refused, told so, and resized."""
+    """With only the rights listed in `placer.kube`, pods are placed, refused with a condition, and resized."""
     path = "/apis/rbac.authorization.k8s.io/v1"
     await apiserver.must("POST", f"{path}/clusterroles", {"metadata": {"name": ROLE}, "rules": RULES})
     binding = {

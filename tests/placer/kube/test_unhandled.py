@@ -1,4 +1,4 @@
-"""A pod that uses a feature this scheduler does not have is refused, and the message names the feature."""
+"""A pod that uses a feature which this scheduler lacks is refused by the feature's name."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
 
 
 def pod(**spec: object) -> Pod:
-    """A pod with this in its spec."""
+    """A pod with these fields in its spec."""
     document: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]} | spec}
     return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
 
@@ -46,7 +46,7 @@ def pod(**spec: object) -> Pod:
     ],
 )
 def test_unhandled_feature_is_refused_by_name(spec: dict[str, object], named: str) -> None:
-    """The message names the field and says what to do."""
+    """The message names the field and the remedy."""
     with pytest.raises(
         InputError, match=named + r".* is not handled by the plimsoll scheduler; remove it, or"
     ):
@@ -63,5 +63,5 @@ def test_unhandled_feature_is_refused_by_name(spec: dict[str, object], named: st
     ],
 )
 def test_wishes_and_volumes_of_every_node_are_no_obstacle(spec: dict[str, object]) -> None:
-    """What is preferred only, or mountable anywhere, does not keep a pod from being placed."""
+    """Preferences, and volumes that every node can mount, do not keep a pod from being placed."""
     refuse_unhandled(pod(**spec))

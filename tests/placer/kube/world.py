@@ -1,4 +1,7 @@
-"""A scheduler on a real API server and a real Valkey, with reports fed in directly: monitors have their own tests."""
+"""A scheduler on a real API server and a real Valkey.
+
+The tests feed reports in directly, as monitors have their own tests.
+"""
 
 import asyncio
 import contextlib
@@ -31,7 +34,7 @@ SHARE = "plimsoll.dev/gpu-share"
 
 @dataclass(slots=True)
 class Told:
-    """What the scheduler told the bus, in order."""
+    """Collects the events that the scheduler published, in order."""
 
     bound: list[Placement] = field(default_factory=list)
     refused: list[Placement] = field(default_factory=list)
@@ -50,9 +53,9 @@ class World:
     """One running scheduler and its surroundings.
 
     Attributes:
-        ledger: the running scheduler's, to look at.
-        told: what it told the bus.
-        metrics: what it counted.
+        ledger: the running scheduler's ledger, for checks.
+        told: the placement events that it published.
+        metrics: its metrics.
         ready: set once its reports are loaded.
     """
 
@@ -68,9 +71,9 @@ class World:
     seqs: dict[str, int] = field(default_factory=dict)
 
     async def report(self, node: str, *free_gib: int, total_gib: int = 24, listed: bool = True) -> None:
-        """A node reports idle GPUs `GPU-<node>-<n>`, each with so much memory not in use, as a monitor would.
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does.
 
-        `listed` False: it has not come to the sorted list yet.
+        `listed` False: the report is not in the sorted list yet.
         """
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
@@ -87,17 +90,17 @@ class World:
         state = NodeState(
             node=NodeName(node), epoch=1, seq=self.seqs[node], time="2026-01-01T00:00:00Z", gpus=gpus
         )
-        # The order of the placer's intake: view, then list.
+        # The intake updates in the same order: view, then list.
         self.reports.apply(state)
         if listed:
             await self.scores.apply([state])
 
     async def pod(self, name: str) -> Object:
-        """The pod as stored now."""
+        """The pod as stored on the API server."""
         return await get_pod(self.api, self.namespace, name)
 
     async def until(self, name: str, holds: Callable[[Object], bool]) -> Object:
-        """The pod, once something holds of it."""
+        """Wait until a claim holds for the pod, and return it."""
 
         async def look() -> Object | None:
             pod = await self.pod(name)
@@ -108,15 +111,15 @@ class World:
         return pod
 
     async def until_bound(self, name: str) -> Object:
-        """The pod, once it has a node."""
+        """Wait until the pod has a node, and return it."""
         return await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
 
     async def until_refused(self, name: str, text: str) -> Object:
-        """The pod, once its condition says why it waits, with this in the message."""
+        """Wait until the pod's condition says why it waits, with this text in the message."""
         return await self.until(name, lambda pod: text in condition(pod).get("message", ""))
 
     async def events(self, name: str, reason: str) -> list[Object]:
-        """The events of one reason about a pod, once there is one."""
+        """Wait for events of one reason about a pod, and return them."""
 
         async def look() -> list[Object]:
             items = (await self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"))[
@@ -128,13 +131,13 @@ class World:
 
 
 def condition(pod: Object) -> dict[str, Any]:
-    """A pod's `PodScheduled` condition, or nothing."""
+    """A pod's `PodScheduled` condition; empty while there is none."""
     conditions = pod.get("status", {}).get("conditions", [])
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
 
 def read_pod(stored: Object) -> Pod:
-    """A pod as the parts read it."""
+    """A pod, decoded as the placer decodes it."""
     return decode_pod(json.dumps(stored))
 
 
@@ -156,12 +159,12 @@ async def scheduler(
     """A running scheduler.
 
     Args:
-        api: whose pods it schedules.
-        valkey: holds the sorted list.
-        namespace: where the test's pods are.
-        wrap: put around its transport, to lose answers on purpose.
+        api: the server whose pods it schedules.
+        valkey: the server of the sorted list.
+        namespace: the namespace of the test's pods.
+        wrap: wraps its transport, to lose answers on purpose.
         loaded: False: the reports are loaded only once the test says so.
-        user: in whose name it acts; default is the administrator.
+        user: the user that it authenticates as; the administrator by default.
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()

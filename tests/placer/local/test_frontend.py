@@ -1,4 +1,4 @@
-"""Local pods from manifest to end, on emulated nodes with real brokers and the real hook."""
+"""Local pods run from manifest to end, on emulated nodes with real brokers and the real hook."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ SHOW = ["sh", "-c", "env"]
 
 
 async def phase(front_end: LocalFrontEnd, uid: PodUid) -> str | None:
-    """A pod's phase now."""
+    """The pod's current phase."""
     row = front_end.pods.get(uid)
     return row.phase if row else None
 
 
 async def placed(front_end: LocalFrontEnd, name: str, command: list[str], memory: str = "1Gi") -> Placed:
-    """Submit a pod and insist that it runs."""
+    """Submit a pod and require that it is placed."""
     async with asyncio.timeout(PATIENCE_S):
         answer = await front_end.submit(pod(name, command, memory))
     assert isinstance(answer, Placed), answer
@@ -40,7 +40,7 @@ async def placed(front_end: LocalFrontEnd, name: str, command: list[str], memory
 
 
 async def ended(front_end: LocalFrontEnd, uid: PodUid, expected: str) -> None:
-    """Wait until a pod ended as expected."""
+    """Wait until the pod is in the expected phase."""
     await eventually(lambda: phase(front_end, uid), expected)
 
 
@@ -63,7 +63,7 @@ async def test_pod_runs_on_the_best_node_and_succeeds(tmp_path: Path, valkey: Em
 
 
 async def registered(here: World) -> set[str]:
-    """Pods that the brokers know."""
+    """The pods that the brokers have registered."""
     names = set[str]()
     for node in here.nodes:
         async with BrokerClient(node.broker_root) as client:
@@ -72,7 +72,7 @@ async def registered(here: World) -> set[str]:
 
 
 async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Asking CUDA for more than was declared fails with its out-of-memory error, and the row says so."""
+    """An allocation past the declared memory gets CUDA's out-of-memory error, and the pod's row says so."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         neighbour = await placed(
             front_end, "neighbour", [BUSY, "--memory", "1Gi", "--hold-seconds", "1000"], "2Gi"
@@ -101,7 +101,7 @@ async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path, va
 
 
 async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Of many pods at once as many run as declare room that exists; the rest wait, and run when others end."""
+    """Simultaneous pods run as far as their declarations fit; the others wait, and run when those end."""
     async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
         uids = [front_end.enqueue(pod(f"p{i}", SLEEP, "10Gi")).uid for i in range(6)]
 
@@ -131,7 +131,7 @@ async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path, valke
 
 
 async def test_waiting_pod_runs_when_a_report_frees_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Memory of nobody's keeps a pod waiting; the report that it is gone lets it run."""
+    """A pod waits while an unknown process holds the memory, and runs when a report shows it free."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         await here.tell(idle_report("n1", 2, other_bytes=20 * GIB))
         row = front_end.enqueue(pod("p", SLEEP, "10Gi"))
@@ -141,13 +141,13 @@ async def test_waiting_pod_runs_when_a_report_frees_room(tmp_path: Path, valkey:
 
 
 async def has_message(front_end: LocalFrontEnd, uid: PodUid) -> bool:
-    """Whether a waiting pod was told why."""
+    """Whether the waiting pod's row has a message."""
     row = front_end.pods.get(uid)
     return row is not None and row.message.startswith("0/")
 
 
 async def test_node_without_report_is_named(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Nodes of which nothing was heard are counted in the reasons."""
+    """A refusal counts nodes without a report among its reasons."""
     async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
         here.decider.reports.forget(NodeName("n2"))
         row = front_end.enqueue(pod("p", SLEEP, "100Gi"))
@@ -176,7 +176,7 @@ async def test_node_without_report_is_named(tmp_path: Path, valkey: EmbeddedServ
 async def test_pod_that_can_never_run_is_refused(
     tmp_path: Path, valkey: EmbeddedServer, command: list[str], annotations: dict[str, str], message: str
 ) -> None:
-    """Input that cannot work is refused at once with field, value and remedy, and leaves no row."""
+    """A pod that can never run is refused at once with field, value and remedy, and leaves no row."""
     async with world(tmp_path, valkey) as here, here.front_end() as front_end:
         answer = await front_end.submit(pod("p", command, **annotations))
         assert isinstance(answer, Refused)
@@ -187,7 +187,7 @@ async def test_pod_that_can_never_run_is_refused(
 async def test_command_that_does_not_exist_fails_and_frees_its_place(
     tmp_path: Path, valkey: EmbeddedServer
 ) -> None:
-    """A program that is not there fails the pod by name; ledger and broker forget it."""
+    """A command that does not exist fails the pod by the command's name, and ledger and broker forget the pod."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         answer = await front_end.submit(pod("p", ["/no/such/program"]))
         assert isinstance(answer, Refused)
@@ -211,7 +211,10 @@ async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path, valkey: Embedd
 
 
 async def test_container_without_gpu_sees_none(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Beside a container with a GPU, one without gets no device and no hook; the pod ends with the last of them."""
+    """A container without a GPU gets no device and no hook beside one with a GPU.
+
+    The pod ends with its last container.
+    """
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         given = pod("p", ["sleep", "0.1"])
         beside = Container(name="beside", command=SHOW)
@@ -226,7 +229,7 @@ async def test_container_without_gpu_sees_none(tmp_path: Path, valkey: EmbeddedS
 
 
 async def test_ending_a_pod_ends_its_processes(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """A pod ended on request leaves no process, children included, and its place is free."""
+    """A pod ended on request leaves no process, not even a child, and its place is free."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         answer = await placed(front_end, "p", ["sh", "-c", "sleep 1000 & sleep 1000"])
         row = await front_end.end(answer.pod)
@@ -237,7 +240,7 @@ async def test_ending_a_pod_ends_its_processes(tmp_path: Path, valkey: EmbeddedS
 
 
 async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """A front end that is told to end leaves no process and no registration."""
+    """A front end that is cancelled leaves no process and no registration."""
     async with world(tmp_path, valkey, "n1") as here:
         async with here.front_end() as front_end:
             answer = await placed(front_end, "p", SLEEP)
@@ -247,7 +250,7 @@ async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path, valkey: Embedd
 
 
 async def test_same_manifest_again_is_the_same_pod(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """Handing a manifest in twice, as a client that lost the answer does, makes one pod; another one is refused."""
+    """A manifest submitted twice, as after a lost answer, makes one pod; a different one of that name is refused."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         first = front_end.enqueue(pod("p", SLEEP))
         await eventually(lambda: phase(front_end, first.uid), "Running")
@@ -259,7 +262,7 @@ async def test_same_manifest_again_is_the_same_pod(tmp_path: Path, valkey: Embed
 
 
 async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """With its broker dead a node takes no pod that was not registered; with the broker back it does."""
+    """A node whose broker is dead takes no new pod, and takes it when the broker is back."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         root = here.nodes[0].broker_root
         await placed(front_end, "before", SLEEP)
@@ -275,7 +278,7 @@ async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path, val
 
 
 async def broker_pid(client: BrokerClient, root: Path) -> int:
-    """The process that holds the broker's lock."""
+    """The pid of the process that holds the broker's lock."""
     await client.describe()
 
     def find() -> int:
@@ -289,7 +292,7 @@ async def broker_pid(client: BrokerClient, root: Path) -> int:
 
 
 async def test_redis_away_delays_and_loses_nothing(tmp_path: Path, own_valkey: EmbeddedServer) -> None:
-    """A pod that arrives while Valkey is dead runs once the list is there again."""
+    """A pod that arrives while Valkey is dead runs once the list is filled again."""
     async with world(tmp_path, own_valkey, "n1") as here, here.front_end() as front_end:
         await own_valkey.kill()
         row = front_end.enqueue(pod("p", SLEEP))
@@ -324,7 +327,7 @@ asyncio.run(main())
 
 
 async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """After SIGKILL of the placer the next one counts what runs, gives that room to nobody, and sees its end."""
+    """After SIGKILL of the placer the next one counts the running pod, keeps its room, and notices its end."""
     async with world(tmp_path, valkey, "n1") as here:
         node = here.nodes[0]
         told = {

@@ -1,4 +1,4 @@
-"""Manifests: what is read, and what is refused with field, value and remedy."""
+"""Manifests are read as in Kubernetes, or refused with field, value and remedy."""
 
 import json
 import re
@@ -24,21 +24,21 @@ spec:
 
 
 def changed(**changes: object) -> str:
-    """The manifest with fields of its spec changed."""
+    """The manifest with some fields of its spec changed."""
     document = yaml.safe_load(POD)
     document["spec"].update(changes)
     return str(yaml.safe_dump(document))
 
 
 def container(**changes: object) -> str:
-    """The manifest with fields of its container changed."""
+    """The manifest with some fields of its container changed."""
     document = yaml.safe_load(POD)
     document["spec"]["containers"][0].update(changes)
     return str(yaml.safe_dump(document))
 
 
 def test_several_documents_are_read_in_order() -> None:
-    """Documents, empty ones between them, and the items of a List all become pods."""
+    """Each document and each item of a List becomes a pod; empty documents are skipped."""
     text = f"{POD}---\n---\n{POD.replace('trainer', 'second')}---\n"
     listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(POD)]})
     assert [pod.metadata.name for pod in parse_manifests(text + listed)] == ["trainer", "second", "trainer"]
@@ -52,7 +52,7 @@ def test_json_is_read() -> None:
 
 
 def test_dates_stay_strings() -> None:
-    """What YAML would turn into a date is the string that was written, as in Kubernetes."""
+    """A string that YAML would read as a date stays the string, as in Kubernetes."""
     [pod] = parse_manifests(container(command=["date"]).replace("- date", "- 2026-01-01"))
     assert pod.spec.containers[0].command == ["2026-01-01"]
 
@@ -97,6 +97,6 @@ def test_what_is_not_handled_is_refused_by_name(text: str, message: str) -> None
 
 
 def test_one_bad_document_refuses_all() -> None:
-    """A manifest is taken as a whole or not at all."""
+    """One bad document refuses the whole manifest."""
     with pytest.raises(InputError, match="kind"):
         parse_manifests(f"{POD}---\n{POD.replace('kind: Pod', 'kind: Service')}")

@@ -1,4 +1,4 @@
-"""From a container to a process."""
+"""A container's command and environment become those of a process."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_references_are_replaced_as_in_kubernetes() -> None:
 
 
 def test_manifest_cannot_point_the_hook_elsewhere() -> None:
-    """What enforces comes last: a manifest's own values for it are overruled, its own preload is kept behind."""
+    """The hook's own values override the manifest's. A preload of the manifest stays, behind the hook's."""
     hostile = container("x", PLIMSOLL_LIMITS_DIR="/mine", CUDA_VISIBLE_DEVICES="all", LD_PRELOAD="/its.so")
     environment = command_of(PodUid("u"), hostile, {"PATH": "/bin"}, ENFORCEMENT).environment
     assert environment == {

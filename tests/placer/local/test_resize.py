@@ -1,4 +1,4 @@
-"""A local pod's new line: checked against the ledger, in force at once, and known to the next placer."""
+"""A local pod's new line is checked against the ledger, holds at once, and is known to the next placer."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ HOLD = [BUSY, "--memory", "512Mi", "--hold-seconds", "1000"]
 
 
 async def placed(front_end: LocalFrontEnd, name: str, memory: str) -> PodUid:
-    """A running pod."""
+    """Submit a pod and require that it is placed."""
     async with asyncio.timeout(PATIENCE_S):
         answer = await front_end.submit(pod(name, HOLD, memory))
     assert isinstance(answer, Placed), answer
@@ -29,21 +29,21 @@ async def placed(front_end: LocalFrontEnd, name: str, memory: str) -> PodUid:
 
 
 async def line_gib(here: World, uid: PodUid) -> float:
-    """The line that the broker holds a pod to."""
+    """The line in GiB that the broker enforces for a pod."""
     async with BrokerClient(here.nodes[0].broker_root) as client:
         uses = (await client.describe()).containers
     return next(use.container.lines[0].line_bytes / GIB for use in uses if use.pod == uid)
 
 
 def counted_gib(here: World, uid: PodUid) -> float:
-    """What the ledger counts it for."""
+    """The GiB that the ledger counts for a pod."""
     booking = here.decider.ledger.booking(uid)
     assert booking is not None
     return booking.grants[0].line_bytes / GIB
 
 
 async def held(here: World, uid: PodUid) -> tuple[int, int, int]:
-    """Line, share and limit that the broker holds a pod to."""
+    """The line, share and limit that the broker enforces for a pod."""
     async with BrokerClient(here.nodes[0].broker_root) as client:
         uses = (await client.describe()).containers
     line = next(use.container.lines[0] for use in uses if use.pod == uid)
@@ -51,7 +51,7 @@ async def held(here: World, uid: PodUid) -> tuple[int, int, int]:
 
 
 def counted(here: World, uid: PodUid) -> tuple[int, int, int]:
-    """The same as the ledger counts it."""
+    """The line, share and limit that the ledger counts for a pod."""
     booking = here.decider.ledger.booking(uid)
     assert booking is not None
     grant = booking.grants[0]
@@ -59,7 +59,7 @@ def counted(here: World, uid: PodUid) -> tuple[int, int, int]:
 
 
 def with_share(manifest: Pod, share: str) -> Pod:
-    """The same pod, asking for compute time."""
+    """The same pod with a request for compute time."""
     resources = manifest.spec.containers[0].resources
     assert resources is not None
     assert resources.limits is not None
@@ -70,7 +70,7 @@ def with_share(manifest: Pod, share: str) -> Pod:
 async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
     tmp_path: Path, valkey: EmbeddedServer
 ) -> None:
-    """Raised and lowered within what promises leave; past it, refused, and nothing has changed."""
+    """A line is raised and lowered within the free promises. A raise past them is refused and changes nothing."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         await here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")
@@ -91,7 +91,7 @@ async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
 
 
 async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """It is tried again, though no report comes and nothing ends."""
+    """A lowering lets a waiting pod in, without a report or the end of a pod."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         await here.tell(idle_report("n1", 2))
         await placed(front_end, "p", "20Gi")
@@ -110,12 +110,12 @@ async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path, val
 
 
 async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: EmbeddedServer) -> None:
-    """It is put off, and the ledger goes on counting the line that may hold."""
+    """A resize without its broker is put off, and the ledger counts the line that the broker may still hold."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         await here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")
         (here.nodes[0].broker_root / "broker.sock").rename(tmp_path / "hidden")
-        await front_end._brokers[here.nodes[0].name].close()  # a connection that is open would serve
+        await front_end._brokers[here.nodes[0].name].close()  # An open connection would still serve.
         with pytest.raises(NotNowError, match=r"did not .*; ask again"):
             await front_end.resize(Resize(pod="p", gpu_memory="1Gi"))
         assert counted_gib(here, uid) == 2
@@ -127,7 +127,7 @@ async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: 
 async def test_a_new_share_holds_at_the_broker_and_in_the_ledger(
     tmp_path: Path, valkey: EmbeddedServer
 ) -> None:
-    """Given to a pod that declared none, with the line in one change; lowered, it is the next pod's."""
+    """A pod without a share gets one together with a new line; after a lowering the next pod gets the share."""
     async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
         await here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")

@@ -1,6 +1,6 @@
 """Emulated nodes with real brokers, a real sorted list and a local front end over them.
 
-Reports are fed in directly: monitors have tests of their own.
+The tests feed reports in directly, as monitors have tests of their own.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ async def emulated_node(directory: Path, name: str) -> AsyncIterator[LocalNode]:
 
 @contextlib.asynccontextmanager
 async def broker(root: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A broker at work."""
+    """A running broker."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -89,7 +89,7 @@ async def broker(root: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 @dataclass(slots=True)
 class World:
-    """Nodes and the placer's parts over them; `changes` is every row that any front end here told of."""
+    """Nodes and the placer's parts over them; `changes` has every row that a front end here announced."""
 
     nodes: tuple[LocalNode, ...]
     decider: Decider
@@ -97,14 +97,14 @@ class World:
     changes: list[PodRow] = field(default_factory=list)
 
     async def tell(self, *states: NodeState) -> None:
-        """Take reports in, as the intake does."""
+        """Take reports in as the intake does."""
         for state in states:
             self.decider.reports.apply(state)
         await self.decider.scores.apply(states)
 
     @contextlib.asynccontextmanager
     async def front_end(self) -> AsyncIterator[LocalFrontEnd]:
-        """A front end at work; ends in good order."""
+        """A running front end. It is cancelled at the end and must end by that."""
         settings = LocalSettings(BUILD / "hook" / "libplimsoll.so", {"PATH": os.environ["PATH"]}, self.output)
         front_end = LocalFrontEnd(self.nodes, self.decider, settings)
         front_end.pods.on_change(self.changes.append)
@@ -119,7 +119,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(directory: Path, valkey: EmbeddedServer, *names: str) -> AsyncIterator[World]:
-    """Nodes of these names, all idle and reported."""
+    """A world of idle nodes with these names, each with a report."""
     scores = ScoreList(valkey.url)
     try:
         async with contextlib.AsyncExitStack() as stack:

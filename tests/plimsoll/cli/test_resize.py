@@ -1,4 +1,4 @@
-"""`plimsoll resize` against a real NATS: done only once every GPU's new line was announced.
+"""`plimsoll resize` against a real NATS is done only once every GPU's new line was announced.
 
 The placer is played by a plain responder: the tests check the command's messages when a part is missing or late;
 the real ones are joined in tests/e2e.
@@ -34,7 +34,7 @@ PATIENT_S = 60.0
 
 
 def resizing(before_gib: int = 4) -> Resizing:
-    """Accepted: 3 GiB on each of two GPUs."""
+    """The placer's answer that grants 3 GiB on each of two GPUs."""
     before, after = (tuple(Line(gpu=gpu, line_bytes=gib * GIB) for gpu in (A, B)) for gib in (before_gib, 3))
     return Resizing(node=N1, pod=POD, container=MAIN, before=before, after=after)
 
@@ -42,7 +42,7 @@ def resizing(before_gib: int = 4) -> Resizing:
 def limit(
     gpu: GpuUuid, gib: int, pod: PodUid = POD, reason: str = "", share: int = 0, most: int = 100
 ) -> Limit:
-    """A line that holds now, with share and limit."""
+    """The announcement of a line that holds now, with share and limit."""
     return Limit(
         node=N1,
         gpu=gpu,
@@ -57,14 +57,14 @@ def limit(
 
 
 def resharing(*, before: int = 20) -> Resizing:
-    """Accepted: 40 percent on GPU A, at most 80, with the line as it was."""
+    """The placer's answer that grants 40 percent on GPU A, with a limit of 80 and the old line."""
     old = Line(gpu=A, line_bytes=GIB, share_pct=before, limit_pct=60 if before == 20 else 80)
     new = Line(gpu=A, line_bytes=GIB, share_pct=40, limit_pct=80)
     return Resizing(node=N1, pod=POD, container=MAIN, before=(old,), after=(new,))
 
 
 async def announce(client: Client, *limits: Limit) -> None:
-    """As monitors do."""
+    """Publish announcements as monitors do."""
     for one in limits:
         body = events.encode("limit.resized", os.urandom(8).hex(), "/nodes/n.1", "2026-01-01T00:00:00Z", one)
         await client.jetstream().publish(limit_subject("resized", N1), body)
@@ -78,7 +78,10 @@ async def placer(
     earlier: Sequence[Limit] = (),
     request: Resize = REQUEST,
 ) -> AsyncIterator[Client]:
-    """Answers every request so, after which these lines are announced; others were before."""
+    """A placer that gives this answer to every request.
+
+    The lines in `earlier` are announced before an answer, the others after it.
+    """
     client = await nats_client.connect(nats.url)
 
     async def respond(message: Msg) -> None:
@@ -97,7 +100,7 @@ async def placer(
 
 
 async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedServer) -> None:
-    """Neither older announcements, nor other pods', nor other sizes count; the reason is shown."""
+    """Announcements from before, for other pods, or with other sizes do not count; the reason is shown."""
     noise = (limit(A, 3), limit(B, 3))
     held = "holds 3.1Gi now: growth is refused until it is below"
     later = (limit(A, 3), limit(B, 3, PodUid("other")), limit(B, 9), limit(B, 3, reason=held))
@@ -111,7 +114,7 @@ async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedSe
 
 
 async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: EmbeddedServer) -> None:
-    """Asking again after a lost confirmation finds the confirmation in the stream, if none came later."""
+    """A request repeated after a lost confirmation finds it in the stream, if no newer one is there."""
     async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):
         await resize(REQUEST, nats.url, PATIENT_S)
 
@@ -202,7 +205,7 @@ async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
 async def test_the_exit_code_is_the_outcome(
     nats: EmbeddedServer, answer: Answer, then: Sequence[Limit], code: int, said: str
 ) -> None:
-    """0 for confirmed, 2 for refused, 1 for everything that is not known to hold."""
+    """The exit code is 0 for confirmed, 2 for refused, and 1 for every unconfirmed outcome."""
     async with placer(nats, answer, then):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "plimsoll", "resize", "p", "--gpu-memory", "6Gi"),
@@ -216,7 +219,7 @@ async def test_the_exit_code_is_the_outcome(
 
 
 async def test_a_refusal_is_an_error_of_its_own(nats: EmbeddedServer) -> None:
-    """Nothing was changed, which is more than not confirmed."""
+    """A refusal is an error of its own, as it shows that nothing was changed."""
     async with placer(nats, Refused(message="no")):
         with pytest.raises(NotResizedError, match="no"):
             await resize(REQUEST, nats.url, PATIENT_S)

@@ -14,7 +14,7 @@ A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
 
 @dataclass(frozen=True, slots=True)
 class Had:
-    """What a container was promised and had; `used_pct` of None for an open gate."""
+    """The promises and the measured use of a container; `used_pct` is None for an open gate."""
 
     request_pct: int = 0
     limit_pct: int = 100
@@ -23,7 +23,7 @@ class Had:
 
 
 def use(name: str, had: Had | None, *gpus: GpuUuid, pids: tuple[int, ...] = (7,)) -> ContainerUse:
-    """A container that holds 1 of 2 GiB on each of its GPUs; whole ones without `had`."""
+    """A container that holds 1 of 2 GiB on each of its GPUs; a whole one if `had` is absent."""
     terms = had or Had()
     lines = tuple(
         Line(gpu=gpu, line_bytes=2 * GIB, share_pct=terms.request_pct, limit_pct=terms.limit_pct)
@@ -43,7 +43,7 @@ def use(name: str, had: Had | None, *gpus: GpuUuid, pids: tuple[int, ...] = (7,)
 
 
 def lines_of(*uses: ContainerUse, before: tuple[ContainerUse, ...] | None = None) -> list[str]:
-    """The lines for two descriptions, half a second apart; containers in the first had waited 10 s by then."""
+    """The lines for two descriptions, half a second apart. Containers in the first had waited 10 s by then."""
     earlier = before if before is not None else tuple(map(_earlier, uses))
     return list(shown(Description(containers=earlier), Description(containers=uses), 0.5))
 
@@ -53,7 +53,7 @@ def _earlier(one: ContainerUse) -> ContainerUse:
 
 
 def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
-    """One of several GPUs stands under each of them."""
+    """A container of several GPUs stands under each of them."""
     job = use("job", Had(30, 80, used_pct=79.6, waited_s=10.1), A, B)
     assert lines_of(job, use("server", Had(20, used_pct=20, waited_s=10), B)) == [
         "GPU-A: promised are 30 % of its time, 2Gi of its memory",
@@ -67,7 +67,7 @@ def test_each_gpu_is_shown_with_its_promises_and_containers() -> None:
 
 
 def test_why_a_container_has_no_more_is_said() -> None:
-    """The reason that holds a container up, from most to least particular."""
+    """A line shows the most specific reason that keeps the container from more time."""
     waits = 10.2
     for one, why in (
         (use("a", None), "owns this GPU"),
@@ -84,19 +84,19 @@ def test_why_a_container_has_no_more_is_said() -> None:
 
 
 def test_who_is_new_or_has_a_new_broker_has_no_known_wait() -> None:
-    """A count that began anew in between says nothing about the time between."""
+    """No wait is shown for a new container or under a new broker, whose count began between the descriptions."""
     now = use("a", Had(30, used_pct=20, waited_s=0.3))
     for before in ((), (use("a", Had(30, waited_s=90)),)):
         assert lines_of(now, before=before)[-1].endswith("  30 %     100 %  20 %  –")
 
 
 def test_whole_gpus_and_many_processes_are_shown_short() -> None:
-    """A whole GPU has no percentages, and of many processes the first are named."""
+    """A whole GPU has no percentages, and of many processes the line names the first."""
     lines = lines_of(use("a", None, pids=(1, 2, 3, 4)))
     assert lines[0] == "GPU-A: promised whole"
     assert lines[2] == "  team/a  main       1,2,3,…  4Gi of 2Gi  whole    –      –     –       owns this GPU"
 
 
 def test_an_idle_machine_is_said_to_be_one() -> None:
-    """Nothing registered is an answer too."""
+    """Without containers the output says that the machine is idle."""
     assert lines_of() == ["nobody has a GPU of this machine"]

@@ -1,4 +1,4 @@
-"""Processes of this machine: what `/proc` says, handles, and deaths, of real ones."""
+"""Identity, handles and deaths of real processes of this machine."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ def test_the_start_time_is_found_whatever_the_command_is_called(name: str) -> No
 
 @pytest.mark.parametrize("text", ["", "77 (x) S 1", stat("x", ticks="?")])
 def test_what_is_no_stat_is_none(text: str) -> None:
-    """A damaged line is no process."""
+    """A damaged line yields no start time."""
     assert parse_stat(text) is None
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_zombie_has_ended(state: str) -> None:
-    """It has a start time and is dead."""
+    """A zombie has a start time and counts as dead."""
     assert parse_stat(stat("x", state)) == Stat(12345, has_ended=True)
 
 
@@ -46,7 +46,7 @@ def test_a_handle_is_of_exactly_one_process() -> None:
 
 
 def test_no_process_counts_as_gone_because_descriptors_ran_out() -> None:
-    """Where no file can be opened any more, that is said, and no process is declared dead."""
+    """A lack of file descriptors is an error, and no process counts as dead."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:

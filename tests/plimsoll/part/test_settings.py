@@ -20,7 +20,7 @@ class Example:
 
 
 def test_values_come_from_the_environment_and_defaults() -> None:
-    """A field is read from its upper-case name behind the prefix."""
+    """A field is read from the variable of its upper-case name behind the prefix."""
     assert load(Example, {"PLIMSOLL_NODE": "n", "PLIMSOLL_RATIO": "1.5"}) == Example("n", 100, 1.5)
 
 
@@ -42,7 +42,7 @@ def test_a_missing_value_names_its_variable() -> None:
     "url", ["nats://h:4222", "tls://user:secret@h", "nats://[::1]:4222", "unix:///run/redis.sock"]
 )
 def test_urls_of_servers_are_taken(url: str) -> None:
-    """A scheme that is asked for with a host, or with a path on this machine."""
+    """A URL needs an expected scheme and a host, or a path on this machine."""
     check_url("V", url, ("nats", "tls", "unix"))
 
 
@@ -50,7 +50,7 @@ def test_urls_of_servers_are_taken(url: str) -> None:
     "url", ["", "h:4222", "http://h", "nats://", "nats://h:nope", "nats://h:0", "unix://"]
 )
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
-    """The message names variable, value and the form to write."""
+    """The message names variable, value and the expected form."""
     with pytest.raises(
         InputError, match=r"^V: .* is no URL of such a server; begin it with nats://host:port"
     ):

@@ -1,4 +1,4 @@
-"""The core's parts: journal, owner words, pages, and what a registration may say."""
+"""The core's small parts: journal, owner words, pages, and checks of a registration."""
 
 import ctypes
 from itertools import pairwise
@@ -40,7 +40,7 @@ STEPS = st.tuples(st.sampled_from(["hello", "denied", "exited"]), st.integers(0,
 
 @given(st.lists(STEPS, min_size=80, max_size=200), st.integers(16, 40))
 def test_a_full_journal_stays_bounded_and_forgets_no_living_process(steps: list[Step], capacity: int) -> None:
-    """However many lives pass, the bound and the order hold, and each living process's greeting stays."""
+    """The journal's bound and order hold for any number of lives, and each living process's greeting stays."""
     journal = Journal([], capacity)
     living: list[int] = []
     for pid, (what, which) in enumerate(steps):
@@ -61,11 +61,11 @@ def test_a_full_journal_stays_bounded_and_forgets_no_living_process(steps: list[
     assert all(one.seq < other.seq for one, other in pairwise(kept))
     assert {entry.pid for entry in kept if entry.what == "hello"} >= set(living)
     complete = {entry.pid for entry in kept if entry.what == "hello"}
-    assert {entry.pid for entry in kept} <= complete, "a life lost its beginning"
+    assert {entry.pid for entry in kept} <= complete, "a process lost its greeting"
 
 
 def test_a_journal_past_half_takes_no_denials() -> None:
-    """Denials may fill half of the capacity; greetings and exits still find room."""
+    """Denials fill at most half of the capacity, so greetings and exits still find room."""
     journal = Journal([], 16)
     while journal.admits("denied"):
         journal.append(_announcement(journal.next_seq, "denied", 1))
@@ -76,7 +76,7 @@ def test_a_journal_past_half_takes_no_denials() -> None:
 
 @given(st.integers(1, 2**22), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
 def test_a_start_time_is_whole_again(own_pid: int, start_ticks: int, age_ticks: int) -> None:
-    """From an owner word and the uptime, the whole start time of any process younger than 2³² ticks."""
+    """Owner word and uptime give the start time of any process younger than 2³² ticks."""
     assert full_start_ticks(owner_word(own_pid, start_ticks), start_ticks + age_ticks) == start_ticks
     assert owner_word(own_pid, start_ticks) % HALF == own_pid
 
@@ -86,7 +86,7 @@ def test_a_start_time_is_whole_again(own_pid: int, start_ticks: int, age_ticks: 
     st.integers(0, 2**17),
 )
 def test_claimed_slots_are_read_whatever_the_files_length(owners: dict[int, int], length: int) -> None:
-    """Exactly the claimed slots that lie in the file are found, with their numbers; no length is an error."""
+    """For a file of any length the claimed slots in it are found with their numbers, without an error."""
     counts = Counts.from_buffer_copy(counts_head().ljust(len(bytes(Counts())), b"\0"))
     for slot, owner in owners.items():
         counts.slots[slot].owner = owner
@@ -102,7 +102,7 @@ def test_claimed_slots_are_read_whatever_the_files_length(owners: dict[int, int]
 
 
 def test_a_limits_page_is_what_the_layout_says() -> None:
-    """Every declared number stands in its field, and the page begins even."""
+    """Every declared number is in its field, and the page begins with an even generation."""
     numbers = tuple(
         PageNumbers(granted_bytes=70, context_bytes=3, excess_bytes=5, is_wanted=True) for _ in GPUS
     )

@@ -1,4 +1,4 @@
-"""What the control socket tells of containers' compute time."""
+"""The control socket's description of containers' compute time."""
 
 import pytest
 
@@ -22,7 +22,7 @@ POD = Register(
 
 
 def used(state: GateState, *, whole: bool = False) -> ShareUse:
-    """It used 30 % and waited for 4 s."""
+    """A use of 30 % with 4 s waited."""
     return ShareUse(Terms((GPU,), 20, 50, whole), state, used_pct=30.0, waited_s=4.0)
 
 
@@ -39,6 +39,6 @@ def used(state: GateState, *, whole: bool = False) -> ShareUse:
 def test_a_containers_time_is_told_where_it_is_shared_and_known(
     use: ShareUse | None, told: ShareUsed | None
 ) -> None:
-    """Behind an open gate the use is unknown; whole GPUs, and one that is not laid out, have no share at all."""
+    """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
     [described] = describe([Record(pod=POD)], Lives(Journal([], 16), "boot"), {}, {KEY: use}.get).containers
     assert described.share == told

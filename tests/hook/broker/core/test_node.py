@@ -1,4 +1,4 @@
-"""The core as a whole, over any order of events that a node can produce."""
+"""The whole core, over any order of events that a node can produce."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -61,20 +61,20 @@ class Body:
 
 @dataclass(slots=True)
 class Disk:
-    """What outlives a broker."""
+    """The state that outlives a broker."""
 
     journal: list[JournalLine] = field(default_factory=list)
     records: dict[PodUid, Record] = field(default_factory=dict)
 
 
 KILLED_AFTER = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3))
-"""Instructions that a broker lives to carry out; usually all."""
+"""The instructions that a broker carries out before its kill; usually all."""
 
 
 class NodeMachine(RuleBasedStateMachine):
-    """A node with processes that start, speak and die, and a broker that is killed between any two files' writes.
+    """A node whose processes start, report and die, and whose broker may be killed between any two writes.
 
-    The model holds the truth; the core hears of it only by events, late, twice, or not at all.
+    The model holds the truth. The core gets it only by events, late, twice, or not at all.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.boot()
 
     def boot(self) -> None:
-        """Start a broker over what is on disk."""
+        """Start a broker over the files on disk."""
         self.watched.clear()
         lines = [
             msgspec.json.decode(msgspec.json.encode(line), type=JournalLine) for line in self.disk.journal
@@ -97,18 +97,18 @@ class NodeMachine(RuleBasedStateMachine):
         self.carry_out(self.node.start(NOW_S))
 
     def handle(self, event: Event, limit: int | None = None) -> None:
-        """One turn; with a limit, the broker is killed after so many instructions."""
+        """Handle one event. With a limit, the broker is killed after so many instructions."""
         self.carry_out(self.node.handle(event, NOW_S), limit)
 
     def carry_out(self, instructions: list[Instruction], limit: int | None = None) -> None:
-        """Do what the core says, on the model."""
+        """Carry out the core's instructions on the model."""
         for instruction in instructions[:limit]:
             self.do(instruction)
         if limit is not None:
             self.boot()
 
     def do(self, instruction: Instruction) -> None:  # noqa: C901 - one instruction a case
-        """Carry one instruction out."""
+        """Carry out one instruction."""
         match instruction:
             case Append(line):
                 self.disk.journal.append(line)
@@ -135,11 +135,11 @@ class NodeMachine(RuleBasedStateMachine):
                 self.watched.add(key)
 
     def note(self, line: Announcement) -> None:
-        """An announcement reached the disk: the same number never says two things."""
+        """Write an announcement to disk. One number never stands for two announcements."""
         assert self.everything.setdefault(line.seq, line) == line
 
     def check_announced(self, record: Record) -> None:
-        """A line that changes in a pod's record was announced before, so that no resize is ever lost."""
+        """A changed line in a pod's record was announced before, so that no resize is lost."""
         old = self.disk.records.get(record.pod.pod)
         before = old.pod.containers[0].lines if old else record.pod.containers[0].lines
         for line, was in zip(record.pod.containers[0].lines, before, strict=True):
@@ -152,14 +152,14 @@ class NodeMachine(RuleBasedStateMachine):
                 assert told[-1:] == [line.line_bytes]
 
     def clear(self, container: ContainerKey, owner: int) -> None:
-        """Slots are cleared for the dead only."""
+        """Clear slots of dead processes only."""
         for body in self.bodies:
             if body.container == container and body.process.owner == owner:
                 assert not body.alive
                 body.holds_slot = False
 
     def survey(self, survey: Survey) -> Surveyed:
-        """What the file adapter would find."""
+        """The findings of the file adapter."""
         here = [body for body in self.bodies if body.container == survey.container]
         slots = [SlotUse(n, b.process.owner, b.used, 0) for n, b in enumerate(here) if b.holds_slot]
         wanted = {slot.owner for slot in slots}
@@ -172,22 +172,22 @@ class NodeMachine(RuleBasedStateMachine):
         return Surveyed(survey.container, tuple(slots), living, frozenset(survey.known - alive))
 
     def living(self) -> list[Body]:
-        """Processes that live."""
+        """The living processes."""
         return [body for body in self.bodies if body.alive]
 
     @rule(uid=st.sampled_from(PODS), line_bytes=st.integers(1, 3), limit=KILLED_AFTER)
     def register(self, uid: PodUid, line_bytes: int, limit: int | None) -> None:
-        """A pod arrives or is resized."""
+        """Register or resize a pod."""
         self.handle(pod(uid, line_bytes), limit)
 
     @rule(uid=st.sampled_from(PODS), limit=KILLED_AFTER)
     def unregister(self, uid: PodUid, limit: int | None) -> None:
-        """A pod leaves."""
+        """Remove a pod."""
         self.handle(Unregister(pod=uid), limit)
 
     @rule(uid=st.sampled_from(PODS))
     def begin(self, uid: PodUid) -> None:
-        """A process claims a slot in a registered container, and says nothing yet."""
+        """Let a process claim a slot in a registered container without a greeting."""
         if uid in self.disk.records:
             self.next_pid += 1
             process = Process(ProcessKey(self.next_pid, 5), owner_word(self.next_pid, 5))
@@ -196,7 +196,7 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.bodies)
     @rule(data=st.data(), limit=KILLED_AFTER)
     def speak(self, data: st.DataObject, limit: int | None) -> None:
-        """A process says something; it may be dead by the time it is heard."""
+        """Send a process's message, which may arrive after its death."""
         body = data.draw(st.sampled_from(self.bodies))
         kind = data.draw(st.sampled_from(Kind))
         gpu = data.draw(st.sampled_from(GPUS)) if kind in {Kind.CONTEXT, Kind.DENIED} else None
@@ -207,49 +207,49 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.living())
     @rule(data=st.data(), used=st.tuples(st.integers(0, 2), st.integers(0, 2)))
     def allocate(self, data: st.DataObject, used: tuple[int, int]) -> None:
-        """A process holds something."""
+        """Let a process hold memory."""
         data.draw(st.sampled_from(self.living())).used = used
 
     @precondition(lambda self: self.living())
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
-        """A process is gone; nobody has heard of it yet."""
+        """Let a process die without a report."""
         data.draw(st.sampled_from(self.living())).alive = False
 
     @rule(data=st.data(), limit=KILLED_AFTER)
     def hear_of_death(self, data: st.DataObject, limit: int | None) -> None:
-        """A watched process's death is reported, as the watch had promised."""
+        """Report a watched process's death, as the watch guarantees."""
         dead = [b.process.key for b in self.bodies if not b.alive and b.process.key in self.watched]
         if dead:
             self.handle(Died(data.draw(st.sampled_from(dead))), limit)
 
     @rule()
     def audit(self) -> None:
-        """The slow look at everything."""
+        """Run the audit over everything."""
         self.carry_out(self.node.survey())
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        """A subscriber has stored some of it."""
+        """Acknowledge some entries, as a subscriber that stored them."""
         seq = data.draw(st.integers(0, self.node.newest_seq))
         self.handle(Acknowledge(seq=seq))
         self.acknowledged = max(self.acknowledged, seq)
 
     @rule()
     def restart(self) -> None:
-        """The broker is killed and another starts."""
+        """Kill the broker and start another."""
         self.boot()
 
     @invariant()
     def every_entry_is_kept_until_acknowledged(self) -> None:
-        """A subscriber would get exactly what was announced past the last acknowledged number, in order."""
+        """A subscriber gets exactly the entries past the last acknowledged number, in order."""
         expected = [self.everything[seq] for seq in sorted(self.everything) if seq > self.acknowledged]
         assert self.node.after(0) == expected
         assert all(one.seq < other.seq for one, other in pairwise(self.node.after(0)))
 
     @invariant()
     def each_life_is_told_once(self) -> None:
-        """At most one greeting and one exit a process, in this order, and no exit of the living."""
+        """Each process has at most one greeting and one exit, in this order, and no living process has an exit."""
         alive = {body.process.key for body in self.living()}
         told = Counter((e.what, e.pid) for e in self.everything.values() if e.what in {"hello", "exited"})
         assert not told or max(told.values()) == 1
@@ -260,7 +260,7 @@ class NodeMachine(RuleBasedStateMachine):
         assert not contexts or max(contexts.values()) == 1
 
     def teardown(self) -> None:
-        """After one more audit, everybody alive with a slot is known, and every dead one was told of."""
+        """After one more audit, each living process with a slot is known and each dead one was announced."""
         self.carry_out(self.node.survey())
         hellos = {e.pid for e in self.everything.values() if e.what == "hello"}
         exits = {e.pid for e in self.everything.values() if e.what == "exited"}
@@ -276,7 +276,7 @@ TestNode = NodeMachine.TestCase
 
 
 def test_last_words_after_the_exit_bring_nobody_back() -> None:
-    """A late greeting or context of a buried process is dropped, a late denial is still announced."""
+    """After a process's exit a late greeting or context is dropped, and a late denial is announced."""
     node = Node(Journal([], 100), [], "boot")
     node.handle(pod(PODS[0]), NOW_S)
     process = Process(ProcessKey(7, 5), owner_word(7, 5))

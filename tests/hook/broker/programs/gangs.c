@@ -1,14 +1,15 @@
-/* One container's work on two GPUs, neither of which gets on without the other: `gangs HOW KERNEL_US PAGE`.
+/* One container's work on two GPUs, neither of which progresses without the other: `gangs HOW KERNEL_US
+ * PAGE`.
  *
  *   one     one thread, which launches on GPU 0 and then on GPU 1
  *   two     a thread for each GPU
- *   0, 1    that GPU's part alone: another process, with the same page, does the other
+ *   0, 1    that GPU's part alone; another process with the same page does the other part
  *   solo    GPU 0's part, which waits for nothing; GPU 1 has a context, and no work
  *
- * A step on a GPU is a short kernel, after which the device says that this GPU has come so far, and a longer
- * one that waits on the device until the other GPU has come so far too, as a collective's kernels do. The
- * flags lie in PAGE, a file that all map. All end after the same step once its first word is set; then they
- * print one line, `ok N`, N being that step. They know nothing of the preload library. */
+ * A step on a GPU is a short kernel, after which the device writes this GPU's step, and a longer kernel that
+ * waits on the device until the other GPU's step is as high, as a collective's kernels do. The flags lie in
+ * PAGE, a file that all processes map. All end after the same step once the page's first word is set; then
+ * they print one line, `ok N`, with that step. They know nothing of the preload library. */
 #define _GNU_SOURCE
 #include <cuda.h>
 
@@ -26,9 +27,9 @@
 
 enum { GPUS = 2, RING = 8, ENTRY_US = 20, PAGE_BYTES = 4096 };
 
-/* Both sides do the same steps: GPU 0's says up to which one they go. */
+/* Both sides do the same steps; GPU 0's side sets the last one. */
 static struct page {
-    _Atomic uint32_t is_enough; /* set from outside */
+    _Atomic uint32_t is_enough; /* set by the test */
     uint32_t come[GPUS];        /* written and waited for on the devices */
     atomic_long agreed;         /* steps that both will do at least, */
     atomic_bool is_over;        /* and at most */
@@ -113,7 +114,7 @@ static void agree(long step) {
         atomic_store(&page->agreed, step + RING);
 }
 
-/* Whether this is still one of both sides' steps. */
+/* Whether both sides still do this step. */
 static bool is_agreed(long step) {
     while (step > atomic_load(&page->agreed)) {
         if (atomic_load(&page->is_over) && step > atomic_load(&page->agreed))

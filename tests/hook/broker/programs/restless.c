@@ -1,8 +1,8 @@
-/* Ordinary programs of every sort that compute shares could break: `restless WHAT SECONDS`.
+/* Ordinary programs of every sort that compute shares might break: `restless WHAT SECONDS`.
  *
  * Each works for so long, checks every result of the driver and all data that it moved, and prints one line:
- * `ok N`, N being how often it came round. Anything else is said on standard error, and exits with 3. They
- * know nothing of the preload library. */
+ * `ok N`, with the number of its rounds. Any error goes to standard error, and the program exits with 3. The
+ * programs know nothing of the preload library. */
 #define _GNU_SOURCE
 #include "restless.h"
 

@@ -1,4 +1,4 @@
-/* What every sort of restless program is made of. */
+/* The common part of all restless programs. */
 #ifndef RESTLESS_H
 #define RESTLESS_H
 
@@ -10,7 +10,7 @@
 
 enum { WORDS = 1024, SHORT_US = 50, LONG_US = 1000 };
 
-/* One sort; `run` returns how often it came round. A row of them ends with one that has no name. */
+/* One sort; `run` returns the number of its rounds. A list of sorts ends with one without a name. */
 struct sort {
     const char *name;
     long (*run)(void);
@@ -18,10 +18,10 @@ struct sort {
 
 extern const struct sort stream_sorts[], process_sorts[];
 
-extern CUcontext context; /* the first GPU's primary one */
+extern CUcontext context; /* the first GPU's primary context */
 extern CUmodule module;
-extern CUfunction kernel;    /* what `launch` launches */
-extern const char *own_path; /* to start it anew by */
+extern CUfunction kernel;    /* the kernel of `launch` */
+extern const char *own_path; /* the path to start the program anew */
 
 /* Whether there is time left. */
 bool goes_on(void);
@@ -36,10 +36,10 @@ void must(CUresult result, const char *what);
 void launch(CUstream stream, uint64_t us);
 CUstream stream_new(void);
 
-/* So many words on the device. */
+/* Allocates so many words on the device. */
 CUdeviceptr memory_new(void);
 
-/* All words of a piece of memory hold the value. */
+/* Checks that all words of a piece of memory hold the value. */
 void check(CUdeviceptr address, uint32_t value, CUstream stream);
 
 pthread_t start(void *(*body)(void *), void *argument);

@@ -1,4 +1,4 @@
-/* Programs that are restless in their process: with threads, children, contexts, descriptors and signals. */
+/* Restless programs with threads, children, contexts, descriptors and signals. */
 #define _GNU_SOURCE
 #include "restless.h"
 
@@ -53,7 +53,7 @@ static void reap(pid_t child) {
         fail("a child's status", status);
 }
 
-/* Children that never become another program, some of which ask the driver, while work is under way. */
+/* Children without an exec, some of which call the driver, while work is under way. */
 static long forks(void) {
     CUstream stream = stream_new();
     CUdeviceptr memory = memory_new();
@@ -74,7 +74,7 @@ static long forks(void) {
     return rounds;
 }
 
-/* Children that become programs of their own and use the GPU too. */
+/* Children that exec programs which use the GPU too. */
 static long execs(void) {
     CUstream stream = stream_new();
     long rounds = 0;
@@ -105,7 +105,7 @@ static long brief(void) {
     return 1;
 }
 
-/* Leaves with work queued. */
+/* Exits with work queued. */
 static long leaves(void) {
     CUstream stream = stream_new();
     while (goes_on())
@@ -139,7 +139,7 @@ static long contexts(void) {
     return rounds;
 }
 
-/* A descriptor that is not the emulated driver's: losing that would be the program's own ruin. */
+/* Whether a descriptor is not the emulated driver's, without which the program could not go on. */
 static bool may_close(int descriptor) {
     char path[64], target[512];
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
@@ -160,8 +160,7 @@ static void close_all(void) {
     closedir(folder);
 }
 
-/* Closes all descriptors from 3 on, and fills the numbers with sockets of its own, on which nothing may come.
- */
+/* Closes all descriptors from 3 on, and opens sockets with their numbers. No data may arrive on these. */
 static long closes(void) {
     CUstream stream = stream_new();
     CUdeviceptr memory = memory_new();
@@ -195,7 +194,7 @@ static void on_alarm(int number) {
     atomic_fetch_add(&alarms, 1);
 }
 
-/* A thousand signals a second, none of which restarts what it interrupts. */
+/* A thousand signals a second, which interrupt system calls without a restart. */
 static long alarmed(void) {
     struct sigaction action = {.sa_handler = on_alarm};
     struct itimerval timer = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}};
@@ -207,7 +206,7 @@ static long alarmed(void) {
     return atomic_load(&alarms) > 100 ? atomic_load(&rounds_of_all) : 0;
 }
 
-/* Every signal blocked from the start. */
+/* Blocks every signal from the start. */
 static long deaf(void) {
     return threads();
 }

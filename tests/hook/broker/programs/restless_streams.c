@@ -1,5 +1,4 @@
-/* Programs that are restless on their streams: they capture, call back, wait for each other, or for what
- * comes later. */
+/* Restless programs whose streams capture, call back, and wait for each other or for later launches. */
 #define _GNU_SOURCE
 #include "restless.h"
 
@@ -31,7 +30,7 @@ static long greedy(void) {
     return rounds;
 }
 
-/* Launch and wait. */
+/* Launches and waits. */
 static long polite(void) {
     CUstream stream = stream_new();
     CUdeviceptr memory = memory_new();
@@ -47,7 +46,7 @@ static long polite(void) {
     return rounds;
 }
 
-/* One thread captures, and launches what it captured, while another launches all the time. */
+/* One thread captures graphs and launches them, while another launches all the time. */
 static long capture(CUstreamCaptureMode mode) {
     CUstream stream = stream_new();
     CUdeviceptr memory = memory_new(), copy = memory_new();
@@ -169,7 +168,7 @@ static CUdeviceptr word;
 static atomic_long asked_for;
 static atomic_bool is_over;
 
-/* What the other stream waits for on the device comes from here, later. */
+/* Writes, later, the value for which the other stream waits on the device. */
 static void *launch_later(void *unused) {
     (void)unused;
     MUST(cuCtxSetCurrent(context));
@@ -208,7 +207,8 @@ static long later(void) {
     return rounds;
 }
 
-/* A stream that waits on the device for what this thread says once it has launched more than may be queued.
+/* A stream that waits on the device for a value. This thread writes it after more launches than a queue
+ * takes.
  */
 static long flag(void) {
     CUstream stream = stream_new();
@@ -229,7 +229,7 @@ static long flag(void) {
     return rounds;
 }
 
-/* Two GPUs, each round needing both, one after the other and at once: as a collective does. */
+/* Two GPUs. Each round needs both, one after the other and at once, as a collective does. */
 static long collective(void) {
     CUcontext contexts[2];
     CUfunction kernels[2];

@@ -1,6 +1,6 @@
-"""A process that reads NVML as the broker does, on the node of its environment, and writes what it read.
+"""A process that reads NVML as the broker does, on the node of its environment, and prints the figures.
 
-It asks `Utilisation` once for each line `use` of its standard input.
+It calls `Utilisation` once for each line `use` of its standard input.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from plimsoll.nvml.thread import DriverThread
 
 
 async def main() -> None:
-    """Obey until the input ends."""
+    """Obey commands until the input ends."""
     structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     driver = DriverThread()
     utilisation = Utilisation(driver)

@@ -1,4 +1,4 @@
-"""NVML's figures of processes are held against their own words about compute time."""
+"""The broker compares NVML's figures of processes with their own words about compute time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ LIAR, BRIEF, OWNER = ProcessKey(4711, 1), ProcessKey(4712, 1), 7
 
 
 def _claim(counts: Path) -> None:
-    """Two processes that say nothing of their work."""
+    """Two processes claim slots and write nothing about their work."""
     page = Counts()
     for slot, owner in ((0, OWNER), (1, OWNER + 1)):
         page.slots[slot].owner = page.works[slot].owner = owner
@@ -37,7 +37,10 @@ def _claim(counts: Path) -> None:
 async def test_a_process_that_hides_its_work_is_found_by_its_pid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVML shows half of the GPU for one, and for another as much over too short a time to count."""
+    """A process that hides its work is found by its pid.
+
+    NVML shows half of the GPU for it. Another process's excess lasts too short a time to count.
+    """
     monkeypatch.setattr(shares, "COMPARE_S", 0.1)
     told: list[Unmet | Unheld | ShareViolated] = []
 
@@ -68,7 +71,10 @@ async def test_a_process_that_hides_its_work_is_found_by_its_pid(
 async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenant may write any number of them: the node looks once, and not again for a while."""
+    """Owners that no process has cause one survey of the node and no second one for a while.
+
+    A tenant may write any number of them.
+    """
     monkeypatch.setattr("hook.broker.shares.sharers.UNKNOWN_S", 0.05)
     monkeypatch.setattr(shares, "SCAN_S", 0.02)
     surveyed: list[ContainerKey] = []
@@ -81,6 +87,6 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
         return bool(surveyed)
 
     await until(is_surveyed, "the container is surveyed")
-    await asyncio.sleep(0.3)  # some fifteen scans, none of which may survey again
+    await asyncio.sleep(0.3)  # about fifteen scans, none of which may survey again
     held.close()
     assert surveyed == [KEY]

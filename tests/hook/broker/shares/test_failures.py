@@ -1,4 +1,4 @@
-"""What becomes of gates when the share scheduler itself fails."""
+"""The gates after a failure of the share scheduler."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ LINES = ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=GIB, share
 
 
 class _Failing(Scheduler):
-    """Fails at every container that joins."""
+    """A scheduler that fails at every container that joins."""
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
         if isinstance(event, Joined):
@@ -36,7 +36,7 @@ class _Failing(Scheduler):
 
 
 class _Blind(Scheduler):
-    """Fails at every tick."""
+    """A scheduler that fails at every tick."""
 
     @property
     def needs_ticks(self) -> bool:
@@ -49,7 +49,7 @@ class _Blind(Scheduler):
 
 
 class _Made:
-    """Makes schedulers: failing ones until told otherwise."""
+    """Makes failing schedulers until the test switches to working ones."""
 
     def __init__(self, sort: type[Scheduler]) -> None:
         self.sort = sort
@@ -73,7 +73,7 @@ async def _joined(made: Callable[[], Scheduler], directory: Path) -> AsyncIterat
 async def test_a_scheduler_that_fails_for_ever_leaves_the_gates_open(
     tmp_path: Path, sort: type[Scheduler]
 ) -> None:
-    """Wherever it fails, nobody is left waiting: after some attempts all gates open, and the log says so."""
+    """After some attempts of a scheduler that fails anywhere, all gates open, and the log says so."""
     with capture_logs() as lines:
         async with _joined(_Made(sort), tmp_path) as gate:
 
@@ -90,7 +90,7 @@ async def test_a_scheduler_that_fails_for_ever_leaves_the_gates_open(
 async def test_shares_are_held_again_once_the_scheduler_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a rest it is tried anew, and a container with a limit is held to it again."""
+    """After a rest the scheduler is tried again, and a container with a limit is held to it."""
     monkeypatch.setattr(shares, "REST_S", 0.05)
     made = _Made(_Failing)
     with capture_logs():
@@ -108,7 +108,7 @@ async def test_shares_are_held_again_once_the_scheduler_works(
 
 
 class _FailingOnce(Scheduler):
-    """Does not survive its first tick, and makes no second one fail."""
+    """A scheduler that fails at its first tick, and whose successor does not."""
 
     has_failed = False
 
@@ -120,7 +120,7 @@ class _FailingOnce(Scheduler):
 
 
 async def test_a_scheduler_that_fails_once_is_replaced_by_one_that_knows_as_much(tmp_path: Path) -> None:
-    """Containers and processes are entered anew: one that works past its limit is held to it after that."""
+    """A new scheduler gets all containers and processes, and holds a process that works past its limit."""
     counts = tmp_path / "counts"
     await asyncio.to_thread(_be_at_work, counts)
     held = Shares(_Made(_FailingOnce), 0.005, lambda _: {}, lambda _: None, lambda _: None)
@@ -138,10 +138,10 @@ async def test_a_scheduler_that_fails_once_is_replaced_by_one_that_knows_as_much
 
 
 def _be_at_work(counts: Path) -> None:
-    """A process that began a burst long ago."""
+    """Write a burst that began long ago."""
     page = Counts()
     page.slots[0].owner = page.works[0].owner = 7
     work = page.works[0].gpus[0]
     work.launched_ns = work.executed_ns = 1
-    work.looked_ns = 1 << 62  # it is never taken for stopped
+    work.looked_ns = 1 << 62  # the process never counts as stopped
     counts.write_bytes(bytes(page))

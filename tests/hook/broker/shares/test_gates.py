@@ -1,4 +1,4 @@
-"""The gate file: always the same one, always whole, and whoever waits on it is woken."""
+"""The gate file is always the same and always whole, and every waiting thread is woken."""
 
 import contextlib
 import ctypes
@@ -61,7 +61,7 @@ def _scribble(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _grow, _scribble])
 def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    """Whatever was done to the file, it is the same file afterwards, and whole: processes may wait on it."""
+    """After any damage the file is repaired in place, as processes may wait on it."""
     path = tmp_path / "gate"
     with opened(tmp_path):
         inode = path.stat().st_ino
@@ -82,12 +82,12 @@ def test_a_damaged_gate_is_mended_in_place(tmp_path: Path, damage: Callable[[Pat
 def test_a_gate_without_room_on_the_disk_is_not_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the file is: a hole that is written to on a full disk would be the end of the broker."""
+    """On a full disk a gate file of any length is not mapped, as a write to a hole would kill the broker."""
 
     def is_full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", is_full)  # the disk of a test cannot be full for it alone
+    monkeypatch.setattr(os, "posix_fallocate", is_full)  # A test cannot fill the disk for this file alone.
     path = tmp_path / "gate"
     for size in (0, ctypes.sizeof(GatePage)):
         path.write_bytes(b"")
@@ -102,7 +102,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [Path.mkdir, _link, os.mkfifo])
 def test_what_is_no_file_gives_way_to_one(tmp_path: Path, put: Callable[[Path], None]) -> None:
-    """A directory, link or pipe in the place of the file is replaced, and what a link points at is left alone."""
+    """A directory, link or pipe in the file's place is replaced, and a link's target is left alone."""
     before = Path("/etc/passwd").read_bytes()
     put(tmp_path / "gate")
     with opened(tmp_path):
@@ -113,7 +113,7 @@ def test_what_is_no_file_gives_way_to_one(tmp_path: Path, put: Callable[[Path], 
 
 
 def test_the_word_outlives_its_broker(tmp_path: Path) -> None:
-    """What one broker left stands until the next writes."""
+    """The word of an earlier broker stands until the next one writes."""
     with opened(tmp_path) as gate:
         gate.set(7 * GATE_STEP + GATE_METERED)
     with opened(tmp_path) as gate:
@@ -127,7 +127,10 @@ def test_the_word_outlives_its_broker(tmp_path: Path) -> None:
 def test_a_broker_knows_whether_nobody_held_a_container(
     tmp_path: Path, word: int, gone_s: int, *, was_unheld: bool
 ) -> None:
-    """Its gate was not open, and its beat older than the library waits; or from before the machine's boot."""
+    """A broker reports a container that no broker held.
+
+    Its gate was not open, and its beat is older than the library's wait, or from before the machine's boot.
+    """
     with opened(tmp_path) as gate:
         gate.set(word)
     with (tmp_path / "gate").open("r+b") as file:
@@ -141,18 +144,18 @@ def test_a_broker_knows_whether_nobody_held_a_container(
 
 
 def test_everybody_who_waits_is_woken(tmp_path: Path) -> None:
-    """Several who wait on a read-only mapping for the word to change go on as soon as it does."""
+    """Several threads that wait on a read-only mapping of the word go on as soon as it changes."""
     with opened(tmp_path) as gate, ThreadPoolExecutor(3) as threads:
         gate.set(GATE_STEP + GATE_SHUT)
         view = GateView(tmp_path)
         waiting = [threads.submit(view.wait, view.word, DEADLINE_S) for _ in range(3)]
-        time.sleep(0.1)  # most wait by now; who does not will see the new word
+        time.sleep(0.1)  # Most threads wait by now; a late one reads the new word.
         gate.set(2 * GATE_STEP + GATE_METERED)
         assert [each.result(DEADLINE_S / 2) for each in waiting] == [True] * 3
 
 
 def test_who_waits_at_a_lost_gate_is_let_through(tmp_path: Path) -> None:
-    """Where the file is gone another takes over its state, and the old one is open: nobody writes it again."""
+    """If the file is gone another takes over its state, and the old one is opened, as nobody writes it again."""
     old = open_gate(tmp_path, PACE)
     view = GateView(tmp_path)
     old.set(3 * GATE_STEP + GATE_SHUT)

@@ -1,4 +1,4 @@
-"""Compute shares as Prometheus reads them."""
+"""Compute shares in Prometheus' form."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,7 +28,7 @@ class _Rows(Collector):
 
 
 def _samples(*uses: ShareUse) -> dict[str, float]:
-    """As scraped, by name; a gate's by name and state."""
+    """The scraped samples by name; those of a gate by name and state."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Rows(*uses))
     text = generate_latest(registry).decode()
@@ -42,7 +42,7 @@ def _samples(*uses: ShareUse) -> dict[str, float]:
 
 
 def test_every_number_of_a_share_is_a_series_in_base_units() -> None:
-    """Ratios from 0 to 1, seconds and counts; just one state of the gate is 1."""
+    """Ratios are 0 to 1, times are seconds, and exactly one state of the gate is 1."""
     assert _samples(USE) == {
         "share_used_ratio": 0.295,
         "share_requested_ratio": 0.3,
@@ -58,7 +58,7 @@ def test_every_number_of_a_share_is_a_series_in_base_units() -> None:
 
 
 def test_an_open_gate_has_no_use() -> None:
-    """Nobody meters behind an open gate: what is not known is absent, and the promise stands all the same."""
+    """Behind an open gate the unknown use is absent, and the promised share is there."""
     samples = _samples(replace(USE, state=GateState.OPEN))
     assert "share_used_ratio" not in samples
     assert samples["share_requested_ratio"] == 0.3
@@ -66,5 +66,5 @@ def test_an_open_gate_has_no_use() -> None:
 
 
 def test_whole_gpus_have_no_share() -> None:
-    """A container that owns its GPUs has no series of a share at all."""
+    """A container that owns its GPUs has no series of a share."""
     assert _samples(replace(USE, terms=replace(USE.terms, whole=True))) == {}

@@ -1,4 +1,4 @@
-"""How often the broker reads its tenants' words: as seldom as their work and its own part of a core allow."""
+"""The broker reads its tenants' words as seldom as their work and its own share of a core allow."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ TICK_S: Final = 0.005
 
 
 class _Timed(Scheduler):
-    """Remembers when its ticks came; each takes so much of the processor."""
+    """Records the times of its ticks; each tick takes so much processor time."""
 
     def __init__(self, laborious_s: float) -> None:
         super().__init__(ShareSettings())
@@ -44,7 +44,7 @@ class _Timed(Scheduler):
         return super().handle(event)
 
     async def have_passed(self, ticks: int) -> None:
-        """Wait for so many."""
+        """Wait for so many ticks."""
 
         async def is_so() -> bool:
             return len(self.at_s) >= ticks
@@ -54,12 +54,12 @@ class _Timed(Scheduler):
 
 @asynccontextmanager
 async def _metered(folder: Path, *, is_busy: bool, laborious_s: float = 0.0) -> AsyncIterator[_Timed]:
-    """A container with a limit and one process, which began to work long ago or never."""
+    """A container with a limit and one process, which has worked for long or never."""
     page = Counts()
     page.slots[0].owner = page.works[0].owner = 7
     work = page.works[0].gpus[0]
     work.launched_ns = work.executed_ns = int(is_busy)
-    work.looked_ns = 1 << 62  # it is never taken for stopped
+    work.looked_ns = 1 << 62  # the process never counts as stopped
     await asyncio.to_thread((folder / "counts").write_bytes, bytes(page))
     scheduler = _Timed(laborious_s)
     held = Shares(lambda: scheduler, TICK_S, lambda _: {}, lambda _: None, lambda _: None)
@@ -72,7 +72,7 @@ async def _metered(folder: Path, *, is_busy: bool, laborious_s: float = 0.0) -> 
 
 
 async def test_ticks_that_take_long_come_further_apart(tmp_path: Path) -> None:
-    """The broker has the better part of its core for everything else, however many share."""
+    """Long ticks come further apart, so most of the broker's core is left for its other work."""
     async with _metered(tmp_path, is_busy=True, laborious_s=4 * TICK_S) as scheduler:
         await scheduler.have_passed(20)
         began_s, ran_s = time.monotonic(), time.thread_time()
@@ -81,7 +81,7 @@ async def test_ticks_that_take_long_come_further_apart(tmp_path: Path) -> None:
 
 
 async def test_ticks_are_rare_while_nobody_has_work(tmp_path: Path) -> None:
-    """A container that only sits there costs the broker a quarter of what one at work costs."""
+    """A container without work costs the broker a quarter of one at work."""
     async with _metered(tmp_path, is_busy=False) as scheduler:
 
         async def is_at_rest() -> bool:
@@ -95,7 +95,7 @@ async def test_ticks_are_rare_while_nobody_has_work(tmp_path: Path) -> None:
 
 
 async def test_ticks_are_frequent_while_somebody_works(tmp_path: Path) -> None:
-    """Work is charged soon after it ran: ticks are not rare once somebody has some."""
+    """Ticks are frequent while a process works, so its work is charged soon."""
     async with _metered(tmp_path, is_busy=True) as scheduler:
 
         async def is_frequent() -> bool:

@@ -1,4 +1,4 @@
-"""What the broker reads of each process's compute time, over the emulated driver."""
+"""The broker reads each process's compute time from the emulated driver."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ Row = tuple[str, int, float, int, int]
 
 
 class Asker:
-    """A process that asks as the broker does."""
+    """A process that reads the utilisation as the broker does."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     async def use(self) -> list[Row]:
-        """Everybody's use since the question before."""
+        """The use of every process since the last call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(b"use\n")
@@ -33,7 +33,7 @@ class Asker:
 
 @contextlib.asynccontextmanager
 async def asker(environment: Mapping[str, str], errors: Path) -> AsyncIterator[Asker]:
-    """One, ended in good order."""
+    """A running asker, which ends cleanly."""
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hook.broker.shares.asker"),
@@ -47,8 +47,9 @@ async def asker(environment: Mapping[str, str], errors: Path) -> AsyncIterator[A
 
 
 async def test_each_process_has_its_percent_of_the_spans_that_follow_one_another(tmp_path: Path) -> None:
-    """One that always works has all of its GPU, two that do share theirs, one that rests is absent; and all spans of
-    a GPU follow each other, in the past.
+    """A process that always works has all of its GPU, two share theirs, and one that rests is absent.
+
+    All spans of a GPU follow each other and lie in the past.
     """
     environment = write_node(tmp_path)
     async with (
@@ -81,7 +82,7 @@ async def test_each_process_has_its_percent_of_the_spans_that_follow_one_another
 
 
 async def test_a_driver_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
-    """Nobody has used anything, as often as it is asked."""
+    """Without a driver no process has used anything, and repeated calls log one line."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
     async with asker({"LD_LIBRARY_PATH": str(tmp_path)}, tmp_path / "errors") as reader:
         assert [await reader.use() for _ in range(3)] == [[]] * 3
@@ -89,7 +90,10 @@ async def test_a_driver_that_is_not_there_costs_one_line(tmp_path: Path) -> None
 
 
 async def test_a_gpu_on_which_nobody_works_is_no_error(tmp_path: Path) -> None:
-    """NVML says then that it found nothing; the next span is of the latest two seconds at most."""
+    """A GPU without work is no error, though NVML returns one.
+
+    The next span covers the latest two seconds at most.
+    """
     environment = write_node(tmp_path)
     async with program(environment) as one, asker(environment, tmp_path / "errors") as reader:
         assert [await reader.use() for _ in range(3)] == [[]] * 3

@@ -1,4 +1,4 @@
-"""The pages of a container's processes, as the broker reads them from a file that its tenant may write."""
+"""The broker reads the pages of a container's processes from a file that the tenant may write."""
 
 import itertools
 import os
@@ -24,11 +24,11 @@ class Tenant:
         self._file = os.open(path, os.O_RDWR)
 
     def claim(self, slot: int, owner: int) -> None:
-        """Own a slot."""
+        """Claim a slot."""
         os.pwrite(self._file, WORD.pack(owner), owner_offset(slot))
 
     def greet(self, slot: int, owner: int) -> None:
-        """Own a slot and its page."""
+        """Claim a slot and begin its page."""
         self.claim(slot, owner)
         os.pwrite(self._file, WORD.pack(owner), work_offset(slot))
 
@@ -42,7 +42,7 @@ class Tenant:
         os.ftruncate(self._file, size_bytes)
 
     def close(self) -> None:
-        """Be done."""
+        """Close the file."""
         os.close(self._file)
 
 
@@ -63,18 +63,18 @@ def _pages(tenant: Tenant, tmp_path: Path) -> Iterator[WorkPages]:  # noqa: ARG0
 
 
 def read(pages: WorkPages) -> dict[int, Words]:
-    """What is new."""
+    """Read the changes."""
     found = ((page.number, page.read()) for page in pages.all)
     return {number: words for number, words in found if words is not None}
 
 
 def came(pages: WorkPages) -> list[tuple[int, int]]:
-    """Slots and owners of the pages that come with this look."""
+    """The slots and owners of the pages that this reading returns."""
     return [(page.slot, page.owner) for page in pages.rescan()[0]]
 
 
 def test_words_are_as_in_the_layout() -> None:
-    """A page is read as so many words per GPU, in this order."""
+    """A page has so many words per GPU, in this order."""
     names = [field[0] for field in Work._fields_]
     assert len(names) == 10
     assert (names[SETTLED], names[LAUNCHED], names[6], names[STANDING]) == (
@@ -86,7 +86,7 @@ def test_words_are_as_in_the_layout() -> None:
 
 
 def test_processes_come_and_go_with_their_slots(pages: WorkPages, tenant: Tenant) -> None:
-    """Each owner of a slot is a process; another owner of the same slot is another one."""
+    """Each owner of a slot is a process; a new owner of the same slot is another process."""
     tenant.claim(0, 7)
     tenant.claim(MAX_SLOTS - 1, 8)
     assert came(pages) == [(0, 7), (MAX_SLOTS - 1, 8)]
@@ -98,7 +98,10 @@ def test_processes_come_and_go_with_their_slots(pages: WorkPages, tenant: Tenant
 
 
 def test_a_page_is_given_while_it_says_anything_new(pages: WorkPages, tenant: Tenant) -> None:
-    """Work under way and threads at the gate are new at every reading; else a page that stays the same is not."""
+    """A page with work under way or threads at the gate is returned at every reading.
+
+    Any other page is returned only when it changed.
+    """
     tenant.greet(0, 7)
     pages.rescan()
     assert read(pages) == {1: (0,) * 20}
@@ -114,7 +117,10 @@ def test_a_page_is_given_while_it_says_anything_new(pages: WorkPages, tenant: Te
 
 
 def test_a_page_of_another_owner_is_nobodys(pages: WorkPages, tenant: Tenant) -> None:
-    """A slot was claimed by a process that has not begun its page: what stands there is an earlier one's."""
+    """A slot's page counts for no process until the slot's new owner has begun it.
+
+    Its words are an earlier owner's.
+    """
     tenant.greet(0, 7)
     tenant.write(0, LAUNCHED, 5)
     tenant.claim(0, 8)
@@ -125,7 +131,10 @@ def test_a_page_of_another_owner_is_nobodys(pages: WorkPages, tenant: Tenant) ->
 
 
 def test_a_torn_page_is_read_again(pages: WorkPages, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few times at once, as a process is soon done with writing; one that is not is left to the next tick."""
+    """A torn page is read again a few times at once, as a write takes little time.
+
+    A page that stays torn is left to the next tick.
+    """
     tenant.greet(0, 7)
     pages.rescan()
     tenant.write(0, SETTLED, 1)
@@ -150,7 +159,10 @@ def test_a_torn_page_is_read_again(pages: WorkPages, tenant: Tenant, monkeypatch
 
 
 def test_a_dead_process_is_not_looked_at_again(pages: WorkPages, tenant: Tenant) -> None:
-    """Though its slot is cleared later; then the slot is free for another."""
+    """A dead process's page is not read again, though its slot is cleared later.
+
+    The slot is then free for another.
+    """
     tenant.greet(0, 7)
     tenant.write(0, LAUNCHED, 5)
     pages.rescan()
@@ -165,7 +177,7 @@ def test_a_dead_process_is_not_looked_at_again(pages: WorkPages, tenant: Tenant)
 
 @pytest.mark.parametrize("size_bytes", [0, 5, work_offset(0) + 20, COUNTS_BYTES - 1])
 def test_a_truncated_file_harms_nobody(pages: WorkPages, tenant: Tenant, size_bytes: int) -> None:
-    """What is cut off says nothing, and whatever slots are left are read."""
+    """In a truncated file the missing words are empty, and the slots that are left are read."""
     tenant.greet(0, 7)
     pages.rescan()
     tenant.cut(size_bytes)
@@ -180,7 +192,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [Path.mkdir, _link, os.mkfifo])
 def test_what_is_no_file_is_not_opened(tmp_path: Path, put: Callable[[Path], None]) -> None:
-    """A directory, link or pipe in the place of the file."""
+    """A directory, link or pipe in the file's place is not opened."""
     put(tmp_path / "odd")
     assert open_counts(tmp_path / "odd") is None
     pages = WorkPages(1, lambda: 1)

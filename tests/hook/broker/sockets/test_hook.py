@@ -1,4 +1,4 @@
-"""Whom the broker waits for before it takes a dead process's word back."""
+"""Before a burial the broker accepts the connections that wait at the dead process's own container."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ OWN, OTHER = (ContainerKey(POD, ContainerName(name)) for name in ("own", "other"
 
 @pytest.fixture(name="listeners")
 def _listeners(tmp_path: Path) -> Iterator[dict[ContainerKey, socket.socket]]:
-    """A socket of each container."""
+    """The listening socket of each container."""
     with contextlib.ExitStack() as stack:
         listeners = {}
         for container in (OWN, OTHER):
@@ -40,7 +40,7 @@ def _listeners(tmp_path: Path) -> Iterator[dict[ContainerKey, socket.socket]]:
 async def _sockets(
     listeners: dict[ContainerKey, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HookSockets]:
-    """Both containers' sockets, at which nobody is accepted for the length of a test."""
+    """Both containers' sockets, which accept no connection for the length of a test."""
     monkeypatch.setattr(hook_sockets, "LAST_WORDS_S", 10 * DEADLINE_S)
     held: list[Coroutine[Any, Any, None]] = []
 
@@ -58,7 +58,7 @@ async def _sockets(
 
 @pytest.fixture(name="caller")
 def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: ARG001 - they listen
-    """Somebody who is still to be accepted by the other container's socket."""
+    """A connection that the other container's socket has not accepted yet."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         caller.connect(str(tmp_path / "other" / SOCKET_NAME))
         yield
@@ -66,7 +66,7 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 
 @pytest.mark.usefixtures("caller")
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
-    """Who is still to be accepted is waited for in the dead process's own container, and nowhere else."""
+    """A burial waits for the unaccepted connections of the dead process's own container, and of no other one."""
     async with asyncio.timeout(DEADLINE_S):
         await sockets.last_words([OWN])
     words = asyncio.create_task(sockets.last_words([OTHER]))
@@ -78,7 +78,7 @@ async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) 
 async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
 ) -> None:
-    """A pod that is removed while its dead process's last words are waited for ends the waiting, not the broker."""
+    """If a pod is removed while a burial waits for a dead process's last messages, the wait ends, not the broker."""
     words = asyncio.create_task(sockets.last_words([OWN, OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)

@@ -1,4 +1,4 @@
-"""Which new lines are allowed, and what is said of those that are not."""
+"""The rules for a new line: which lines are allowed, and which message refuses the others."""
 
 import pytest
 from hypothesis import given
@@ -26,14 +26,14 @@ def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",))
 
 
 def view(*used_gib: float, pod: str = "p") -> NodeView:
-    """n1 with GPUs A, B, … of 24 GiB, on each of which the pod was measured to hold so much."""
+    """A view of node n1 with GPUs A, B, … of 24 GiB. The pod holds so many measured bytes on each."""
     uuids = "ABCD"[: len(used_gib)]
     gpus = (gpu(uuid, task(pod, uuid, int(gib * GIB))) for uuid, gib in zip(uuids, used_gib, strict=True))
     return node_view(state("n1", *gpus))
 
 
 def memory(size: str, container: str | None = None) -> Resize:
-    """A new line is asked."""
+    """A request for a new line."""
     return Resize(pod="p", gpu_memory=size, container=ContainerName(container) if container else None)
 
 
@@ -43,19 +43,19 @@ def sizes(change: Change) -> list[dict[str, int]]:
 
 
 def check(mine: Booking, asked: Resize, ledger: Ledger, seen: NodeView | None) -> None:
-    """Judge what the pod asks."""
+    """Judge the request."""
     check_room(change_of(mine, asked), asked, ledger, seen)
 
 
 def refusal(mine: Booking, asked: Resize, ledger: Ledger, seen: NodeView | None) -> InputError:
-    """Why there is no room."""
+    """The message that refuses the request for lack of room."""
     with pytest.raises(InputError) as refused:
         check(mine, asked, ledger, seen)
     return refused.value
 
 
 def test_a_total_is_split_evenly_and_only_the_named_container_changes() -> None:
-    """6Gi over two GPUs are 3Gi on each; the pod's other container keeps its lines."""
+    """6Gi over two GPUs become 3Gi on each, and the pod's other container keeps its lines."""
     both = booking("p", declared("main", 2), declared("side", 1), gpus=("A", "B"))
     change = change_of(both, memory("6Gi", "main"))
     assert sizes(change) == [{"A": 2 * GIB, "B": 2 * GIB}, {"A": 3 * GIB, "B": 3 * GIB}]
@@ -64,7 +64,7 @@ def test_a_total_is_split_evenly_and_only_the_named_container_changes() -> None:
 
 
 def test_the_only_container_with_a_gpu_needs_no_name() -> None:
-    """Where there are several, the message lists them."""
+    """A request needs no container name if only one container has a GPU; otherwise the refusal lists the names."""
     assert change_of(booking("p", declared("only", 2)), memory("3Gi")).container == "only"
     with pytest.raises(InputError, match="container: None is not given; name one of main, side"):
         change_of(booking("p", declared("main", 2), declared("side", 1)), memory("3Gi"))
@@ -84,14 +84,14 @@ def test_the_only_container_with_a_gpu_needs_no_name() -> None:
 def test_what_cannot_be_resized_is_refused_by_name(
     demand: ContainerDemand, container: str | None, size: str, said: str
 ) -> None:
-    """Field, value and remedy, whatever else is wrong."""
+    """A refusal names field, value and remedy, also if the request has several faults."""
     with pytest.raises(InputError) as refused:
         change_of(booking("p", demand), memory(size, container))
     assert said in str(refused.value)
 
 
 def test_a_size_that_does_not_divide_by_the_gpus_is_refused() -> None:
-    """The same rule as in the pod itself."""
+    """A size must divide evenly by the number of GPUs, as in the pod's own declaration."""
     with pytest.raises(InputError, match="does not divide evenly by 2 GPUs; give a multiple of 2"):
         change_of(booking("p", declared("main", 2), gpus=("A", "B")), memory("3"))
 
@@ -109,7 +109,7 @@ def test_a_raise_must_fit_what_promises_leave_free() -> None:
 
 
 def test_every_gpu_must_have_the_room() -> None:
-    """A neighbour on the second GPU alone keeps the line down on both."""
+    """A raise needs room on every GPU: a neighbour on the second GPU bounds the line on both."""
     ledger = Ledger()
     mine = booking("p", declared("main", 4), gpus=("A", "B"))
     ledger.book(mine)
@@ -121,7 +121,7 @@ def test_every_gpu_must_have_the_room() -> None:
 
 
 def test_lowering_is_allowed_whatever_is_measured_or_promised() -> None:
-    """Below use, on an overfull GPU, and without a report."""
+    """A lowering is allowed below the measured use, on an overfull GPU, and without a report."""
     ledger = Ledger()
     mine = booking("p", declared("main", 20))
     ledger.restore(mine)
@@ -131,7 +131,7 @@ def test_lowering_is_allowed_whatever_is_measured_or_promised() -> None:
 
 
 def test_a_raise_without_a_report_waits_for_one() -> None:
-    """What nobody measured is not given away; it is no fault of the request."""
+    """Without a report a raise is put off, as nobody has measured the room; the request is not at fault."""
     ledger = Ledger()
     mine = booking("p", declared("main", 4))
     ledger.book(mine)
@@ -157,7 +157,7 @@ def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
 def test_an_allowed_raise_never_overfills_and_the_named_most_is_the_most(
     line: int, asked: int, neighbour: int, used: int, side: int
 ) -> None:
-    """After a raise that is allowed nothing is missing; of one that is not, what the remedy names is allowed."""
+    """After an allowed raise no GPU lacks memory. After a refused raise, the size in the remedy is allowed."""
     ledger = Ledger()
     demands = [declared("main", line), *([declared("side", side)] if side else [])]
     mine = booking("p", *demands)

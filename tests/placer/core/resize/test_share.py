@@ -1,4 +1,4 @@
-"""Which new shares and limits are allowed, and what is said of those that are not."""
+"""The rules for new shares and limits: which are allowed, and which message refuses the others."""
 
 from dataclasses import replace
 
@@ -32,18 +32,18 @@ def booking(pod: str, *demands: ContainerDemand, gpus: tuple[str, ...] = ("A",))
 def asked(
     share: str | None = None, limit: str | None = None, size: str | None = None, container: str | None = None
 ) -> Resize:
-    """A change of a pod."""
+    """A request to change pod `p`."""
     name = ContainerName(container) if container else None
     return Resize(pod="p", gpu_memory=size, gpu_share=share, gpu_share_limit=limit, container=name)
 
 
 def terms(change: Change) -> list[tuple[int, int, int]]:
-    """GiB, share and limit on each GPU, after."""
+    """Line in GiB, share and limit on each GPU after the change."""
     return [(line.line_bytes // GIB, line.share_pct, line.limit_pct) for line in change.after]
 
 
 def check(mine: Booking, wanted: Resize, ledger: Ledger) -> Change:
-    """Judge it, with no report of the node."""
+    """Judge the request without a report of the node."""
     change = change_of(mine, wanted)
     check_room(change, wanted, ledger, None)
     return change
@@ -60,7 +60,7 @@ def check(mine: Booking, wanted: Resize, ledger: Ledger) -> Change:
     ],
 )
 def test_what_is_asked_changes_and_nothing_else(wanted: Resize, after: tuple[int, int, int]) -> None:
-    """Shares are given in total and split evenly, limits for each GPU; alone or together."""
+    """A change touches only the requested fields. Shares are totals and split evenly; limits hold for each GPU."""
     mine = booking("p", declared("main", 2, share_pct=30), gpus=("A", "B"))
     change = change_of(mine, wanted)
     assert terms(change) == [after, after]
@@ -76,7 +76,7 @@ def test_only_the_named_container_changes() -> None:
 
 @pytest.mark.parametrize("demand", [best_effort(), declared("main", 2)])
 def test_a_container_that_declared_no_share_can_be_given_one(demand: ContainerDemand) -> None:
-    """With a line of its own or without, which stays what it is."""
+    """A container that declared no share can get one; its line, declared or not, stays."""
     mine = booking("p", demand)
     ledger = Ledger()
     ledger.book(mine)
@@ -123,13 +123,13 @@ def test_a_container_that_declared_no_share_can_be_given_one(demand: ContainerDe
     ],
 )
 def test_what_cannot_be_is_refused_by_name(demand: ContainerDemand, wanted: Resize, said: str) -> None:
-    """Field, value and remedy."""
+    """A refusal names field, value and remedy."""
     with pytest.raises(InputError, match=said):
         change_of(booking("p", demand), wanted)
 
 
 def test_a_share_that_does_not_divide_by_the_gpus_is_refused() -> None:
-    """The same rule as in the pod itself."""
+    """A share must divide evenly by the number of GPUs, as in the pod's own declaration."""
     mine = booking("p", declared("main", 2), gpus=("A", "B"))
     with pytest.raises(
         InputError, match="gpu-share: '61' does not divide evenly by 2 GPUs; give a multiple of 2"
@@ -138,7 +138,10 @@ def test_a_share_that_does_not_divide_by_the_gpus_is_refused() -> None:
 
 
 def test_a_share_is_raised_up_to_what_others_leave_and_not_past_it() -> None:
-    """The fullest of its GPUs decides; the message names it, and the most in total."""
+    """A share is raised up to the room that others leave.
+
+    The fullest GPU decides, and the message names it and the most in total.
+    """
     ledger = Ledger()
     mine = booking("p", declared("main", 2, share_pct=10), gpus=("A", "B"))
     ledger.book(mine)
@@ -162,7 +165,7 @@ def test_the_pods_other_container_counts_too() -> None:
 
 
 def test_lowering_is_allowed_where_promises_passed_100() -> None:
-    """As the API server is the truth, it may have said so; the way down is open."""
+    """A lowering is allowed while the promises on a GPU exceed 100. The API server may have promised that much."""
     ledger = Ledger()
     mine = booking("p", declared("main", 2, share_pct=60))
     ledger.restore(mine)
@@ -173,7 +176,7 @@ def test_lowering_is_allowed_where_promises_passed_100() -> None:
 
 
 def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
-    """Also where one thing is raised and another lowered in one change: the larger of each counts meanwhile."""
+    """Until a change is settled, the larger of old and new counts for each value separately."""
     mine = booking("p", declared("main", 4, share_pct=30))
     [larger] = change_of(mine, asked(share="20", size="6Gi")).larger.grants
     assert (larger.memory_bytes, larger.line_bytes, larger.share_pct) == (6 * GIB, 6 * GIB, 30)
@@ -182,7 +185,7 @@ def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
 
 
 def test_what_is_not_asked_stays_as_it_is_in_force_though_the_ledger_is_ahead() -> None:
-    """A raise that came to no clear end goes on counting, and the next change does not write it."""
+    """A raise without a clear outcome goes on counting in the ledger, but the next change does not write it."""
     in_force = booking("p", declared("main", 4, share_pct=30))
     counted = booking("p", declared("main", 8, share_pct=50))
     change = change_of(counted, asked(limit="80"), in_force)
@@ -191,7 +194,7 @@ def test_what_is_not_asked_stays_as_it_is_in_force_though_the_ledger_is_ahead() 
 
 
 def test_a_placement_finds_the_room_as_a_resize_left_it() -> None:
-    """Taken by a raise, given back by a lowering."""
+    """A placement finds no room that a raise took, and finds the room that a lowering gave back."""
     ledger, seen = Ledger(), node_view(state("n1", gpu("A")))
     mine = booking("p", declared("main", 1, share_pct=30))
     ledger.book(mine)
@@ -220,7 +223,10 @@ def test_a_placement_finds_the_room_as_a_resize_left_it() -> None:
 def test_no_row_of_allowed_changes_promises_more_than_100(
     shares: list[int], wanted: list[tuple[int, int, int]]
 ) -> None:
-    """Whoever asks for what, in whatever order; and of a refused raise, what the remedy names is allowed."""
+    """Allowed changes in any order keep each GPU's promised shares within 100.
+
+    After a refused raise, the share in the remedy is allowed.
+    """
     ledger = Ledger()
     for number, share_pct in enumerate(shares):
         if ledger.promised_share_pct(N1, GpuUuid("A"), (PodUid(""), ContainerName(""))) + share_pct <= 100:

@@ -1,4 +1,4 @@
-"""One node with one GPU under a real API server, and pods on it that are resized."""
+"""One node with one GPU under a real API server, with pods that the tests resize."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ WRITTEN: Final = ("lines", "shares")
 
 
 class Counted(NamedTuple):
-    """What the ledger counts a pod for."""
+    """The memory, share and limit that the ledger counts for a pod."""
 
     line_gib: float
     share_pct: int
@@ -42,7 +42,7 @@ async def one_gpu(
 
 
 async def placed(world: World, name: str, size: str = "4Gi", share: int = 0, **annotations: str) -> None:
-    """A pod that runs on the only GPU, with so much of its memory and its time."""
+    """Create a pod with this memory and share, and wait until it is on the only GPU."""
     limits = {MEMORY: size, **({SHARE: str(share)} if share else {})}
     named = {f"plimsoll.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     await create_pod(world.api, world.namespace, pod_manifest(name, limits, annotations=named))
@@ -52,7 +52,7 @@ async def placed(world: World, name: str, size: str = "4Gi", share: int = 0, **a
 async def resize(
     world: World, name: str, size: str | None = None, share: str | None = None, limit: str | None = None
 ) -> Resizing:
-    """As an operator asks for it."""
+    """Request a resize as an operator does."""
     asked = Resize(
         pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
     )
@@ -60,14 +60,14 @@ async def resize(
 
 
 async def written(world: World, name: str) -> dict[str, object]:
-    """What stands in the annotations of resizes, by their names."""
+    """The values of the resize annotations, by annotation name."""
     annotations = (await world.pod(name))["metadata"]["annotations"]
     found = {key: annotations.get(f"plimsoll.dev/{key}") for key in WRITTEN}
     return {key: json.loads(text) for key, text in found.items() if text is not None}
 
 
 async def counted(world: World, name: str) -> Counted:
-    """What the ledger counts the pod for on its GPU."""
+    """The values that the ledger counts for the pod on its GPU."""
     booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
     assert booking is not None
     grant = booking.grants[0]

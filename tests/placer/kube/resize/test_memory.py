@@ -1,4 +1,4 @@
-"""A resize on a real API server: counted at once, written once, and never over somebody else's change."""
+"""A resize of memory on a real API server counts at once, is written once, and keeps others' changes."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 async def test_a_new_line_is_written_and_counts(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Raised into the room beside a neighbour, not a byte further; lowered, the room is the next pod's."""
+    """A raise takes exactly the room beside a neighbour, and the next pod gets the room of a lowering."""
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", "4Gi")
         await placed(world, "neighbour", "10Gi")
@@ -40,7 +40,7 @@ async def test_a_new_line_is_written_and_counts(
 async def test_a_lowering_lets_a_pod_in_that_waited_for_room(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """It is tried again at once, though no report comes and nothing ends."""
+    """A waiting pod is tried as soon as a lowering frees room, without a report or the end of a pod."""
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", "20Gi")
         await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "5Gi"}))
@@ -52,7 +52,7 @@ async def test_a_lowering_lets_a_pod_in_that_waited_for_room(
 async def test_the_next_placer_counts_resized_pods_by_their_lines(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The annotation is all it needs."""
+    """The next placer reads resized lines from the annotation alone."""
     await create_node(apiserver, "n1")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
@@ -68,7 +68,7 @@ async def test_the_next_placer_counts_resized_pods_by_their_lines(
 async def test_a_change_of_somebody_elses_meanwhile_is_kept(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The write is refused by its resourceVersion, and made again over the pod as it is now."""
+    """A concurrent change makes the write fail by its resourceVersion. The next write keeps that change."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     theirs = {"metadata": {"annotations": {"theirs": "kept"}}}
@@ -84,7 +84,7 @@ async def test_a_change_of_somebody_elses_meanwhile_is_kept(
 async def test_lost_requests_and_answers_are_cleared_up_by_reading(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A request that never arrived is sent again; one whose answer was lost is not."""
+    """A lost request is sent again. A request whose answer was lost is not, as a read shows it arrived."""
     patches = LossyBinds()
     patches.pod_faults.extend([lose_request, lose_answer])
     path = f"/api/v1/namespaces/{namespace}/pods/p"
@@ -99,7 +99,7 @@ async def test_lost_requests_and_answers_are_cleared_up_by_reading(
 async def test_a_write_that_is_refused_leaves_everything_as_it_was(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the right to patch pods, the person is told so and the ledger counts the old line."""
+    """Without the right to patch pods, the operator gets an error and the ledger counts the old line."""
     patches = LossyBinds()
     patches.pod_faults.append(refuse)
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
@@ -130,7 +130,7 @@ async def test_room_is_taken_while_the_write_is_under_way(
 async def test_a_pod_deleted_meanwhile_is_told_and_its_namesake_left_alone(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The uid is a precondition: a new pod of that name keeps its declaration."""
+    """The uid is a precondition of the write, so a new pod of the same name keeps its declaration."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
 
@@ -168,7 +168,7 @@ async def test_pods_that_cannot_be_resized_are_refused_by_name(
     resources: dict[str, str],
     said: str,
 ) -> None:
-    """Each with its own reason."""
+    """Each pod that cannot be resized is refused with a reason of its own."""
     async with one_gpu(apiserver, valkey, namespace) as world:
         if resources:
             await create_pod(apiserver, namespace, pod_manifest(name, resources))
@@ -184,7 +184,7 @@ async def test_pods_that_cannot_be_resized_are_refused_by_name(
 async def test_the_same_size_again_is_answered_as_done_before(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Somebody who missed the confirmation may ask again: nothing is written twice."""
+    """A repeated request is answered as done and writes nothing, so a lost confirmation does no harm."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:

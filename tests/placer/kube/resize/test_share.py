@@ -1,4 +1,7 @@
-"""New shares and limits on a real API server: one write with the line, counted at once, known to the next placer."""
+"""New shares and limits on a real API server.
+
+They are written once, together with the line; they count at once, and the next placer knows them.
+"""
 
 import asyncio
 
@@ -18,7 +21,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 async def test_line_share_and_limit_are_one_write(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Together in one patch; alone, what was not asked stays what it was, resized or declared."""
+    """Line, share and limit change in one patch; a value that was not requested keeps its state."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
@@ -42,7 +45,10 @@ async def test_line_share_and_limit_are_one_write(
 async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """By placing and by resizing alike; a refused raise changes nothing, the line asked with it included."""
+    """Placing and resizing both promise shares up to 100.
+
+    A refused raise changes nothing, not even the line in the same request; a lowering lets a waiting pod in.
+    """
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", share=30)
         await placed(world, "neighbour", share=50)
@@ -63,7 +69,7 @@ async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
 async def test_the_next_placer_counts_resized_pods_by_their_shares(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The annotation is all it needs, also for a pod that declares no memory."""
+    """The next placer reads resized shares from the annotation alone, also for a pod that declares no memory."""
     await create_node(apiserver, "n1")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
@@ -104,7 +110,7 @@ async def test_room_is_taken_while_the_write_is_under_way(
 async def test_a_write_that_is_refused_leaves_everything_as_it_was(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Room that was taken for it is free again."""
+    """A refused write leaves pod and ledger as they were, and the room it took is free again."""
     patches = LossyBinds()
     patches.pod_faults.append(refuse)
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
@@ -118,7 +124,7 @@ async def test_a_write_that_is_refused_leaves_everything_as_it_was(
 async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """What was judged is not what stands now: nothing is written, and asking again judges anew."""
+    """A limit that its owner changed since the check is not overwritten, and the next request judges the new one."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     theirs = {"metadata": {"annotations": {"plimsoll.dev/gpu-share-limit": "50"}}}
@@ -137,7 +143,7 @@ async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
 async def test_a_damaged_annotation_is_written_anew(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Whichever was asked: beside a damaged one neither could be read."""
+    """A resize of either kind rewrites a damaged annotation, as a damaged one makes both unreadable."""
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", share=30)
@@ -166,7 +172,7 @@ async def test_what_cannot_be_changed_is_refused_by_name(
     asked: dict[str, str],
     said: str,
 ) -> None:
-    """Each with its own reason."""
+    """Each pod that cannot be changed is refused with a reason of its own."""
     async with one_gpu(apiserver, valkey, namespace) as world:
         await create_pod(apiserver, namespace, pod_manifest("p", resources))
         await world.until_bound("p")
@@ -178,7 +184,7 @@ async def test_what_cannot_be_changed_is_refused_by_name(
 async def test_the_same_again_is_answered_as_done_before(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Somebody who missed the confirmation may ask again: nothing is written twice."""
+    """A repeated request is answered as done and writes nothing, so a lost confirmation does no harm."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:

@@ -1,1 +1,1 @@
-"""Tests of what NVML shows against what processes count."""
+"""Tests of the audit, which compares NVML's figures with the processes' counts."""

@@ -1,4 +1,4 @@
-"""What the broker makes of NVML's figures: excess, the cost of a context, and findings."""
+"""The audit derives from NVML's figures: excess, the cost of a context, and findings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -24,7 +24,7 @@ BEGAN_NS = 1_000
 
 
 class Bench:
-    """An audit of one GPU, told what NVML shows and what words say."""
+    """An audit of one GPU. The tests supply NVML's figures and the processes' words."""
 
     def __init__(self, contexts: Mapping[GpuUuid, int] | None = None) -> None:
         self.audit = Audit(contexts or {})
@@ -43,7 +43,7 @@ class Bench:
         began_ns: int = BEGAN_NS,
         changed_ns: int = BEGAN_NS - 1,
     ) -> Verdict:
-        """One measurement; who has a word is hooked, in the container `main`."""
+        """Take one measurement. A process with a word is hooked, in the container `main`."""
         contexts = frozenset({GPU} if with_context else ())
         hooked = {key: Hooked((word,), contexts, slots, changed_ns) for key, word in (words or {}).items()}
         processes = tuple(
@@ -61,12 +61,12 @@ class Bench:
         return self.audit.take(measured, self._containers(hooked))
 
     def run(self, used_bytes: int, word_bytes: int, times: int = RUN + 1) -> Verdict:
-        """The same of one process, until it is believed; the last verdict."""
+        """Repeat a measurement of one process until the audit believes it; returns the last verdict."""
         return [self.take({ONE: used_bytes}, {ONE: word_bytes}) for _ in range(times)][-1]
 
     @property
     def excess(self) -> int:
-        """Of the container `main`."""
+        """The excess of the container `main`."""
         return self.audit.excess_bytes(MAIN, GPU)
 
     def _containers(self, hooked: Mapping[ProcessKey, Hooked]) -> Sequence[Audited]:
@@ -86,7 +86,10 @@ class Bench:
 
 
 def test_excess_is_believed_at_the_second_measurement_and_falls_at_once() -> None:
-    """The first finds the process in its slot, the second counts; less is believed when it is seen."""
+    """The first measurement finds the process in its slot and the second charges the excess.
+
+    A smaller excess holds at once.
+    """
     bench = Bench()
     assert not bench.run(700 * MIB, 500 * MIB, times=1).stale
     assert bench.excess == 0
@@ -96,14 +99,17 @@ def test_excess_is_believed_at_the_second_measurement_and_falls_at_once() -> Non
     assert bench.run(600 * MIB, 500 * MIB, times=1).stale == {MAIN}
     assert bench.excess == 100 * MIB
     bench.run(700 * MIB, 650 * MIB, times=1)
-    assert bench.excess == 100 * MIB, "reserved may be more than is held yet"
+    assert bench.excess == 100 * MIB, "a word may be reserved before the memory is held"
     bench.run(700 * MIB, 650 * MIB, times=1)
     assert bench.excess == 50 * MIB
 
 
 @pytest.mark.parametrize("changed_ns", [BEGAN_NS, BEGAN_NS + 1, 2**64 - 1])
 def test_words_that_changed_since_nvml_was_asked_leave_the_excess_as_it_was(changed_ns: int) -> None:
-    """Neither raised by what NVML still shows, nor lowered; a stamp that lies in the future changes nothing else."""
+    """Words that changed after NVML was asked neither raise nor lower the excess.
+
+    A time of change that lies in the future has no further effect.
+    """
     bench = Bench()
     bench.run(700 * MIB, 500 * MIB)
     for used, word in ((GIB, 0), (500 * MIB, 500 * MIB)):
@@ -114,7 +120,10 @@ def test_words_that_changed_since_nvml_was_asked_leave_the_excess_as_it_was(chan
 
 
 def test_a_process_that_came_into_other_slots_is_not_weighed_there_at_once() -> None:
-    """Words elsewhere than at the measurement before may be those of another program."""
+    """A process in other slots than at the previous measurement is not charged at once.
+
+    Its words may be another program's.
+    """
     bench = Bench()
     bench.run(GIB, GIB)
     bench.take({ONE: GIB}, {ONE: 0}, slots=(1,))
@@ -124,7 +133,10 @@ def test_a_process_that_came_into_other_slots_is_not_weighed_there_at_once() -> 
 
 
 def test_a_process_is_not_weighed_at_the_measurement_at_which_it_says_hello() -> None:
-    """Neither before it by its missing word, as that may be under way, nor when the word is seen first."""
+    """A process is charged neither before its greeting nor at the measurement in which its word first appears.
+
+    Its word may be under way before that.
+    """
     bench = Bench()
     bench.take({ONE: GIB}, pods={ONE: POD})
     bench.take({ONE: GIB}, {ONE: 0})
@@ -138,7 +150,10 @@ def test_a_process_is_not_weighed_at_the_measurement_at_which_it_says_hello() ->
     st.sampled_from([0, 100 * MIB]),
 )
 def test_no_order_of_calls_and_measurements_charges_more_than_is_there(steps: list[str], hidden: int) -> None:
-    """NVML is asked, shows, and the words are read, at any moments of a program that takes and frees 1 GiB."""
+    """A program takes and frees 1 GiB between NVML's request, its answer, and the reading of words.
+
+    No order of these steps charges more than the program holds without counting it.
+    """
     program = Program(hidden)
     for step in steps:
         program.do(step)
@@ -150,7 +165,7 @@ def test_no_order_of_calls_and_measurements_charges_more_than_is_there(steps: li
 
 
 class Program:
-    """A program under the library that also holds what no word shows, and a measurement of it, step by step."""
+    """A program under the library that also holds uncounted memory, and a measurement of it, step by step."""
 
     def __init__(self, hidden: int) -> None:
         self.bench = Bench()
@@ -161,7 +176,7 @@ class Program:
         self.measurement: Iterator[str] = iter(())
 
     def do(self, step: str) -> None:
-        """Take the next step of the call or of the measurement that is under way, or begin the next one."""
+        """Take the next step of the call or measurement under way, or begin the next one."""
         self.now_ns += 1
         if step == "measure":
             if next(self.measurement, None) is None:
@@ -178,13 +193,13 @@ class Program:
         list(self.measurement)
 
     def _taken(self) -> Iterator[str]:
-        """Reserved first: the stamp with the word, then the driver's call."""
+        """Reserve first: the word with its time of change, then the driver's call."""
         self.changed_ns, self.word = self.now_ns, self.word + GIB
         yield "reserved"
         self.held += GIB
 
     def _freed(self) -> Iterator[str]:
-        """The driver's call first."""
+        """Free first: the driver's call, then the word."""
         if not self.held:
             return
         self.held -= GIB
@@ -200,7 +215,7 @@ class Program:
 
 
 def test_who_fills_its_line_while_it_is_measured_stays_charged() -> None:
-    """A word that grew before memory did is no sign that what is past it was freed; one that stands still is."""
+    """A word that grew before the memory did does not lower the excess; a word that stands still does."""
     overhead = Overhead()
     overhead.add(Sample(300 * MIB, 100 * MIB))
     overhead.add(Sample(400 * MIB, 700 * MIB))
@@ -212,7 +227,7 @@ def test_who_fills_its_line_while_it_is_measured_stays_charged() -> None:
 
 
 def test_a_dead_process_takes_its_excess_with_it() -> None:
-    """At its death, not at the next measurement; the other's stays."""
+    """A dead process's excess ends at its death, not at the next measurement. The other process keeps its excess."""
     bench = Bench()
     for _ in range(RUN + 1):
         bench.take({ONE: 300 * MIB, TWO: 200 * MIB}, {ONE: 0, TWO: 0})
@@ -223,7 +238,7 @@ def test_a_dead_process_takes_its_excess_with_it() -> None:
 
 
 def test_who_leaves_the_gpu_begins_anew() -> None:
-    """A process that NVML does not list has no excess, and on its return none until it is seen again."""
+    """A process that NVML does not list has no excess, and after its return none until the second measurement."""
     bench = Bench()
     bench.run(700 * MIB, 500 * MIB)
     assert bench.take({}, {ONE: 0}).stale == {MAIN}
@@ -233,18 +248,21 @@ def test_who_leaves_the_gpu_begins_anew() -> None:
 
 
 def test_a_context_is_learned_from_the_first_process() -> None:
-    """What NVML shows past a word that holds no context; every container on that GPU is to be told."""
+    """The cost of a context is NVML's figure less a word that holds no context.
+
+    Every container on that GPU gets it.
+    """
     bench = Bench()
     bench.names = ("main", "side")
     verdict = bench.run(CONTEXT + 500 * MIB, 500 * MIB)
     assert verdict.has_learned
     assert verdict.stale == {MAIN, ContainerKey(POD, ContainerName("side"))}
     assert bench.audit.contexts == {GPU: CONTEXT}
-    assert bench.excess == CONTEXT, "it is in no word"
+    assert bench.excess == CONTEXT, "no word holds the context"
 
 
 def test_a_later_context_is_in_its_word_and_teaches_nothing_too_small() -> None:
-    """NVML less the word is then next to nothing, which is no context."""
+    """With the context in the word, NVML's figure less the word is next to nothing, and teaches nothing."""
     bench = Bench({GPU: CONTEXT})
     bench.run(CONTEXT + 30 * MIB, CONTEXT)
     assert bench.audit.contexts == {GPU: CONTEXT}
@@ -252,7 +270,7 @@ def test_a_later_context_is_in_its_word_and_teaches_nothing_too_small() -> None:
 
 
 def test_no_process_with_a_context_holds_less_than_one() -> None:
-    """Where a process holds less in all, what was known was too much."""
+    """If a process with a context holds less than the known cost in all, the cost sinks to that."""
     bench = Bench({GPU: CONTEXT})
     assert bench.run(200 * MIB, CONTEXT).has_learned
     assert bench.audit.contexts == {GPU: 200 * MIB}
@@ -261,7 +279,7 @@ def test_no_process_with_a_context_holds_less_than_one() -> None:
 
 @pytest.mark.parametrize("used", [lambda n: CONTEXT + 10 * n * MIB, lambda n: 20 * n * MIB])
 def test_a_context_is_not_learned_while_memory_moves(used: Callable[[int], int]) -> None:
-    """NVML and words are read one after the other: between them, movement looks like overhead."""
+    """The cost is not learned while memory moves, as NVML and words are not read at the same moment."""
     bench = Bench()
     for step in range(3 * RUN):
         bench.take({ONE: used(step)}, {ONE: 5 * MIB * step})
@@ -269,7 +287,7 @@ def test_a_context_is_not_learned_while_memory_moves(used: Callable[[int], int])
 
 
 def test_a_context_is_not_learned_while_it_is_being_made() -> None:
-    """Before the process has announced it, NVML may show a part of it."""
+    """The cost is not learned before the process has announced its context, as NVML may show a part of it."""
     bench = Bench()
     for _ in range(2 * RUN):
         bench.take({ONE: 2 * MIB}, {ONE: 0}, with_context=False)
@@ -278,14 +296,17 @@ def test_a_context_is_not_learned_while_it_is_being_made() -> None:
 
 
 def test_a_context_that_a_process_counts_itself_is_not_learned_as_nothing() -> None:
-    """A few kilobytes past the word are no context."""
+    """A figure a few kilobytes past the word is no context."""
     bench = Bench()
     bench.run(CONTEXT, CONTEXT - 4096)
     assert bench.audit.contexts == {}
 
 
 def test_a_violation_is_told_once_until_it_has_ended() -> None:
-    """Two measurements past line and last block in a row; again only after one that was not."""
+    """A violation needs two measurements in a row past line and last block.
+
+    It is reported again only after a measurement within the line.
+    """
     bench = Bench()
     over = GIB + 2 * MIB + 1
     told = [
@@ -299,14 +320,17 @@ def test_a_violation_is_told_once_until_it_has_ended() -> None:
 
 @pytest.mark.parametrize("kind", ["whole", "best_effort"])
 def test_who_declared_no_line_cannot_violate_it(kind: str) -> None:
-    """Whole GPUs have none, and a best-effort line sinks below what is held without anybody's fault."""
+    """Whole GPUs have no line. A best-effort line may sink below the memory held, which is nobody's fault."""
     bench = Bench()
     setattr(bench, kind, True)
     assert [bench.run(8 * GIB, GIB, 1).findings for _ in range(3)] == [()] * 3
 
 
 def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
-    """In a registered pod, in two measurements running; it has no word, so all it holds is excess."""
+    """A process in a registered pod that never greeted is reported after two measurements in a row.
+
+    It has no word, so all its memory is excess.
+    """
     bench = Bench()
     verdicts = [bench.take({ONE: 100 * MIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
     assert [len(verdict.findings) for verdict in verdicts] == [0, 1] + [0] * (RUN - 1)
@@ -318,7 +342,10 @@ def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
 
 
 def test_of_several_containers_the_pod_alone_is_named() -> None:
-    """The kernel tells no container: it is told all the same, and charged to nobody."""
+    """In a pod of several containers the report names the pod alone, and no container is charged.
+
+    The kernel does not name the container.
+    """
     bench = Bench()
     bench.names = ("main", "side")
     verdicts = [bench.take({ONE: 8 * GIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
@@ -330,7 +357,7 @@ def test_of_several_containers_the_pod_alone_is_named() -> None:
 
 
 def test_strangers_take_from_what_is_usable_and_from_nothing_else() -> None:
-    """A process of no registered pod is nobody's finding; what it holds is not there for others."""
+    """A process outside registered pods causes no finding. Its memory reduces the usable bytes."""
     bench = Bench()
     verdict = bench.take({ONE: GIB, TWO: 3 * GIB}, {ONE: GIB}, pods={TWO: PodUid("pod-of-others")})
     assert verdict.findings == ()
@@ -340,7 +367,7 @@ def test_strangers_take_from_what_is_usable_and_from_nothing_else() -> None:
 
 
 def test_a_process_whose_slot_is_not_known_is_not_judged() -> None:
-    """Adopted and not found yet: it must not be charged as one that counts nothing."""
+    """An adopted process whose slot is not found yet is not charged as one without counts."""
     audit = Audit({})
     lines = ContainerLines(name=MAIN.container, lines=(Line(gpu=GPU, line_bytes=GIB),))
     container = Audited(MAIN, lines, {ONE: Hooked(None, frozenset({GPU}))})

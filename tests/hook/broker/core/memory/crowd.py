@@ -1,6 +1,7 @@
-"""Containers that take and give back memory at random under the `MemoryArbiter`, with the library's pages and words.
+"""Containers that take and free memory at random under the `MemoryArbiter`, with the library's pages and words.
 
-The race that matters is played too: a process may reserve up to the old number until the lower one is written.
+The model includes the race that matters: a process may reserve up to the old number until the lower one is
+written.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 
 def key(number: int) -> ContainerKey:
-    """A container's name."""
+    """The key of a container."""
     return ContainerKey(PodUid(f"pod-{number}"), ContainerName("main"))
 
 
@@ -34,9 +35,9 @@ class Member:
     """One container with one thread.
 
     Attributes:
-        ops: still to be done: a GPU, and bytes to take (above zero) or give back (below).
+        ops: the next operations: a GPU, and bytes to take (above zero) or free (below).
         waits_for: its ticket, while it waits.
-        granted: its ticket, from the answer until it has taken what it was granted.
+        granted: its ticket, from the answer until it has taken the granted memory.
     """
 
     lines: Mapping[GpuUuid, int]
@@ -48,7 +49,7 @@ class Member:
 
 
 class Crowd:
-    """The node: what the broker's shell and the library do, in one thread."""
+    """The node: the roles of the broker's shell and of the library, in one thread."""
 
     def __init__(self, policy: WaitPolicy, random: Random) -> None:
         self.arbiter = MemoryArbiter(policy)
@@ -63,19 +64,19 @@ class Crowd:
         self._is_shrunk = False
 
     def resize(self, gpu: GpuUuid, usable_bytes: int) -> None:
-        """The GPU has so much for containers."""
+        """Set the bytes that a GPU has for containers."""
         self.usable[gpu] = usable_bytes
         self.carry_out(self.arbiter.capacity(gpu, usable_bytes))
 
     def join(
         self, container: ContainerKey, lines: Mapping[GpuUuid, int], ops: Iterable[tuple[GpuUuid, int]] = ()
     ) -> None:
-        """A container is registered and started."""
+        """Register and start a container."""
         self.members[container] = Member(lines, deque(ops), dict.fromkeys(lines, 0), dict.fromkeys(lines, 0))
         self.carry_out(self.arbiter.enrol(container, lines))
 
     def end(self, container: ContainerKey) -> None:
-        """A container ends, by itself or by SIGKILL."""
+        """End a container, as by its exit or by SIGKILL."""
         member = self.members.pop(container)
         for ticket in (member.waits_for, member.granted):
             if ticket is not None:
@@ -83,7 +84,7 @@ class Crowd:
         self.carry_out(self.arbiter.leave(container))
 
     def take(self, container: ContainerKey, gpu: GpuUuid, size: int) -> bool:
-        """One allocation; False if it had to ask, and is to be tried again once it waits no more."""
+        """Allocate once. False if the container had to ask, and must try again after its wait."""
         member = self.members[container]
         if member.used[gpu] + size <= min(member.lines[gpu], member.page[gpu]):
             member.used[gpu] += size
@@ -96,7 +97,7 @@ class Crowd:
         return False
 
     def give(self, container: ContainerKey, gpu: GpuUuid, size: int) -> None:
-        """Free so much."""
+        """Free so many bytes."""
         self.members[container].used[gpu] -= size
         if self.wanted.get(gpu):
             self.carry_out(self.look(gpu))
@@ -105,23 +106,25 @@ class Crowd:
         """Read the words of one GPU."""
         self.looks += 1
         used = {name: member.used[gpu] for name, member in self.members.items() if gpu in member.lines}
-        assert self._is_shrunk or sum(used.values()) <= self.usable.get(gpu, 0), "more is used than there is"
+        assert self._is_shrunk or sum(used.values()) <= self.usable.get(gpu, 0), (
+            "the containers use more than the GPU has"
+        )
         return self.arbiter.take_used(gpu, used, self.now_s)
 
     def shrink(self, gpu: GpuUuid, usable_bytes: int) -> None:
-        """Others took memory of the GPU; what is used already stays."""
+        """Processes outside containers take memory of the GPU; the containers' memory stays."""
         self._is_shrunk = True
         self.resize(gpu, usable_bytes)
 
     def pass_time(self) -> None:
-        """Nothing happens for as long as it takes to believe in less, and the broker looks."""
+        """Let so much time pass that the broker believes in less memory, and let the broker look."""
         for _ in range(3):
             self.now_s += LASTING_S
             for gpu in self.usable:
                 self.carry_out(self.look(gpu))
 
     def step(self, container: ContainerKey) -> None:
-        """Let one container that does not wait do its next thing; with none left, or refused, it ends."""
+        """Let one container that does not wait take its next step. After its last step, or a refusal, it ends."""
         member = self.members[container]
         is_refused = member.granted is not None and isinstance(self.answers[member.granted], Refuse)
         if not member.ops or is_refused:
@@ -136,17 +139,17 @@ class Crowd:
             self._hang_up(member)
 
     def _hang_up(self, member: Member) -> None:
-        """A thread that was granted and has taken it closes its connection."""
+        """Close the connection of a thread that was granted memory and has taken it."""
         if member.granted is not None:
             ticket, member.granted = member.granted, None
             self.carry_out(self.arbiter.withdraw(ticket, self.now_s))
 
     def runnable(self) -> list[ContainerKey]:
-        """Who does not wait."""
+        """The containers that do not wait."""
         return [name for name, member in self.members.items() if member.waits_for is None]
 
     def carry_out(self, steps: Iterable[Step]) -> None:
-        """Do as the core says, and check what always holds when it is done."""
+        """Carry out the core's steps, and check the invariants after them."""
         todo = deque(steps)
         while todo:
             match step := todo.popleft():
@@ -168,7 +171,7 @@ class Crowd:
             on = [member for member in self.members.values() if gpu in member.lines]
             held = sum(max(member.used[gpu], member.page[gpu]) for member in on)
             used = sum(member.used[gpu] for member in on)
-            assert held <= max(usable_bytes, used), "more is granted than there is"
+            assert held <= max(usable_bytes, used), "the grants exceed what the GPU has"
 
     def _write(self, container: ContainerKey, gpu: GpuUuid, granted_bytes: int) -> None:
         if container not in self.members:

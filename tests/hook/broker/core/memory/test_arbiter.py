@@ -1,4 +1,4 @@
-"""Who waits, who goes on, and what can never happen: the pure core of waiting."""
+"""The rules of waiting in the pure core: order, progress, and invariants."""
 
 from random import Random
 from typing import Final, get_args
@@ -28,7 +28,7 @@ def crowd(name: WaitPolicyName = "fifo", usable_bytes: int = USABLE) -> Crowd:
 
 
 def programs(random: Random, lines: dict[GpuUuid, int]) -> list[tuple[GpuUuid, int]]:
-    """Takes and gives that stay within the lines and reach them."""
+    """Programs of takes and frees that stay within the lines and reach them."""
     ops: list[tuple[GpuUuid, int]] = []
     used = dict.fromkeys(lines, 0)
     for _ in range(random.randint(1, 8)):
@@ -44,7 +44,7 @@ def programs(random: Random, lines: dict[GpuUuid, int]) -> list[tuple[GpuUuid, i
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**32))
 def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
-    """On two GPUs promised many times over, every container ends by itself, and each wait gets one answer: go on."""
+    """On two GPUs promised many times over, every container ends by itself, and each wait ends with memory."""
     random = Random(seed)  # noqa: S311 - repeatable
     node = Crowd(wait_policy(name, b"seed"), random)
     node.resize(A, USABLE)
@@ -60,7 +60,7 @@ def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
                 node.step(random.choice(node.runnable()))
         node.join(key(number), lines, programs(random, lines))
     while node.members:
-        assert node.runnable(), "all wait for each other"
+        assert node.runnable(), "every container waits for another"
         node.step(random.choice(node.runnable()))
     assert set(node.answers) == set(node.asked)
     assert all(isinstance(answer, Grant) for answer in node.answers.values())
@@ -69,7 +69,7 @@ def test_all_reach_their_lines_and_end(name: WaitPolicyName, seed: int) -> None:
 
 
 def test_nobody_waits_where_the_lines_fit() -> None:
-    """On a GPU that has all that was promised, everyone is granted its line, whatever the others hold."""
+    """On a GPU that has all promised memory, each container is granted its line, whatever the others hold."""
     node = crowd()
     node.join(key(0), {A: 6})
     node.join(key(1), {A: 4})
@@ -80,7 +80,7 @@ def test_nobody_waits_where_the_lines_fit() -> None:
 
 
 def test_nothing_is_granted_before_the_gpu_was_measured() -> None:
-    """A process asks and waits until it is known how much there is, and then goes on."""
+    """A process that asks before the GPU was measured waits until it was, and then goes on."""
     node = Crowd(wait_policy("fifo", b""), Random(1))  # noqa: S311 - repeatable
     node.join(key(0), {A: 6})
     assert not node.take(key(0), A, 3)
@@ -92,7 +92,7 @@ def test_nothing_is_granted_before_the_gpu_was_measured() -> None:
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**32))
 def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> None:
-    """While an older container waits, no younger one is let in; so each comes to its turn."""
+    """While an older container waits, no younger one that holds nothing is let in, so each gets its turn."""
     random = Random(seed)  # noqa: S311 - repeatable
     node = Crowd(wait_policy("fifo", b""), random)
     node.resize(A, USABLE)
@@ -113,7 +113,7 @@ def test_under_fifo_nobody_who_holds_nothing_passes_an_older_one(seed: int) -> N
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_no_wait_hangs_when_a_gpu_shrinks_and_lines_rise(seed: int) -> None:
-    """Where memory vanishes under a safe state, every wait still ends: with memory, or refused with the reason."""
+    """If memory vanishes under a safe state, every wait still ends: with memory, or refused with the reason."""
     random = Random(seed)  # noqa: S311 - repeatable
     node = Crowd(wait_policy(random.choice(NAMES), b""), random)
     node.resize(A, USABLE)
@@ -128,13 +128,13 @@ def test_no_wait_hangs_when_a_gpu_shrinks_and_lines_rise(seed: int) -> None:
     while node.members:
         if not node.runnable():
             node.pass_time()
-        assert node.runnable(), "all wait for each other"
+        assert node.runnable(), "every container waits for another"
         node.step(random.choice(node.runnable()))
     assert set(node.answers) == set(node.asked)
 
 
 def test_a_policy_orders_those_who_wait() -> None:
-    """ConVGPU's definitions, with one who fills what is free best, one older, and one who came last."""
+    """The policies are ConVGPU's. The three waiting containers are the best fit, the oldest, and the last comer."""
     free_bytes = 5
 
     def waiting(ticket: int, missing_bytes: int, enrolled: int, *, can_go_on: bool = True) -> Waiting:
@@ -151,7 +151,7 @@ def test_a_policy_orders_those_who_wait() -> None:
 
 
 def test_a_wait_is_told_at_once_and_again_and_ends_at_the_longest() -> None:
-    """Paused when it begins, reminded while it lasts, refused after the longest wait."""
+    """A wait is announced when it begins and at intervals, and refused after the longest wait."""
     core = MemoryArbiter(wait_policy("fifo", b""), remind_s=10, longest_wait_s=25)
     core.capacity(A, USABLE)
     core.enrol(key(0), {A: USABLE})
@@ -167,7 +167,7 @@ def test_a_wait_is_told_at_once_and_again_and_ends_at_the_longest() -> None:
 
 
 def test_what_is_promised_is_kept_until_it_is_used_or_late() -> None:
-    """Who was told to go on finds its memory, though another waits for it; a thread that stands still loses it."""
+    """A resumed container finds its memory though another waits for it. A thread that stands still loses it."""
     core = MemoryArbiter(wait_policy("recent-use", b""))
     core.capacity(A, USABLE)
     for number in (0, 1):
@@ -185,7 +185,10 @@ def test_what_is_promised_is_kept_until_it_is_used_or_late() -> None:
 
 
 def test_a_line_past_the_gpu_and_one_past_its_own_container_are_refused() -> None:
-    """What cannot be met with everybody gone fails at once; what its own container stands in the way of, soon."""
+    """A request that could not be met on an empty GPU fails at once.
+
+    A request that its own container's memory blocks fails soon.
+    """
     node = crowd()
     node.join(key(0), {A: 3 * USABLE})
     node.join(key(1), {A: USABLE})
@@ -199,7 +202,10 @@ def test_a_line_past_the_gpu_and_one_past_its_own_container_are_refused() -> Non
 
 
 def test_no_wait_is_refused_for_less_that_does_not_last() -> None:
-    """A measurement in which an ended process's memory is not back yet refuses nobody; less that stays does."""
+    """A wait is refused only for a lasting lack of memory.
+
+    A measurement may precede the return of an ended process's memory.
+    """
     core = MemoryArbiter(wait_policy("fifo", b""))
     core.capacity(A, USABLE)
     for number in (0, 1):

@@ -1,4 +1,4 @@
-"""Which shares of a GPU are promised, and which are refused."""
+"""Admission: the shares of a GPU that may be promised."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def pod(uid: str, *shares_pct: int, whole: bool = False) -> Register:
 
 
 def test_a_pod_may_take_what_is_left_and_no_more() -> None:
-    """Of a GPU of which 70 are promised, 30 are given and 31 are refused, with all that stands in the way."""
+    """On a GPU with 70 promised, 30 are admitted and 31 are refused, with the pods that hold the rest."""
     records = [Record(pod=pod("a", 30, 30)), Record(pod=pod("b", 10))]
     check_shares(pod("c", 10, 20), records)
     with pytest.raises(InputError) as caught:
@@ -39,27 +39,27 @@ def test_a_pod_may_take_what_is_left_and_no_more() -> None:
 
 
 def test_one_pod_alone_may_not_pass_a_hundred() -> None:
-    """Two containers of the same pod that want 60 each are refused, though nobody else is there."""
+    """Two containers of one pod that request 60 each are refused on an empty GPU."""
     with pytest.raises(InputError, match="to 120; give at most 40, so that they come to 100"):
         check_shares(pod("a", 60, 60), [])
 
 
 def test_who_leaves_or_owns_its_gpus_takes_nothing() -> None:
-    """Neither unregistered pods nor whole GPUs count, on either side of the sum."""
+    """Unregistered pods and whole GPUs do not count in the sum, and are not checked against it."""
     records = [Record(pod=pod("a", 100), leaving=True), Record(pod=pod("b", 100, whole=True))]
     check_shares(pod("c", 100), records)
     check_shares(pod("d", 100, whole=True), [Record(pod=pod("e", 100))])
 
 
 def test_who_came_back_while_leaving_is_asked_again() -> None:
-    """What an unregistered pod had was given to others: registered again, it must fit anew."""
+    """The share of an unregistered pod goes to others, so it must fit anew when it is registered again."""
     records = [Record(pod=pod("a", 60), leaving=True), Record(pod=pod("b", 60))]
     with pytest.raises(InputError, match="give at most 40"):
         check_shares(pod("a", 60), records)
 
 
 def test_what_stands_is_never_refused() -> None:
-    """Too much was promised by an older broker: the same again, or less, is taken; more is not."""
+    """A pod that stands past 100, admitted by an older broker, may keep or lower its share, and not raise it."""
     records = [Record(pod=pod("a", 80)), Record(pod=pod("b", 60))]
     check_shares(pod("b", 60), records)
     check_shares(pod("b", 50), records)
@@ -69,7 +69,7 @@ def test_what_stands_is_never_refused() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 100), st.booleans()), max_size=30))
 def test_the_sum_never_passes_a_hundred(asked: list[tuple[str, int, bool]]) -> None:
-    """Whatever is registered, changed and unregistered in whatever order, all that stands comes to 100 at most."""
+    """After any registrations, changes and removals the standing shares sum to at most 100."""
     records: dict[str, Record] = {}
     for uid, share_pct, leaves in asked:
         if leaves and uid in records:
@@ -85,7 +85,7 @@ def test_the_sum_never_passes_a_hundred(asked: list[tuple[str, int, bool]]) -> N
 
 
 def test_a_container_has_the_same_share_of_each_of_its_gpus() -> None:
-    """It holds all its GPUs or none, so different shares or limits of them are refused."""
+    """A container with different shares or limits on its GPUs is refused, as it is held on all of them or none."""
     lines = (
         Line(gpu=GPUS[0], line_bytes=1, share_pct=30, limit_pct=80),
         Line(gpu=GPUS[1], line_bytes=1, share_pct=30, limit_pct=90),

@@ -1,4 +1,4 @@
-"""What the broker lays out for a pod that the placer bound."""
+"""The lines that the broker writes for a pod that the placer bound."""
 
 import json
 
@@ -11,7 +11,7 @@ from plimsoll.quantity import GIB
 
 
 def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
-    """A bound pod of one container `main`; annotation names stand without their domain."""
+    """A bound pod of one container `main`; the annotation names come without their domain."""
     named = {
         "gpus.plimsoll.dev/main" if name == "gpus" else f"plimsoll.dev/{name.replace('_', '-')}": value
         for name, value in annotations.items()
@@ -28,7 +28,7 @@ def decided(**lines: int) -> str:
 
 
 def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
-    """8Gi and 60 percent over two GPUs are 4Gi and 30 percent on each, whatever the decision says."""
+    """8Gi and 60 percent over two GPUs are 4Gi and 30 percent on each, whatever lines the decision has."""
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
     asks = registration(bound(asked, gpus="A,B", decision=decided(A=1, B=1)))
     assert asks is not None
@@ -41,7 +41,7 @@ def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
 
 
 def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> None:
-    """One of two GPUs resized: that one has the new line, the other its declaration."""
+    """After a resize of one of two GPUs, that GPU has the new line and the other the declared one."""
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu": 2}
     asks = registration(
         bound(asked, gpus="A,B", lines=json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}}))
@@ -51,7 +51,10 @@ def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> No
 
 
 def test_a_resized_share_stands_over_declaration_and_limit() -> None:
-    """On each of the container's GPUs, its line as declared; other containers of the pod are not touched."""
+    """A resized share and limit hold on each of the container's GPUs.
+
+    Its line and the pod's other containers do not change.
+    """
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
     for name, terms in (("main", (40, 80)), ("other", (30, 50))):
         shares = json.dumps({name: {"share_pct": 40, "limit_pct": 80}})
@@ -64,7 +67,7 @@ def test_a_resized_share_stands_over_declaration_and_limit() -> None:
 
 
 def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
-    """Its line comes with the decision; without one it is nothing, never a guess."""
+    """A best-effort pod's line comes with the decision. Without one the line is 0 and never a guess."""
     for decision, line_bytes in ((decided(A=5 * GIB), 5 * GIB), (decided(B=5 * GIB), 0)):
         asks = registration(bound({"gpu": 1}, best_effort="true", gpus="A", decision=decision))
         assert asks is not None
@@ -73,7 +76,7 @@ def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
 
 
 def test_a_whole_gpu_is_told_as_whole() -> None:
-    """Nothing is limited on a GPU that is the container's alone."""
+    """A whole GPU has no limits, as it is the container's alone."""
     asks = registration(bound({"gpu": 1}, gpus="A", decision=decided(A=23 * GIB)))
     assert asks is not None
     assert asks.containers[0].whole
@@ -81,7 +84,7 @@ def test_a_whole_gpu_is_told_as_whole() -> None:
 
 
 def test_a_pod_without_a_gpu_has_no_lines() -> None:
-    """There is nothing to lay out."""
+    """A pod without a GPU has no lines."""
     assert registration(bound({})) is None
 
 
@@ -98,6 +101,6 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
 def test_a_contradictory_answer_is_refused_by_field(
     asked: dict[str, str | int], annotations: dict[str, str], field: str
 ) -> None:
-    """GPUs that do not match the demand, or a damaged decision or resize, lay out nothing and say why."""
+    """A decision that does not match the demand, or a damaged decision or resize, is refused by field."""
     with pytest.raises(InputError, match=field):
         registration(bound(asked, **annotations))

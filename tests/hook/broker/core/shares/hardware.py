@@ -1,7 +1,7 @@
-"""Processes, streams and GPUs that exist in a computer's memory alone, in milliseconds of a clock that a test moves.
+"""Processes, streams and GPUs that exist only in memory, in milliseconds of a clock that a test advances.
 
-The hardware gives each process with a kernel to run a slice of 2 ms, round robin, per GPU; what is launched is never
-taken back.
+The hardware gives each process with a kernel to run a slice of 2 ms, round robin, per GPU; a launched kernel is
+never taken back.
 """
 
 import math
@@ -21,13 +21,13 @@ Name = tuple[int, float]
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One thing in a stream.
+    """One item of a stream.
 
     Attributes:
         kind: "run" is a kernel, or several in a row; "spin" a kernel that first spins until `holds`; "host" a host
             function; "wait" a wait until `holds`; "write" whatever `holds` does when it is called.
-        ms: what is left of it.
-        locks: a host function that takes its process's lock.
+        ms: the part of its length that is left.
+        locks: whether this host function takes its process's lock.
         starts: the GPUs on which a collective has started, this one to be added.
     """
 
@@ -44,19 +44,22 @@ class Item:
 
     @property
     def unmarked_ms(self) -> float:
-        """As the library sees it: each kernel ends with a mark, and inside one nothing is seen."""
+        """The length that the library sees as left.
+
+        A mark ends each kernel, and the inside of a kernel shows nothing.
+        """
         if self.kind == "spin":
             return self.ms
         return math.ceil(self.ms / self.kernel_ms - 1e-6) * self.kernel_ms
 
 
 class Stream(deque[Item]):
-    """Queued items, and for how long its kernels have executed in all."""
+    """Queued items, and the total time in which the stream's kernels have executed."""
 
     executed = 0.0
 
     def append_or_extend(self, item: Item) -> None:
-        """Kernels in a row are one item with one end, as long as they are equally long."""
+        """Append an item. Consecutive kernels of equal length become one item with one end."""
         if self and item.kind == "run" == self[-1].kind:
             self[-1].ms += item.ms
         else:
@@ -65,11 +68,11 @@ class Stream(deque[Item]):
 
 @dataclass(eq=False, slots=True)
 class Burst:
-    """Work of a process on a GPU without a pause, by the marks at its begin and at its end.
+    """Work of a process on a GPU without a pause, from the mark at its begin to the mark at its end.
 
     Attributes:
-        began: when its first launch was.
-        executed: when its first slice was; None for not yet.
+        began: the time of its first launch.
+        executed: the time of its first slice; None before that.
     """
 
     began: float
@@ -78,13 +81,13 @@ class Burst:
 
 @dataclass(slots=True)
 class Words:
-    """What a process writes on its page for one GPU, as in `pages.Work`.
+    """The words of a process for one GPU, as in `pages.Work`.
 
     Attributes:
-        sums: of ended bursts: unfinished, sure, sliced.
-        burst: the one under way.
+        sums: the sums over ended bursts: unfinished, sure, sliced.
+        burst: the burst under way.
         before: sums and burst as they were before the latest end became known to the library.
-        known: when that became known.
+        known: the time at which the library noticed that end.
     """
 
     sums: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -93,7 +96,7 @@ class Words:
     known: float = 0.0
 
     def end(self, now: float, known: float) -> None:
-        """The burst is over, which is seen a little late, and exact from then on."""
+        """End the burst. The words show the end a little later, with its exact time."""
         assert self.burst is not None
         self.before, self.known = (self.sums, self.burst), known
         unfinished, sure, sliced = self.sums
@@ -103,7 +106,7 @@ class Words:
         self.burst = None
 
     def shown(self, now: float) -> tuple[tuple[float, float, float], Burst | None]:
-        """What stands on the page."""
+        """The words that stand on the page."""
         if self.burst is None and self.before is not None and now < self.known:
             return self.before
         return self.sums, self.burst
@@ -114,11 +117,11 @@ class Process:
     """One process of a container.
 
     Attributes:
-        random: what its programs leave to chance.
-        noise: what the machine does.
-        lock: who holds its lock: a thread or a host function.
-        is_idle: it has nothing queued, and none of its bursts is under way.
-        at_gate: on which GPUs a thread of it wants to launch, and stands.
+        random: the random choices of its programs.
+        noise: the random delays of the machine.
+        lock: the holder of its lock: a thread or a host function.
+        is_idle: it has nothing queued and no burst under way.
+        at_gate: the GPUs for which a launch of its threads stands.
     """
 
     number: int
@@ -137,23 +140,23 @@ class Process:
         self.streams.setdefault(name, Stream()).append_or_extend(item)
 
     def on(self, gpu: int) -> list[Stream]:
-        """Its streams there that have anything queued."""
+        """The process's streams on a GPU that have queued items."""
         return [stream for (g, _), stream in self.streams.items() if g == gpu and stream]
 
     def has_kernel(self, gpu: int) -> bool:
-        """Whether it can be given a slice."""
+        """Whether the process can be given a slice."""
         return any(stream[0].kind in KERNELS for stream in self.on(gpu))
 
     def queued(self, gpu: int) -> float:
-        """What its kernels there will take."""
+        """The length of the process's queued kernels on a GPU."""
         return sum(item.ms for stream in self.on(gpu) for item in stream if item.kind in KERNELS)
 
     def unmarked(self, gpu: int) -> float:
-        """As much as the library knows of that."""
+        """The part of that length that the library sees."""
         return sum(item.unmarked_ms for stream in self.on(gpu) for item in stream if item.kind in KERNELS)
 
     def pass_heads(self, now: float) -> bool:
-        """Go on past what takes no time of a GPU; whether anything moved."""
+        """Remove heads that take no GPU time. Returns whether any was removed."""
         return sum(self._pass_heads(stream, now) for stream in self.streams.values()) > 0
 
     def _pass_heads(self, stream: Stream, now: float) -> bool:
@@ -187,7 +190,7 @@ class Process:
         return True
 
     def mark(self, gpus: range, now: float) -> None:
-        """Bursts begin and end."""
+        """Begin and end bursts."""
         for gpu in gpus:
             words = self.words.setdefault(gpu, Words())
             if self.has_kernel(gpu):
@@ -199,14 +202,14 @@ class Process:
 
 @dataclass(eq=False)
 class Device:
-    """One GPU: who has the slice, and how much of it is left."""
+    """One GPU: the process that has the slice, and the rest of the slice."""
 
     gpu: int
     current: Process | None = None
     left: float = 0.0
 
     def choose(self, processes: list[Process], slices: Callable[[Process], float], now: float) -> None:
-        """Give the next slice, where this one is over or cannot be used."""
+        """Give the next slice if this one is over or its process has no kernel."""
         able = [process for process in processes if process.has_kernel(self.gpu)]
         if self.current not in able or self.left <= 1e-9:
             start = processes.index(self.current) + 1 if self.current in processes else 0
@@ -225,7 +228,10 @@ class Device:
                 stream[0].starts.add(self.gpu)
 
     def executing(self) -> Stream | None:
-        """What goes on in this slice: a kernel that has spun enough, or the first plain one; none while all spin."""
+        """The stream that executes in this slice; None while all spin.
+
+        A kernel that has spun enough comes before a plain one.
+        """
         if self.current is None:
             return None
         streams = self.current.on(self.gpu)

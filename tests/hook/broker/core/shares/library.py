@@ -1,4 +1,4 @@
-"""How the library stands in a launch, as `hook/lib` does it, over `hardware`'s queues.
+"""A model of a launch that stands, as in `hook/lib`, over the queues of `hardware`.
 
 A launch stands until time opens the gate if nothing of its container executes, else for a bounded time.
 """
@@ -12,7 +12,7 @@ from tests.hook.broker.core.shares.hardware import SLICE, Item, Process, Stream
 
 AHEAD: Final = 10.0
 PATIENCE: Final = 3.0
-"""A stand ends so long after the time in which the queued work should have ended."""
+"""A stand ends this long after the queued work should have ended."""
 
 DOUBLINGS: Final = 6
 SLOWER_MOST: Final = 64.0
@@ -23,10 +23,10 @@ class Stand:
     """A thread that stands.
 
     Attributes:
-        since: when it began to.
-        expected: how long the work queued then should take.
-        queue: how much is left of it, by the marks.
-        until: when it goes, whatever the gate says.
+        since: the time at which the stand began.
+        expected: how long the work queued at that time should take.
+        queue: the part of that work that is left, by the marks.
+        until: the time at which the launch passes in any gate state.
     """
 
     since: float
@@ -37,13 +37,13 @@ class Stand:
 
 @dataclass(eq=False)
 class Library:
-    """What the processes of one container share.
+    """The library's state that the processes of one container share.
 
     Attributes:
         estimate: its first guess of a queue's length, as a part of the truth.
         slower: how much longer than expected its queues take to drain.
-        in_vain: stands in a row that ended although the work that was waited for had not.
-        reprieve: that work: heads of streams, and how far each stream must have executed.
+        in_vain: consecutive stands that ended before the work for which they waited.
+        reprieve: that work: heads of streams, and the executed time at which each ends.
     """
 
     processes: list[Process]
@@ -58,7 +58,7 @@ class Library:
     def may_launch(
         self, process: Process, gpu: int, stand: Stand | None, gate: tuple[GateState, int], now: float
     ) -> tuple[bool, Stand | None]:
-        """Whether a thread may launch now; and if not, as what it stands."""
+        """Whether a thread may launch now. If not, the thread's stand comes with the answer."""
         state, sharers = gate
         if state is GateState.OPEN:
             return True, None
@@ -87,7 +87,7 @@ class Library:
         return bool(self.reprieve)
 
     def _stand(self, stand: Stand | None, sharers: int, now: float) -> Stand:
-        """Begin to stand; or a mark came, and what is left is waited for anew."""
+        """Begin a stand. After a mark, begin the wait anew for the rest of the queue."""
         queue = max(sum(process.unmarked(gpu) for process in self.processes) for gpu in self.gpus)
         if stand is not None and queue >= stand.queue - 1e-9:
             return stand

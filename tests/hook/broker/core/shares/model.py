@@ -1,7 +1,6 @@
-"""Weighted processor sharing by gates, played: programs, the library and the hardware; the broker's core is the real
-one.
+"""A simulation of shares by gates. Programs, library and hardware are models; the broker's core is the real one.
 
-Times are milliseconds; `ns` makes the core's of them. A program is a generator of what its thread does; it is given
+Times are milliseconds; `ns` converts them for the core. A program is a generator of its thread's steps; it gets
 the simulation and its process. Several programs in a list are threads of one process.
 """
 
@@ -33,12 +32,12 @@ from tests.hook.broker.core.shares.library import Library, Stand
 
 MS: Final = 1_000_000
 LOOK: Final = 1000.0
-"""Between two looks at NVML."""
+"""The time between two readings of NVML."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Put an item into a stream; the gate may have it wait."""
+    """Put an item into a stream. The launch may stand at the gate."""
 
     stream: Name
     item: Item
@@ -65,7 +64,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class Unlock:
-    """Give it back."""
+    """Release the process's lock."""
 
 
 Step = Launch | Sync | Sleep | Lock | Unlock
@@ -73,20 +72,20 @@ Program = Callable[["Actor"], Iterator[Step]]
 
 
 def ns(ms: float) -> int:
-    """A moment as the core knows it; 0 is never a moment there."""
+    """A time of the core; it is never 0, as 0 means absent there."""
     return round((ms + 1000) * MS)
 
 
 @dataclass(eq=False)
 class Container:
-    """One container: its terms, its programs, and what came of them.
+    """One container: its terms, its programs, and their measured results.
 
     Attributes:
-        slices: how long the hardware's slices for it are, as a part of the others'.
-        seconds: how long its kernels ran in each second.
-        latencies: of its requests, if it serves any.
-        work: how long its kernels ran in all.
-        steps: how often its program came around.
+        slices: the length of its hardware slices ÷ the others'.
+        seconds: the time in which its kernels ran, for each second.
+        latencies: the latencies of its requests, if it serves any.
+        work: the total time in which its kernels ran.
+        steps: the number of finished rounds of its program.
     """
 
     name: str
@@ -105,13 +104,13 @@ class Container:
 
     @property
     def key(self) -> ContainerKey:
-        """As the core knows it."""
+        """The core's name for the container."""
         return ContainerKey(PodUid(self.name), ContainerName("main"))
 
 
 @dataclass(frozen=True)
 class Actor:
-    """What a program knows of itself."""
+    """The part of the simulation that a program sees."""
 
     process: Process
     container: Container
@@ -119,7 +118,7 @@ class Actor:
 
     @property
     def now(self) -> float:
-        """The moment."""
+        """The current time."""
         return self.clock()
 
 
@@ -128,8 +127,8 @@ class Thread:
     """One thread of a program.
 
     Attributes:
-        step: what it is about to do.
-        wake: when it goes on by itself.
+        step: its next step.
+        wake: the time at which it goes on by itself.
     """
 
     container: Container
@@ -141,7 +140,7 @@ class Thread:
 
 
 class Simulation:
-    """A machine on which containers run for a while."""
+    """A simulated machine on which containers run for a span."""
 
     def __init__(
         self,
@@ -155,17 +154,17 @@ class Simulation:
         seed: int = 1,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run it all.
+        """Run the whole simulation.
 
         Args:
-            containers: who is there.
-            gpus: how many GPUs; each container is on all of them.
-            gated: with the broker.
-            span: for so long.
-            tick: the broker's.
-            estimate: the library's first guess of a queue's length, as a part of the truth.
-            seed: of everything that is left to chance.
-            is_over: looked at once a tick: there is nothing more to see.
+            containers: the containers of the machine.
+            gpus: the number of GPUs; each container is on all of them.
+            gated: whether a broker holds the containers.
+            span: the length of the run.
+            tick: the length of the broker's tick.
+            estimate: the library's first guess of a queue's length ÷ its true length.
+            seed: the seed of all random choices.
+            is_over: called once a tick; True ends the run early.
         """
         self.containers, self.gpus, self.span, self.now = containers, range(gpus), span, 0.0
         self.random = random.Random(seed)  # noqa: S311 - repeatable
@@ -189,11 +188,11 @@ class Simulation:
 
     @property
     def given_up(self) -> int:
-        """Stands in vain, of all."""
+        """The number of stands that ended before the work they waited for."""
         return sum(library.given_up for library in self._libraries.values())
 
     def uses(self, container: Container) -> ShareUse:
-        """What the broker says of a container at the end."""
+        """The broker's account of a container at the end."""
         use = self.scheduler.uses(container.key, ns(self.now))
         assert use is not None
         return use
@@ -221,7 +220,7 @@ class Simulation:
         return isinstance(thread.step, Sleep) and self.now < thread.wake - 1e-9
 
     def _go_on(self, thread: Thread) -> bool:
-        """Let a thread go on as far as it can; whether it did anything."""
+        """Let a thread take its possible steps. Returns whether it took any."""
         has_moved = False
         while not thread.process.is_dead:
             if thread.step is None:
@@ -287,7 +286,7 @@ class Simulation:
                     container.seconds.append(0.0)
 
     def _settle(self) -> None:
-        """Everything happens that takes no time."""
+        """Let all steps happen that take no time."""
         has_moved = True
         while has_moved:
             self._start()
@@ -321,7 +320,7 @@ class Simulation:
         )
 
     def _execute(self, most: float) -> None:
-        """Time passes, until something else can happen."""
+        """Let time pass until the next possible event."""
         on = [(device, device.executing()) for device in self._devices if device.current]
         part = min([most, *(device.left for device, _ in on), *(stream[0].ms for _, stream in on if stream)])
         part = max(part, 1e-6)
@@ -331,7 +330,7 @@ class Simulation:
             device.left -= part
             self._ran[place] = (
                 self._ran.get(place, 0.0) + part
-            )  # A spinning kernel occupies the GPU, but is no work.
+            )  # A spinning kernel occupies the GPU without doing work.
             if stream:
                 stream[0].ms -= part
                 stream.executed += part
@@ -342,7 +341,7 @@ class Simulation:
     # The broker.
 
     def _account(self) -> None:
-        """One tick: read the pages, and do what the core says."""
+        """Run one tick: read the pages, and carry out the core's instructions."""
         if not self._gated:
             return
         pages = {process.number: self._page(process) for process in self._processes}
@@ -367,7 +366,7 @@ class Simulation:
         return tuple(page)
 
     def _ask_nvml(self) -> None:
-        """Its process utilisation: whole points, of figures that are right to 2 %."""
+        """Supply NVML's process utilisation in whole points, from figures with an error of 2 %."""
         if not self._gated:
             return
         for gpu, uuid in enumerate(self._uuids):

@@ -1,4 +1,4 @@
-"""A node under the scheduler alone: containers, processes and their words, moved by hand from tick to tick."""
+"""A node under the scheduler alone. Tests move its containers, processes and words by hand from tick to tick."""
 
 from dataclasses import dataclass, field
 
@@ -28,36 +28,36 @@ START_NS = 1000 * S
 
 
 NEVER_SILENT_NS = 1 << 62
-"""In place of when a process last looked."""
+"""A last sign of life in the far future, so that the process never counts as stopped."""
 
 
 def key(name: str) -> ContainerKey:
-    """A container of this name."""
+    """The key of a container of this name."""
     return ContainerKey(PodUid(name), ContainerName("main"))
 
 
 @dataclass(eq=False)
 class Played:
-    """One process: its words on each of its container's GPUs, as in `pages.Work`."""
+    """One process, with its words on each of its container's GPUs as in `pages.Work`."""
 
     number: int
     words: list[list[int]]
 
     def work(self, since_ns: int, place: int = 0, *, executed_ns: int | None = None) -> None:
-        """A burst is under way."""
+        """Write a burst that is under way."""
         self.words[place][1:3] = [since_ns, since_ns if executed_ns is None else executed_ns]
 
     def rest(self, place: int = 0, unfinished_ns: int = 0, sure_ns: int = 0, sliced_ns: int = 0) -> None:
-        """No burst is under way; these were the ended ones."""
+        """Write the sums of the ended bursts, with no burst under way."""
         self.words[place][1:6] = [0, 0, unfinished_ns, sure_ns, sliced_ns]
 
     def stand(self, count: int = 1, place: int = 0) -> None:
-        """So many threads stand at the gate."""
+        """Write the number of threads that stand at the gate."""
         self.words[place][8] = count
 
     @property
     def page(self) -> tuple[int, ...]:
-        """All its words."""
+        """All words of the process."""
         return tuple(word for words in self.words for word in words)
 
 
@@ -77,7 +77,7 @@ class Node:
         self.scheduler = Scheduler(self.settings)
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
-        """Something happens, and the gates follow."""
+        """Give the scheduler an event, and apply its instructions to the gates."""
         steps = self.scheduler.handle(event)
         for step in steps:
             if isinstance(step, SetGate):
@@ -91,37 +91,37 @@ class Node:
     def join(
         self, name: str, request: int = 0, limit: int = 100, gpus: int = 1, *, whole: bool = False
     ) -> None:
-        """A container comes, or its terms change."""
+        """Add a container, or change its terms."""
         self.handle(Joined(key(name), Terms(GPUS[:gpus], request, limit, whole), self.now_ns))
 
     def leave(self, name: str) -> None:
-        """A container goes."""
+        """Remove a container."""
         self.handle(Left(key(name), self.now_ns))
 
     def start(self, name: str, number: int, gpus: int = 1, *, is_new: bool = True) -> Played:
-        """A process of a container claims a slot."""
+        """Let a process of a container claim a slot."""
         played = self.processes[number] = Played(number, [[0] * 9 + [NEVER_SILENT_NS] for _ in range(gpus)])
         self.handle(Appeared(key(name), number, 1000 + number, self.now_ns, is_new))
         return played
 
     def end(self, played: Played) -> None:
-        """A process dies."""
+        """Let a process die."""
         del self.processes[played.number]
         self.handle(Gone(played.number, self.now_ns, played.page))
 
     def tick(self, count: int = 1, span_ns: int = TICK_NS) -> None:
-        """Time passes."""
+        """Let time pass and run a tick."""
         for _ in range(count):
             self.now_ns += span_ns
             pages = {number: played.page for number, played in self.processes.items()}
             self.handle(Ticked(self.now_ns, pages))
 
     def use(self, name: str) -> ShareUse:
-        """What a container had."""
+        """The scheduler's record of a container's use."""
         use = self.scheduler.uses(key(name), self.now_ns)
         assert use is not None
         return use
 
     def account(self, name: str, place: int = 0) -> Account:
-        """A container's sums on one GPU."""
+        """A container's account on one GPU."""
         return self.scheduler._clients[key(name)].accounts[place]

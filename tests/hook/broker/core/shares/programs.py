@@ -1,4 +1,4 @@
-"""What people run on GPUs, and what some would try: programs for `model`."""
+"""Programs for `model`: typical ones, and ones that try to pass their shares."""
 
 import math
 import random
@@ -26,17 +26,17 @@ Pause = Callable[[random.Random], float]
 
 
 class Word:
-    """A word in GPU memory, for which streams wait."""
+    """A word in GPU memory for which streams wait."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def reaches(self, value: int) -> Callable[[], bool]:
-        """Whether somebody has written at least this."""
+        """Whether the word has reached this value."""
         return lambda: self.value >= value
 
     def writes(self, value: int) -> Callable[[], None]:
-        """Write it."""
+        """Write this value."""
 
         def write() -> None:
             self.value = value
@@ -50,7 +50,7 @@ def kernel(ms: float) -> Launch:
 
 
 def greedy(ms: float, most: float = 40.0, start: float = 0.0, stop: float = math.inf) -> Program:
-    """Kernels of this length, always as many queued as the program dares."""
+    """Kernels of this length. The program keeps as many queued as it can."""
 
     def code(me: Actor) -> Iterator[Step]:
         yield Sleep(max(start - me.now, 0.0))
@@ -63,7 +63,7 @@ def greedy(ms: float, most: float = 40.0, start: float = 0.0, stop: float = math
 
 
 def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
-    """One kernel after another, each waited for."""
+    """One kernel after another; the program waits for each."""
 
     def code(me: Actor) -> Iterator[Step]:
         while True:
@@ -75,7 +75,7 @@ def sync(ms: float, pause: Pause = lambda _: 0.0) -> Program:
 
 
 def light(work: float, period: float, *, at_random: bool = False) -> Program:
-    """So much work every period; at random: requests come as they like and queue up."""
+    """So much work in every period. Random requests arrive at any time and queue up."""
 
     def code(me: Actor) -> Iterator[Step]:
         def gap() -> float:
@@ -94,7 +94,7 @@ def light(work: float, period: float, *, at_random: bool = False) -> Program:
 
 
 def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
-    """Short kernels, and a pause of the host (garbage collection) in each so much of work."""
+    """Short kernels, with a pause of the host (garbage collection) after each so much of work."""
 
     def code(me: Actor) -> Iterator[Step]:
         while True:
@@ -108,7 +108,7 @@ def pausing(work: float, pause: float, ms: float = 0.1) -> Program:
 
 
 def locked(threads: int) -> list[Program]:
-    """A lock held while launching, which a host function in the stream takes too (Python's GIL)."""
+    """A lock held during launches, which a host function in the stream takes too (like Python's GIL)."""
 
     def code(me: Actor) -> Iterator[Step]:
         stream = (0, me.process.random.random())
@@ -158,7 +158,10 @@ def collective(me: Actor) -> Iterator[Step]:
 
 
 def persistent(later: int, *, is_synced: bool = True) -> Program:
-    """A kernel that ends after the last of so many later launches; unless synced, the next one starts before that."""
+    """A kernel that ends after the last of so many later launches.
+
+    Unless `is_synced`, the next such kernel starts before that.
+    """
 
     def code(me: Actor) -> Iterator[Step]:
         word, n = Word(), 0
@@ -201,5 +204,5 @@ def hoarding(me: Actor) -> Iterator[Step]:
 
 
 def share(simulation: Simulation, container: Container) -> float:
-    """What a container had of the GPUs' time since it came, in percent."""
+    """The percentage of the GPUs' time that a container had since it came."""
     return 100 * container.work / (simulation.span - container.start) / len(simulation.gpus)

@@ -1,10 +1,10 @@
-"""The rules of compute shares as their model was first written down: what the core is held against, tick by tick.
+"""The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-Written for reading, not for speed. Times are nanoseconds. Five things are younger than the model. A GPU's charges are
-scaled down where they come to more than the time that passed, as where two bursts begin in the same tick. A process
-cannot be sliced during its own first slice; and of two processes, one's first slices lie outside the other's time as
-far as there is room. A container of a large request saves up less, and one that is ahead saves up more slowly. A
-container that wanted the GPU for a moment holds nobody up.
+The text is written for reading, not for speed. Times are nanoseconds. Five rules are younger than the model. A GPU's
+charges are scaled down where they sum to more than the elapsed time, as where two bursts begin in the same tick. A
+process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
+as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
+A container that wanted the GPU for a moment holds up no other container.
 """
 
 import math
@@ -34,7 +34,10 @@ POINTS: Final = (
 
 @dataclass(eq=False)
 class Reader:
-    """One process, as far as its pages were read: by GPU, what was unfinished, surely executed, and sliced."""
+    """The words of one process as last read.
+
+    By GPU: the time it was unfinished, surely executed, and sliced.
+    """
 
     factor: float = 1.0
     read: dict[int, tuple[float, ...]] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class Tenant:
 
 @dataclass(eq=False)
 class Sums:
-    """A container's on one GPU."""
+    """The sums of a container on one GPU."""
 
     lag: float = 0.0
     credit: float = 0.0
@@ -63,7 +66,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Page:
-    """What one process says on one GPU."""
+    """The words of one process for one GPU."""
 
     totals: tuple[float, float, float]
     is_busy: bool
@@ -79,7 +82,7 @@ class Reference:
         self.room = dict.fromkeys(self.gpus, 0.0)
 
     def tick(self, now: float, pages: Mapping[tuple[Reader, int], Page]) -> None:
-        """Charge, grow what is due, decide the gates."""
+        """Charge, add the dues, and decide the gates."""
         span, self.now = now - self.now, now
         shut = set()
         for gpu in self.gpus:
@@ -92,7 +95,10 @@ class Reference:
     def _charge(
         self, gpu: int, span: float, pages: Mapping[tuple[Reader, int], Page]
     ) -> tuple[dict[Tenant, float], dict[Tenant, float]]:
-        """What each container ran, and which of them want, with what part of the tick they paused."""
+        """The time that each container ran.
+
+        The second result has the containers that want the GPU, with the part of the tick in which they paused.
+        """
         charges, pauses = dict.fromkeys(self.tenants, 0.0), {}
         sliced: dict[tuple[Tenant, Reader], float] = {}
         sure: dict[tuple[Tenant, Reader], float] = {}
@@ -116,7 +122,7 @@ class Reference:
         chance = {z: math.prod(1 - u + u * z for u in rest.values()) for z, _ in POINTS}
         are_two = sum(sure[key] > 0 or u > 0 for key, u in sliced.items()) == 2
         ran = {}
-        for key, u in rest.items():  # the mean of 1 / (processes sliced then), as if they came independently
+        for key, u in rest.items():  # mean of 1 / (processes sliced), if they came independently
             mean = sum(weight * chance[z] / (1 - u + u * z) for z, weight in POINTS)
             others, outside = all_sure - sure[key], max(1 - sliced[key] - sure[key], 0.0)
             part = sliced[key] * mean * max(1 - others, 0.0)
@@ -141,11 +147,11 @@ class Reference:
         for c, a in accounts.items():
             growth = served * rate.get(c, 0.0) / total - charges[c]
             a.lag += growth
-            if a.lag < 0:  # idle time pays debts off, but makes no claims
+            if a.lag < 0:  # Idle time pays off debts and makes no claims.
                 a.lag = min(a.lag + idle * rate.get(c, 0.0) / total, 0.0)
             most = DEBT if pauses.get(c, 1.0) < 0.05 else IDLE_CLAIM * max(c.request, 0.02)
             excess = min(a.lag - most, growth)
-            if excess > 0:  # who pauses saves up no more: it is forgiven to those ahead
+            if excess > 0:  # A container that pauses stops saving, and the excess is forgiven to those ahead.
                 a.lag -= excess
                 owed = sum(-o.lag for o in accounts.values() if o.lag < 0)
                 for o in accounts.values():
@@ -177,7 +183,10 @@ class Reference:
 
 
 def dues(active: Iterable[Tenant]) -> dict[Tenant, float]:
-    """Shares of the time served: requests first, the rest to whoever has least, nobody above its limit."""
+    """The dues as shares of the served time.
+
+    Requests come first, the rest goes to the container with least, and no container passes its limit.
+    """
     rate = {c: max(min(c.request, c.limit), 0.01) for c in active}
     left = 1 - sum(rate.values())
     rising = [c for c in rate if rate[c] < c.limit - 1e-9]

@@ -1,5 +1,4 @@
-"""Programs whose launches depend on each other, on locks and on host functions: they get on as fast as shares
-allow."""
+"""Programs whose launches depend on each other, on locks and on host functions progress as fast as shares allow."""
 
 import pytest
 
@@ -19,14 +18,17 @@ ALONE = dict.fromkeys(PROGRAMS, 0.95) | {
     "a persistent kernel, 30 launches later": 0.85,
     "a persistent kernel, never idle": 0.08,
 }
-"""The least part of the ideal under a limit of 60. A kernel that ends only after 30 ms of launches cannot be ended
-sooner by any gate, and one that is never idle is held for all the time in which it is ahead."""
+"""The least part of the ideal under a limit of 60.
+
+No gate can end a kernel sooner that ends only after 30 ms of launches. A kernel that is never idle is held for
+all the time in which its container is ahead.
+"""
 
 BESIDE = dict.fromkeys(PROGRAMS, 0.95) | {"a lock, one thread": 0.92}
 
 
 def _steps(name: str, *, limit: float, beside: bool, gated: bool = True) -> tuple[int, float]:
-    """How often it came around, and the GPU's work for that."""
+    """The program's finished rounds, and the GPU's work for them."""
     program, gpus = PROGRAMS[name]
     one = Container("a", 0.6, limit, [program])
     others = [Container("g", 0.4, 1, [greedy(1)])] * beside
@@ -36,7 +38,7 @@ def _steps(name: str, *, limit: float, beside: bool, gated: bool = True) -> tupl
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_coupled_program_gets_on(name: str) -> None:
-    """Under a limit of 60 alone, and with a request of 60 beside one that wants all."""
+    """A coupled program progresses alone under a limit of 60, and with a request of 60 beside a greedy one."""
     steps, work = _steps(name, limit=1, beside=False, gated=False)
     ideal = steps * min(1, 6000 / work)
     assert _steps(name, limit=0.6, beside=False)[0] / ideal >= ALONE[name]
@@ -44,7 +46,7 @@ def test_a_coupled_program_gets_on(name: str) -> None:
 
 
 def test_a_neighbours_short_kernels_cost_little() -> None:
-    """A kernel of 20 µs in each 50 ms has run by the next tick: nobody need stand at a gate for its sake."""
+    """A kernel of 20 µs in each 50 ms has run by the next tick, so no launch need stand for it."""
     steps = []
     for gated in (False, True):
         one = Container("a", 0.6, 1, [locked(1)])

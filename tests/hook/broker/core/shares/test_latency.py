@@ -1,4 +1,4 @@
-"""Light containers wait no longer than without Plimsoll, and do all their work; so does serving beside training."""
+"""Light containers wait no longer than without Plimsoll and do all their work, also beside training."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tests.hook.broker.core.shares.programs import greedy, light, sync
 
 
 def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> None:
-    """Compare with nobody held: nearly as much work, and the 99th percentile at most so much later."""
+    """Compare with an ungated run: nearly as much work, and a 99th percentile that is at most so much longer."""
     work, p99 = [], []
     for gated in (False, True):
         containers = make()
@@ -25,7 +25,7 @@ def _check(make: Callable[[], list[Container]], slower_most: float = 1.3) -> Non
 @pytest.mark.parametrize("demand", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("count", [3, 9, 27])
 def test_light_ones_within_their_requests_are_not_held(count: int, demand: float, *, at_random: bool) -> None:
-    """Together they want most of the GPU, each what it requested."""
+    """Light containers that together want most of the GPU, each within its request, are not held."""
     request = max(demand / count, 0.01)
 
     def make() -> list[Container]:
@@ -37,7 +37,10 @@ def test_light_ones_within_their_requests_are_not_held(count: int, demand: float
 
 @pytest.mark.parametrize("at_random", [False, True])
 def test_light_ones_that_want_more_than_their_request_are_hardly_held(*, at_random: bool) -> None:
-    """Nine, some of which want twice their request: there is room for all, though not at every moment."""
+    """Nine light containers are hardly held though some want twice their request.
+
+    There is room for all, though not at every moment.
+    """
     periods = [20, 20, 20, 20, 8, 8, 8, 8, 6.67]
 
     def make() -> list[Container]:
@@ -49,7 +52,7 @@ def test_light_ones_that_want_more_than_their_request_are_hardly_held(*, at_rand
 @pytest.mark.parametrize("at_random", [False, True])
 @pytest.mark.parametrize("trainer", [greedy(1), greedy(20), greedy(200), sync(1)])
 def test_serving_beside_training_waits_no_longer(trainer: Program, *, at_random: bool) -> None:
-    """2 ms of work every 20 ms, beside kernels of any length."""
+    """A server with 2 ms of work every 20 ms waits no longer beside kernels of any length."""
 
     def make() -> list[Container]:
         serving = Container("s", 0.2, 1, [light(2, 20, at_random=at_random)])

@@ -1,4 +1,7 @@
-"""A container alone with a limit, and programs that try to pass it; figures in percent of the GPU's time."""
+"""Limits of a container alone, also for programs that try to pass them.
+
+Figures are in percent of the GPU's time.
+"""
 
 import pytest
 
@@ -16,13 +19,16 @@ KINDS = {
     "10 of 20": light(10, 20),
 }
 LONG = {"greedy 200", "graph 50"}
-"""Of kernels that are long beside a second, the use of one second says little."""
+"""For long kernels the use in one second says little."""
 
 
 @pytest.mark.parametrize("limit", [30, 50, 60])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: int) -> None:
-    """Also where a program would have no more than half of the GPU anyway."""
+    """A limit holds to a point, and in each second to three.
+
+    It also holds for a program that would never use more than half of the GPU.
+    """
     one = Container("a", limit / 100, limit / 100, [KINDS[kind]])
     simulation = Simulation([one])
     target = min(limit, 50) if kind == "10 of 20" else limit
@@ -33,7 +39,7 @@ def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: 
 
 @pytest.mark.parametrize(("program", "worst"), [(endless("wait", 1), 33), (hoarding, 55)])
 def test_what_executes_nothing_gains_nothing(program: Program, worst: float) -> None:
-    """Neither a stream that waits for ever nor half a second hoarded behind a host function passes a limit."""
+    """A stream that waits for ever, or work hoarded behind a host function, does not pass a limit."""
     one = Container("a", 0.3, 0.3, [program])
     simulation = Simulation([one])
     assert share(simulation, one) <= 31
@@ -41,7 +47,7 @@ def test_what_executes_nothing_gains_nothing(program: Program, worst: float) -> 
 
 
 def test_a_kernel_that_never_ends_is_seen_though_no_gate_can_stop_it() -> None:
-    """What was launched is never taken back: all of the GPU is charged, for an operator to see."""
+    """A kernel that never ends is charged as all of the GPU, for an operator to see, as no gate can stop it."""
     one = Container("a", 0.3, 0.3, [endless("spin", 5)])
     simulation = Simulation([one])
     use = simulation.uses(one)
@@ -52,7 +58,7 @@ def test_a_kernel_that_never_ends_is_seen_though_no_gate_can_stop_it() -> None:
 @pytest.mark.parametrize("kernel", [1, 20, 200])
 @pytest.mark.parametrize("estimate", [0.1, 0.5])
 def test_wrong_guesses_of_queues_cost_no_share(kernel: float, estimate: float) -> None:
-    """The library thinks its queues two or ten times shorter than they are, and learns that they are not."""
+    """A library that first takes its queues for two or ten times shorter learns their length and loses no share."""
     one = Container("a", 0.3, 0.3, [greedy(kernel)])
     assert share(Simulation([one], estimate=estimate), one) == pytest.approx(30, abs=2)
     beside = Container("a", 0.3, 1, [greedy(kernel)])

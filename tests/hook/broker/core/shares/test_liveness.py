@@ -1,9 +1,8 @@
-"""Whatever ends without Plimsoll ends with it: random programs over streams, locks, host functions, waits and
-collectives.
+"""A program that ends without Plimsoll ends with it.
 
-A program is a list of rounds. A round launches kernels and couplings on streams of one or two GPUs, by one or two
-threads, in an order that chance gives; what couples them is complete within the round, as it is in programs that end
-ungated.
+The programs are random, over streams, locks, host functions, waits and collectives. A program is a list of
+rounds. A round launches kernels and couplings on streams of one or two GPUs, by one or two threads, in a random
+order. Each coupling is complete within its round, as in programs that end ungated.
 """
 
 import random
@@ -33,7 +32,7 @@ SPAN_MS: Final = 120_000.0
 
 
 class Graph:
-    """One round: launches in their order, each of one thread.
+    """One round: launches in order, each by one thread.
 
     Couplings by kind: a host function that takes the lock which a launching thread holds; a stream that waits for a
     value that another writes later; a kernel that spins until a value is written later; a kernel on each GPU that
@@ -66,7 +65,7 @@ class Graph:
         self.launches += [Launch(self._stream(), Item("host", 0.1, locks=True)), Unlock()]
 
     def _waited(self) -> None:
-        """The waiting stream is used for nothing else: what would write the value must not lie behind the wait."""
+        """The waiting stream has no other use, as the write must not stand behind the wait."""
         self._coupled(Item("wait", holds=lambda: True))
 
     def _spun(self) -> None:
@@ -88,7 +87,7 @@ class Graph:
 
 
 def program(seed: int, gpus: int) -> Program:
-    """Some rounds of chance, each waited for; counts each that is done."""
+    """Some random rounds. The program may wait for each, and counts the finished ones."""
 
     def code(me: Actor) -> Iterator[Step]:
         chance = random.Random(seed)  # noqa: S311 - repeatable
@@ -104,7 +103,7 @@ def program(seed: int, gpus: int) -> Program:
 
 
 def _ends(subjects: list[Container], others: list[Container], gpus: int, *, gated: bool) -> bool:
-    """Whether all of the subjects come to their ends."""
+    """Whether all of the subjects end."""
     Simulation(
         [*subjects, *others], gpus, gated=gated, span=SPAN_MS, is_over=lambda: all(s.steps for s in subjects)
     )
@@ -123,7 +122,7 @@ def _containers(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
 def test_what_ends_without_plimsoll_ends_with_it(
     *, drawn: tuple[int, list[tuple[int, int, int]]], is_crowded: bool
 ) -> None:
-    """Each container's program comes to its end, whatever its limit, and whoever wants the GPUs beside it."""
+    """Each container's program ends under any limit, beside any others that want the GPUs."""
     gpus, terms = drawn
 
     for gated in (False, True):

@@ -1,4 +1,4 @@
-"""Programs that pause have their requests beside greedy ones, as far as they want them."""
+"""Programs that pause get their requests beside greedy ones, as far as they want them."""
 
 import random
 
@@ -30,7 +30,7 @@ def _brief(chance: random.Random) -> float:
 def test_one_that_pauses_has_its_request(
     request_pct: int, program: Program, least: float, beside: float
 ) -> None:
-    """At least this part of its request, or of what it would use alone."""
+    """The program gets at least this part of its request, or of its use alone if that is less."""
     alone = Container("a", 0.9, 1, [program])
     wanted = min(request_pct, share(Simulation([alone]), alone))
     one = Container("a", request_pct / 100, 1, [program])

@@ -1,4 +1,4 @@
-"""What always holds of the scheduler, whatever stands on the pages and whenever ticks come."""
+"""Invariants of the scheduler for any words on the pages and any times of ticks."""
 
 import random
 
@@ -11,12 +11,11 @@ from hook.broker.core.shares.settings import DEBT_NS, MS, SPARE_NS, S
 from tests.hook.broker.core.shares.node import TICK_NS, Node, Played
 
 OPENS_NS = 60 * S
-"""A container of which nothing executes stands for a minute at most, and for what its limit makes of its long
-kernels."""
+"""A container that executes nothing stands for at most a minute, plus a time for the long kernels of its limit."""
 
 
 class Chaos:
-    """A node on which everything is left to chance: processes, words, terms and the clock."""
+    """A node with random processes, words, terms and clock."""
 
     def __init__(self, seed: int) -> None:
         self.node, self.count = Node(), 0
@@ -28,7 +27,7 @@ class Chaos:
             self._join(name)
 
     def step(self) -> int:
-        """Something happens, and then a tick; returns its length."""
+        """Make a random event and a tick; returns the tick's length."""
         self.chance.choice(
             [self._start, self._work, self._work, self._work, self._lie, self._end, self._change]
         )()
@@ -37,14 +36,14 @@ class Chaos:
         return span_ns
 
     def quieten(self) -> None:
-        """Nothing executes any more; all threads stand at the gates."""
+        """Stop all execution, and let all threads stand at the gates."""
         for played in self.node.processes.values():
             for place in range(self.gpus):
                 played.words[place][1:3] = [0, 0]
                 played.stand(place=place)
 
     def opens_ns(self) -> int:
-        """After how long every gate has been open, if nothing executes any more."""
+        """The time after which every gate has opened, if nothing executes any more."""
         accounts = [self.node.account(name, place) for name in self.names for place in range(self.gpus)]
         limited = [account for account in accounts if account.limit < 1]
         return OPENS_NS + round(max(((a.enough_ns - a.credit_ns) / a.limit for a in limited), default=0.0))
@@ -89,7 +88,7 @@ class Chaos:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_more_is_charged_than_the_time_that_passed(seed: int) -> None:
-    """On each GPU, over any time, but for what a tick's mean may exceed it."""
+    """On each GPU, over any time, the charges sum to at most the elapsed time and the error of one tick's mean."""
     chaos, elapsed_ns = Chaos(seed), 0
     began: dict[int, tuple[int, float]] = {}
     for _ in range(120):
@@ -103,7 +102,7 @@ def test_no_more_is_charged_than_the_time_that_passed(seed: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_sums_are_bounded(seed: int) -> None:
-    """Claims and debts, what is spare, and the credit of a limit from above."""
+    """Lag, spare and credit stay within their bounds."""
     chaos = Chaos(seed)
     for _ in range(120):
         span_ns = chaos.step()
@@ -119,7 +118,7 @@ def test_sums_are_bounded(seed: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_gate_stays_shut_over_a_container_of_which_nothing_executes(seed: int) -> None:
-    """Time and the accounts open it, while all its threads stand and so do all others'."""
+    """Time and the accounts open every gate, also while all threads of all containers stand."""
     chaos = Chaos(seed)
     for _ in range(100):
         chaos.step()
@@ -136,7 +135,7 @@ def test_no_gate_stays_shut_over_a_container_of_which_nothing_executes(seed: int
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_events_give_the_same_instructions(seed: int) -> None:
-    """In the same order, with the same words."""
+    """The same events in the same order give the same instructions."""
     first, second = Chaos(seed), Chaos(seed)
     for _ in range(100):
         assert first.step() == second.step()

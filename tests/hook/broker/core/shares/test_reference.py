@@ -1,4 +1,4 @@
-"""The core does what the model's rules say: same pages, same gates, same sums."""
+"""For the same pages the core has the same gates and sums as the reference."""
 
 import math
 import random
@@ -27,18 +27,18 @@ from tests.hook.broker.core.shares.reference import (
 SLICE_NS: Final = 2 * MS
 TICK_MOST_NS: Final = 9 * MS
 NEAR_NS: Final = 100.0
-"""Sums that differ by less are the same; a decision may differ where a sum is so near to its threshold."""
+"""Sums that differ by less are equal. A decision may differ where a sum is this near to its threshold."""
 
 
 @dataclass(eq=False)
 class Played:
-    """One process on one GPU: what it does is left to chance, and to its gate.
+    """One process on one GPU with random bursts; the process obeys its gate.
 
     Attributes:
         greed: the chance to begin a burst at a tick in which it has none.
-        length_ns: of its bursts, in the mean.
-        burst: when the burst under way was launched, began to execute, and will end.
-        sums: of ended bursts: unfinished, sure, sliced.
+        length_ns: the mean length of its bursts.
+        burst: the times of launch, first execution and end of the burst under way.
+        sums: the sums over ended bursts: unfinished, sure, sliced.
     """
 
     chance: random.Random
@@ -49,7 +49,7 @@ class Played:
     stands: bool = False
 
     def go_on(self, was_ns: int, now_ns: int, *, is_shut: bool) -> None:
-        """Bursts begin and end in the tick that ends now."""
+        """Begin and end bursts in the tick that ends now."""
         self.stands = False
         if self.burst is None and self.chance.random() < self.greed:
             self.stands = is_shut
@@ -63,13 +63,13 @@ class Played:
             self.burst = None
 
     def page(self, now_ns: int) -> Page:
-        """As the reference has it."""
+        """The page in the reference's form."""
         gains = self._gains(now_ns) if self.burst else (0, 0, 0)
         unfinished, sure, sliced = (float(a + b) for a, b in zip(self.sums, gains, strict=True))
         return Page((unfinished, sure, sliced), self.burst is not None, self.stands)
 
     def words(self, now_ns: int) -> list[int]:
-        """As the core has it."""
+        """The page in the core's form."""
         launched, executed, _ = self.burst or (0, 0, 0)
         return [
             7,
@@ -97,7 +97,7 @@ class Both:
         self.now_ns = 1000 * S
         self.tenants = [Tenant(request / 100, limit / 100) for request, limit in terms]
         self.reference = Reference(self.tenants, gpus, self.now_ns)
-        self.scheduler = Scheduler(ShareSettings(relax_s=math.inf))  # everybody is metered
+        self.scheduler = Scheduler(ShareSettings(relax_s=math.inf))  # every container is metered
         self.rested: set[Sums] = set()
         self.played: dict[tuple[int, int], tuple[Reader, Played]] = {}
         uuids = tuple(GpuUuid(f"GPU-{gpu}") for gpu in range(gpus))
@@ -114,7 +114,7 @@ class Both:
                     self.played[number, gpu] = tenant.processes[number], played
 
     def tick(self) -> None:
-        """Time passes for both."""
+        """Run a tick of both."""
         was_ns, self.now_ns = self.now_ns, self.now_ns + self.chance.randint(3 * MS, TICK_MOST_NS)
         for (number, _), (_, played) in self.played.items():
             played.go_on(was_ns, self.now_ns, is_shut=self.tenants[number // 10].is_shut)
@@ -126,9 +126,10 @@ class Both:
         self.scheduler.handle(Ticked(self.now_ns, words))
 
     def compare(self) -> None:
-        """Same sums; same gates, unless a sum is at its threshold: then the reference follows.
+        """Compare sums and gates.
 
-        Sums that are full stay so, and the core looks at them no more; by how much a tick overfills them may differ.
+        A gate may differ while a sum is at its threshold; then the reference takes the core's. A full sum stays
+        full, and the core does not update it any more, so the two may differ by what one tick adds.
         """
         clients = list(self.scheduler._clients.values())
         for n, tenant in enumerate(self.tenants):
@@ -165,7 +166,7 @@ def _terms(draw: st.DrawFn) -> tuple[int, int]:
 def test_gates_and_sums_are_those_of_the_reference(
     terms: list[tuple[int, int]], gpus: int, seed: int
 ) -> None:
-    """Whatever the processes do, core and reference agree at every tick."""
+    """For any processes, core and reference agree at every tick."""
     both = Both(terms, gpus, seed)
     for _ in range(150):
         both.tick()

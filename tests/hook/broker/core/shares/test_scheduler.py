@@ -1,4 +1,4 @@
-"""What becomes of gates and sums at each event."""
+"""The scheduler's gates and sums after each event."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OPEN, METERED, SHUT = GateState.OPEN, GateState.METERED, GateState.SHUT
 
 
 def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:
-    """A node on which A and B have requests of one GPU, and one process each."""
+    """A node on which A and B, with one process each, have requests on one GPU."""
     node = Node()
     node.join("A", first)
     node.join("B", second)
@@ -22,7 +22,7 @@ def two(first: int = 50, second: int = 50) -> tuple[Node, Played, Played]:
 
 
 def test_a_container_alone_is_not_metered() -> None:
-    """Neither where nobody else is registered, nor where others have no process; ticks are not needed."""
+    """A container without others, or beside others without a process, is not metered and needs no ticks."""
     node = Node()
     node.join("A", 50)
     node.join("B", 50)
@@ -32,7 +32,7 @@ def test_a_container_alone_is_not_metered() -> None:
 
 
 def test_beside_one_that_idles_a_container_is_not_metered() -> None:
-    """The idle one is, so that its first launch is seen."""
+    """Beside a working container only the idle one is metered, so that its first launch is seen."""
     node, a, _ = two()
     a.work(node.now_ns)
     node.tick(10)
@@ -41,7 +41,7 @@ def test_beside_one_that_idles_a_container_is_not_metered() -> None:
 
 
 def test_a_first_launch_is_seen_at_the_next_tick() -> None:
-    """Both are metered from there on, and charged for nothing before that."""
+    """After the idle container's first launch both are metered, and neither is charged for the time before."""
     node, a, b = two()
     a.work(node.now_ns)
     node.tick(100)
@@ -54,7 +54,10 @@ def test_a_first_launch_is_seen_at_the_next_tick() -> None:
 
 
 def test_after_a_second_alone_a_gate_is_open_again() -> None:
-    """Not sooner: one that launches every half second keeps others metered."""
+    """A gate opens after a second alone and not sooner.
+
+    A container that launches every half second keeps others metered.
+    """
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -67,7 +70,7 @@ def test_after_a_second_alone_a_gate_is_open_again() -> None:
 
 
 def test_of_two_that_idle_one_has_the_open_gate() -> None:
-    """The first to launch after that is seen, whichever it is."""
+    """One of two idle containers has the open gate. The first launch of either is seen."""
     node, _, b = two()
     node.tick(500)
     assert node.states == {"A": OPEN, "B": METERED}
@@ -79,7 +82,7 @@ def test_of_two_that_idle_one_has_the_open_gate() -> None:
 
 
 def test_one_of_several_gpus_is_open_only_where_all_are_its_own() -> None:
-    """A rival on one of its GPUs has it metered on both."""
+    """A rival on one of a container's GPUs has the container metered on both."""
     node = Node()
     node.join("A", 50, gpus=2)
     node.join("B", 50, gpus=1)
@@ -94,7 +97,7 @@ def test_one_of_several_gpus_is_open_only_where_all_are_its_own() -> None:
 
 
 def test_a_limit_is_metered_alone() -> None:
-    """It needs ticks, once it has a process."""
+    """A container alone with a limit needs ticks once it has a process."""
     node = Node()
     node.join("A", 30, 50)
     assert (node.states["A"], node.scheduler.needs_ticks) == (METERED, False)
@@ -103,7 +106,7 @@ def test_a_limit_is_metered_alone() -> None:
 
 
 def test_whole_gpus_are_open_and_have_no_share() -> None:
-    """Whatever else is on the node."""
+    """A whole GPU's gate is open beside any other containers on the node."""
     node, _, _ = two()
     node.join("W", whole=True)
     node.start("W", 9)
@@ -115,7 +118,7 @@ def test_whole_gpus_are_open_and_have_no_share() -> None:
 
 
 def test_a_spent_credit_is_saved_again_before_the_gate_opens() -> None:
-    """A limit of 50: shut once it has run for half of the time, and for as long as it takes to save enough."""
+    """With a limit of 50 the gate shuts after half of the time, until enough credit is saved."""
     node = Node()
     node.join("A", 50, 50)
     a = node.start("A", 1)
@@ -133,7 +136,7 @@ def test_a_spent_credit_is_saved_again_before_the_gate_opens() -> None:
 
 
 def test_changed_terms_leave_the_accounts() -> None:
-    """What a container is behind or ahead stays, and the new request and limit hold from now on."""
+    """New terms hold from now on, and keep the container's lag."""
     node, a, b = two(30, 70)
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -147,7 +150,7 @@ def test_changed_terms_leave_the_accounts() -> None:
 
 
 def test_a_tick_that_comes_late_is_charged_for_what_the_words_say() -> None:
-    """The broker stood still for 3 s: all of it is charged, and sums stay within their bounds."""
+    """After a broker stood still for 3 s all of the time is charged, and sums stay within their bounds."""
     node, a, b = two(30, 70)
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -161,7 +164,7 @@ def test_a_tick_that_comes_late_is_charged_for_what_the_words_say() -> None:
 
 
 def test_what_a_process_had_at_its_death_is_charged() -> None:
-    """Also where a new one takes its slot over before the next tick."""
+    """A dead process's last work is charged, also if a new process takes its slot over before the next tick."""
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -177,7 +180,7 @@ def test_what_a_process_had_at_its_death_is_charged() -> None:
 
 
 def test_what_could_not_be_read_is_charged_later() -> None:
-    """A page is left out of a tick: it wants nothing then, and all that it says is charged at the next."""
+    """A container whose page is left out of a tick wants nothing then. The next tick charges all of its work."""
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -192,7 +195,7 @@ def test_what_could_not_be_read_is_charged_later() -> None:
 
 
 def test_a_process_that_was_there_before_is_charged_from_now_on() -> None:
-    """A broker finds processes at work: what their words say of the past is not of its time."""
+    """A new broker charges a process only for work since the broker's start."""
     node = Node()
     node.join("A", 30, 50)
     a = node.start("A", 1, is_new=False)
@@ -203,7 +206,10 @@ def test_a_process_that_was_there_before_is_charged_from_now_on() -> None:
 
 
 def test_gates_tell_how_many_share_the_fullest_gpu() -> None:
-    """As many as have work there, at once when more come, and a while later when they end."""
+    """A gate has the number of containers with work on its fullest GPU.
+
+    It rises at once when more come, and falls a while after they end.
+    """
     node, a, b = two()
     others = [node.start("B", n) for n in (3, 4)]
     for played in (a, b, *others):
@@ -217,7 +223,7 @@ def test_gates_tell_how_many_share_the_fullest_gpu() -> None:
 
 
 def test_sixteen_gpus_have_accounts_of_their_own() -> None:
-    """A container on all of them is shut for the sake of the one on which it is ahead."""
+    """A container on sixteen GPUs is shut for the one GPU on which it is ahead."""
     node = Node()
     node.join("A", 10, gpus=16)
     node.join("B", 90, gpus=16)
@@ -231,7 +237,10 @@ def test_sixteen_gpus_have_accounts_of_their_own() -> None:
 
 
 def test_words_of_the_gate_count_on() -> None:
-    """From what a broker before wrote; a state that the file has already is not written again."""
+    """The words of a gate continue those of an earlier broker.
+
+    A state that the file already has is not written again.
+    """
     node = Node()
     word = 7 * GATE_STEP + SHUT.value
     node.handle(Joined(key("A"), Terms(GPUS[:1], 30, 50), node.now_ns, word))
@@ -241,7 +250,7 @@ def test_words_of_the_gate_count_on() -> None:
 
 
 def test_a_container_that_left_is_forgotten() -> None:
-    """Its processes' words too, and the other is alone."""
+    """A removed container is forgotten with its processes' words, and the other container is alone."""
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -252,11 +261,11 @@ def test_a_container_that_left_is_forgotten() -> None:
     assert node.scheduler.uses(key("B"), node.now_ns) is None
 
 
-# What is told.
+# Reports.
 
 
 def test_use_is_counted() -> None:
-    """Half of the GPU for a second; where nothing is metered any more the share falls to 0."""
+    """Half of a GPU for a second counts as 50 %. Behind an open gate the share falls to 0."""
     node, a, b = two()
     a.work(node.now_ns)
     b.work(node.now_ns)
@@ -270,7 +279,7 @@ def test_use_is_counted() -> None:
 
 
 def test_time_at_a_shut_gate_is_waited() -> None:
-    """Not that behind a metered one, where a thread stands as enough is queued."""
+    """Time at a shut gate counts as waited. Time behind a metered one, with enough work queued, does not."""
     node = Node()
     node.join("A", 50, 50)
     a = node.start("A", 1)
@@ -289,7 +298,10 @@ def test_time_at_a_shut_gate_is_waited() -> None:
 
 
 def test_a_request_that_is_not_met_is_told_every_span() -> None:
-    """It wants throughout and has a third; one that pauses, or idles, is told of nothing."""
+    """A container that always wants its request and gets a third is reported every span.
+
+    One that pauses or idles is not.
+    """
     node, a, b = two(60, 20)
     extra = node.start("B", 3)
     for played in (a, b, extra):
@@ -303,7 +315,7 @@ def test_a_request_that_is_not_met_is_told_every_span() -> None:
 
 @pytest.mark.parametrize(("seen_pct", "factor"), [(50, 1.0), (51, 1.0), (67, 1.34), (33, 0.66), (100, 2.0)])
 def test_slices_that_are_not_equal_are_corrected(seen_pct: int, factor: float) -> None:
-    """By what NVML shows, as far as that differs by more than a whole number can."""
+    """Unequal slices are corrected from NVML's figures, as far as these differ by more than their rounding."""
     node, a, b = two()
     node.handle(Utilised(GPUS[0], node.now_ns, {}))
     a.work(node.now_ns)
@@ -317,7 +329,10 @@ def test_slices_that_are_not_equal_are_corrected(seen_pct: int, factor: float) -
 
 
 def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
-    """Two spans in a row, by more than 10 points; what others' slices took of it is no lie."""
+    """Use of more than 10 points above the words in two spans in a row is reported once.
+
+    A difference that others' slices explain is not reported.
+    """
     node, a, b = two()
     node.handle(Utilised(GPUS[0], node.now_ns, {}))
     b.work(node.now_ns)
@@ -330,7 +345,10 @@ def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
 
 
 def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:
-    """Its words do not change at all while it uses all of the GPU, and it is neither accused nor charged for that."""
+    """Behind an open gate a container's words do not change while it uses all of the GPU.
+
+    It is neither reported nor charged for that.
+    """
     node, a, b = two()
     b.work(node.now_ns)
     node.tick()
@@ -348,7 +366,7 @@ def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:
 
 
 def test_figures_of_a_span_that_was_hardly_metered_say_nothing() -> None:
-    """Behind its open gate a process used all of the GPU, and its words say nothing of that."""
+    """In a span that was hardly metered, use behind the open gate is not in the words, and is not reported."""
     node, a, b = two()
     node.tick()
     for _ in range(3):

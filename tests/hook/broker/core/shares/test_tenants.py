@@ -1,4 +1,7 @@
-"""Several containers that want all they can get: each has its request; figures in percent of the GPU's time."""
+"""Several greedy containers each get their request.
+
+Figures are in percent of the GPU's time.
+"""
 
 import pytest
 
@@ -8,7 +11,7 @@ from tests.hook.broker.core.shares.programs import greedy, locked, share, sync
 
 
 def _worst(*containers: Container, span: float = 10_000.0) -> float:
-    """How far the share of any is from its request."""
+    """The largest distance of a share from its request."""
     simulation = Simulation(containers, span=span)
     assert not [step for step in simulation.instructions if isinstance(step, Unmet)]
     return max(abs(share(simulation, one) - 100 * one.request) for one in containers)
@@ -18,14 +21,14 @@ def _worst(*containers: Container, span: float = 10_000.0) -> float:
 @pytest.mark.parametrize("own", [0.02, 1, 20, 200])
 @pytest.mark.parametrize("others", [1, 200])
 def test_two_have_what_they_requested(first: int, own: float, others: float) -> None:
-    """However long the kernels of either are."""
+    """Two containers get their requests for kernels of any length."""
     one = Container("a", first / 100, 1, [greedy(own)])
     other = Container("b", 1 - first / 100, 1, [greedy(others)])
     assert _worst(one, other) <= 1
 
 
 def test_three_have_what_they_requested() -> None:
-    """With kernels of different lengths, one of them waiting for each."""
+    """Three containers with kernels of different lengths get their requests; one program waits for each kernel."""
     containers = [
         Container("20", 0.2, 1, [greedy(1)]),
         Container("30", 0.3, 1, [greedy(20)]),
@@ -35,20 +38,23 @@ def test_three_have_what_they_requested() -> None:
 
 
 def test_four_processes_have_no_more_than_one() -> None:
-    """The hardware's slices are by process, the shares are by container."""
+    """A container with four processes gets no more than one with one.
+
+    The hardware slices by process, and shares are by container.
+    """
     assert _worst(Container("20", 0.2, 1, [greedy(1)] * 4), Container("80", 0.8, 1, [greedy(1)])) <= 1
 
 
 def test_thirty_have_equal_parts() -> None:
-    """Thirty containers with kernels of three lengths."""
+    """Thirty containers with kernels of three lengths get equal shares."""
     thirty = [Container(str(i), 1 / 30, 1, [greedy((0.1, 1, 20)[i % 3])]) for i in range(30)]
     assert _worst(*thirty) <= 1
 
 
 def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
-    """One process has slices twice as long: uncorrected it would have two thirds always, not for two seconds.
+    """A container whose process has slices twice as long gets its request after some seconds, and pays back the excess.
 
-    Then it pays back a part of that, and has its share.
+    Without the correction it would always get two thirds.
     """
     first, second = Container("50", 0.5, 1, [greedy(1)], slices=2), Container("51", 0.5, 1, [greedy(1)])
     assert share(Simulation([first, second], span=14_000.0), first) == pytest.approx(50, abs=2)
@@ -57,7 +63,7 @@ def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
 
 @pytest.mark.parametrize("kernels", [(20, 20, 20), (1, 20, 0.02), (20, 0.02, 1)])
 def test_three_that_start_together_after_a_pause_have_what_they_requested(kernels: tuple[float, ...]) -> None:
-    """Each may run ahead of its request at first, and pays that back."""
+    """Each container may run ahead of its request at first, and pays that back."""
     requests = (0.2, 0.3, 0.5)
     containers = [
         Container(f"{100 * request:.0f}", request, 1, [greedy(own, start=2000)])
@@ -70,20 +76,23 @@ def test_three_that_start_together_after_a_pause_have_what_they_requested(kernel
 
 @pytest.mark.parametrize("life", [30, 50])
 def test_processes_that_come_and_go_pay_for_all_they_had(life: float) -> None:
-    """A hundred processes of 50 ms or less have their container's share, together."""
+    """A hundred processes of at most 50 ms together get their container's share."""
     brief = [greedy(1, start=50 * i, stop=50 * i + life) for i in range(100)]
     assert _worst(Container("30", 0.3, 1, brief), Container("70", 0.7, 1, [greedy(1)]), span=5000.0) <= 2
 
 
 def test_one_that_idled_has_its_share_at_once() -> None:
-    """In its first second."""
+    """A container that idled gets its share in its first second."""
     idle = Container("idle", 0.5, 1, [greedy(1)], start=5000)
     Simulation([idle, Container("g", 0.5, 1, [greedy(1)])])
     assert idle.seconds[5] / 10 == pytest.approx(50, abs=5)
 
 
 def test_one_that_was_alone_makes_room_within_the_time_it_may_run_ahead() -> None:
-    """90 comes upon 100 ms of work queued behind an open gate: half a second later it has its share."""
+    """A container with a request of 90 comes upon 100 ms of work queued behind an open gate.
+
+    Half a second later it has its share.
+    """
     new = Container("90", 0.9, 1, [greedy(1)], start=2000)
     Simulation([new, Container("10", 0.1, 1, [greedy(20, most=100)])], span=4000.0)
     assert new.seconds[2] / 10 > 80
@@ -91,7 +100,7 @@ def test_one_that_was_alone_makes_room_within_the_time_it_may_run_ahead() -> Non
 
 
 def test_figure_6_of_kubeshare() -> None:
-    """A alone has its limit; A and B half each; with C all have their requests (Yeh et al., HPDC 2020)."""
+    """A alone gets its limit; A and B get half each; with C all get their requests (Yeh et al., HPDC 2020)."""
     a = Container("A", 0.3, 0.6, [greedy(1)])
     b = Container("B", 0.4, 0.6, [greedy(1)], start=5000)
     c = Container("C", 0.3, 0.5, [greedy(1)], start=10_000)
@@ -102,7 +111,10 @@ def test_figure_6_of_kubeshare() -> None:
 
 @pytest.mark.parametrize("program", [sync(1), locked(1)])
 def test_two_are_charged_for_what_they_ran(program: Program | list[Program]) -> None:
-    """Also in the ticks in which one comes or goes, while the other launches burst after burst."""
+    """Two containers are charged for their execution, also in ticks in which one comes or goes.
+
+    The other one launches burst after burst.
+    """
     containers = Container("60", 0.6, 1, [program]), Container("40", 0.4, 1, [greedy(1)])
     simulation = Simulation(containers)
     for one in containers:

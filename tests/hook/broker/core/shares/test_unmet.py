@@ -1,4 +1,4 @@
-"""A request for compute time that could not be met, from the scheduler's word to the journal."""
+"""An unmet request for compute time goes from the scheduler's finding to the journal."""
 
 from hook.broker.core.events import Surveyed
 from hook.broker.core.ids import ContainerKey
@@ -23,7 +23,7 @@ def node(capacity: int = 100) -> Node:
 
 
 def test_an_unmet_request_is_announced_of_the_container() -> None:
-    """GPU, request and use stand in fields of their own, and the text says them in words; no process is blamed."""
+    """The announcement has GPU, request and use in fields and in its text, and names no process."""
     assert node().handle(UNMET, NOW_S) == [
         Append(
             Announcement(
@@ -37,7 +37,10 @@ def test_an_unmet_request_is_announced_of_the_container() -> None:
 
 
 def test_every_span_is_announced_and_counted() -> None:
-    """While it lasts it comes again, each time with a number of its own; the count is the container's."""
+    """Each span in which the request is unmet has an announcement with a number of its own.
+
+    The container counts them.
+    """
     one = node()
     one.handle(UNMET, NOW_S)
     one.handle(UNMET, NOW_S + 10)
@@ -47,7 +50,10 @@ def test_every_span_is_announced_and_counted() -> None:
 
 
 def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
-    """Where nobody acknowledges for days they fill no more than half of it; they are counted all the same."""
+    """Without acknowledgements for days, announcements of unmet requests fill at most half of the journal.
+
+    All are counted.
+    """
     one = node(capacity=16)
     for _ in range(20):
         one.handle(UNMET, NOW_S)
@@ -56,7 +62,7 @@ def test_unmet_requests_leave_half_of_the_journal_to_lives() -> None:
 
 
 def test_who_is_not_registered_has_no_unmet_request() -> None:
-    """A word about a container that has just gone is dropped; one that comes under its name begins at 0."""
+    """A finding about a removed container is dropped, and a new container of that name begins at 0."""
     one = node()
     one.handle(UNMET, NOW_S)
     one.handle(Unregister(pod=POD), NOW_S)

@@ -1,4 +1,4 @@
-"""A process whose page says less of its compute time than NVML shows, from the finding to the journal."""
+"""A process whose words claim less compute time than NVML shows is found and announced."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def node() -> Node:
 
 
 def test_a_finding_names_the_process_and_both_figures() -> None:
-    """It is a `violated` of the process on that GPU; by NVML's figure, and in words against the page's."""
+    """The announcement is a `violated` of the process on that GPU, with NVML's figure and the page's in its text."""
     assert node().handle(FOUND, NOW_S) == [
         Append(
             Announcement(
@@ -40,7 +40,7 @@ def test_a_finding_names_the_process_and_both_figures() -> None:
 
 
 def test_a_finding_without_a_known_process_is_about_the_container() -> None:
-    """Its slot may be all that is known of it yet; each finding is counted."""
+    """A finding about an unknown process names the container. Each finding is counted."""
     one = node()
     [told] = one.handle(replace(FOUND, owner=701), NOW_S)
     assert isinstance(told, Append)
@@ -51,7 +51,7 @@ def test_a_finding_without_a_known_process_is_about_the_container() -> None:
 
 
 def test_what_is_not_registered_has_no_findings() -> None:
-    """One that comes late is dropped, and a pod that comes again begins at 0."""
+    """A finding about a removed pod is dropped, and a pod that comes again begins at 0."""
     one = node()
     one.handle(FOUND, NOW_S)
     one.handle(Died(LIAR.key), NOW_S)

@@ -1,4 +1,4 @@
-"""What is believed of a process's words."""
+"""The core believes a process's words only within bounds."""
 
 import pytest
 from hypothesis import given
@@ -14,18 +14,20 @@ TICK_NS, SLICE_NS, NOW_NS = 5 * MS, 2 * MS, 1000 * S
 def words(
     launched: int = 0, executed: int = 0, sums: tuple[int, int, int] = (0, 0, 0), looked: int = NOW_NS + S
 ) -> tuple[int, ...]:
-    """Of one GPU."""
+    """The words for one GPU."""
     return (4, launched, executed, *sums, 4, 0, 0, looked)
 
 
 def gains(meter: Meter) -> list[float]:
-    """Of the latest tick."""
+    """The gains of the latest tick."""
     return [meter.unfinished, meter.sure, meter.sliced]
 
 
 def test_a_burst_is_unfinished_from_its_launch_and_its_first_slice_is_sure() -> None:
-    """Launched 4 ms ago, executed for 3 ms of that: 2 ms are surely its own, 1 ms is shared with whoever else
-    works."""
+    """A burst launched 4 ms ago that executed for 3 ms is unfinished for 4 ms.
+
+    2 ms are surely its own, and 1 ms is shared with other processes.
+    """
     meter = Meter()
     assert meter.read(words(NOW_NS - 4 * MS, NOW_NS - 3 * MS), NOW_NS, TICK_NS, SLICE_NS)
     assert gains(meter) == pytest.approx([0.8, 0.4, 0.2])
@@ -35,7 +37,10 @@ def test_a_burst_is_unfinished_from_its_launch_and_its_first_slice_is_sure() -> 
 
 
 def test_an_end_that_is_seen_late_takes_nothing_back() -> None:
-    """The burst was over a millisecond before it seemed so: nothing is gained until that is made up for."""
+    """A burst ended a millisecond before the end was seen.
+
+    Nothing is gained until that millisecond is made up for.
+    """
     meter = Meter()
     meter.read(words(NOW_NS - 4 * MS, NOW_NS - 4 * MS), NOW_NS, TICK_NS, SLICE_NS)
     meter.read(words(0, 0, (3 * MS, 2 * MS, 1 * MS)), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
@@ -45,8 +50,7 @@ def test_an_end_that_is_seen_late_takes_nothing_back() -> None:
 
 
 def test_a_begin_that_is_found_late_is_gained_later() -> None:
-    """The GPU has executed the burst for 12 ms when that becomes known: 5 ms of it count now, the rest at later
-    ticks."""
+    """A burst has executed for 12 ms when that becomes known. 5 ms count now, and the rest at later ticks."""
     meter = Meter()
     page = words(0, 0, (12 * MS, 2 * MS, 10 * MS))
     got = []
@@ -57,7 +61,7 @@ def test_a_begin_that_is_found_late_is_gained_later() -> None:
 
 
 def test_an_absurd_word_is_gained_for_a_while_and_then_forgotten() -> None:
-    """It says that it executed for years: its container pays the largest debt there is, and no more."""
+    """A word claims years of execution. Its container pays the largest possible debt and no more."""
     meter = Meter()
     page = words(0, 0, (2**63, 2**63, 2**63))
     total = 0.0
@@ -68,7 +72,7 @@ def test_an_absurd_word_is_gained_for_a_while_and_then_forgotten() -> None:
 
 
 def test_words_from_the_future_say_nothing() -> None:
-    """A burst that was launched or executed later than now is none."""
+    """A burst that was launched or executed later than now does not count."""
     meter = Meter()
     assert not meter.read(words(NOW_NS + S, NOW_NS + S), NOW_NS, TICK_NS, SLICE_NS)
     assert meter.read(words(NOW_NS - MS, NOW_NS + S), NOW_NS, TICK_NS, SLICE_NS)
@@ -76,7 +80,7 @@ def test_words_from_the_future_say_nothing() -> None:
 
 
 def test_a_program_that_counts_from_0_anew_is_charged_from_there() -> None:
-    """A process became another program, and keeps its owner word."""
+    """A process that became another program keeps its owner word, and its new counts from 0 are charged."""
     meter = Meter()
     meter.skip(words(0, 0, (S, S, S)), NOW_NS, SLICE_NS)
     meter.read(words(0, 0, (3 * MS, 2 * MS, MS)), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
@@ -84,7 +88,7 @@ def test_a_program_that_counts_from_0_anew_is_charged_from_there() -> None:
 
 
 def test_the_last_words_of_a_process_end_with_it() -> None:
-    """Its burst is over at its death, on each of its GPUs; it wants nothing any more."""
+    """At a process's death its burst ends on each of its GPUs, and the process wants nothing."""
     dying = (*words(NOW_NS - 4 * MS, NOW_NS - 3 * MS, (MS, MS, MS))[:8], 2, NOW_NS, *words(NOW_NS - MS))
     last = ended(dying, NOW_NS, SLICE_NS)
     assert last[:10] == (4, 0, 0, 5 * MS, 3 * MS, 2 * MS, 4, 0, 0, 0)
@@ -92,7 +96,10 @@ def test_the_last_words_of_a_process_end_with_it() -> None:
 
 
 def test_of_a_stopped_process_nothing_is_believed() -> None:
-    """Its burst counts until shortly after its last look; it wants nothing, until it looks again."""
+    """A stopped process's burst counts until shortly after its last sign of life.
+
+    The process wants nothing until it is active again.
+    """
     meter = Meter()
     stopped = words(NOW_NS, NOW_NS, looked=NOW_NS)
     for tick in range(1, 40):
@@ -111,7 +118,7 @@ WORD = st.one_of(
 
 @given(st.lists(st.tuples(WORD, WORD, WORD, WORD, WORD), max_size=20), st.integers(1, S))
 def test_gains_are_never_more_than_the_time_that_passed(pages: list[tuple[int, ...]], span_ns: int) -> None:
-    """Whatever stands on a page, a tick is gained at most, and nothing less than 0."""
+    """For any page the gain of a tick is at least 0 and at most the tick."""
     meter = Meter()
     for tick, (launched, executed, *sums) in enumerate(pages):
         page = (1, launched, executed, *sums, 1, 0, 0, NOW_NS + S)
@@ -121,7 +128,7 @@ def test_gains_are_never_more_than_the_time_that_passed(pages: list[tuple[int, .
 
 
 def test_what_was_gained_beyond_an_end_is_not_set_off_for_ever() -> None:
-    """A burst that seemed to last for seconds had ended long before: later work is charged again soon."""
+    """After a burst that seemed to last for seconds had ended long before, later work is soon charged again."""
     meter = Meter()
     for tick in range(1, 1000):
         at_ns = NOW_NS + tick * TICK_NS
