@@ -158,7 +158,8 @@ class Other(Announcement, frozen=True, kw_only=True):
     """An announcement of a sort that is not known here; every line is first read as one.
 
     Attributes:
-        gpu, used_pct: distinguish the two sorts with the `what` of `violated`, and those of `unenforced`.
+        gpu: distinguishes `Unenforced` from `ShareUnenforced`, which has none.
+        used_pct: distinguishes `ShareViolated` from `Violated`, which has none.
     """
 
     gpu: GpuUuid | None = None

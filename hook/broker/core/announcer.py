@@ -58,7 +58,7 @@ class Announcer:
         self._shed_count = 0
 
     def announce(self, draft: Announcement, now_s: float) -> list[Instruction]:
-        """Number and date an announcement made with `about`. One for which the journal has no room is dropped."""
+        """Number and date an announcement made with `about`, and put it into the journal if there is room."""
         if not self._journal.admits(draft):
             return self._shed(1)
         time = rfc3339(datetime.fromtimestamp(now_s, UTC))
