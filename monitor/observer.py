@@ -32,7 +32,7 @@ from monitor.outbox.store import Store, StoreError
 from monitor.processes import Deaths
 from monitor.sampler import Sample, Sampler
 from monitor.settings import Settings
-from plimsoll.broker.wire import Announcement
+from plimsoll.broker.announcements import Announcement
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName, ProcessKey
 from plimsoll.nvml.readings import NvmlAwayError

@@ -1,4 +1,4 @@
-"""`python -m placer`: the placer as a process; settings come from `PLIMSOLL_…`, see `placer.settings`."""
+"""`python -m placer`: the placer, which chooses a node and its GPUs for each pod."""
 
 import os
 import sys
@@ -6,11 +6,13 @@ import sys
 from placer import settings
 from placer.app import run
 from plimsoll.part.entry import run_part
+from plimsoll.part.settings import usage
 
 
 def main() -> int:
     """Run the placer. Returns the exit code: 0 after SIGTERM or SIGINT, 2 for settings that cannot work."""
-    return run_part("placer", settings.load, lambda given, stop: run(given, os.environ, stop))
+    help_text = usage(__doc__, settings.Settings)
+    return run_part("placer", settings.load, lambda given, stop: run(given, os.environ, stop), help_text)
 
 
 if __name__ == "__main__":

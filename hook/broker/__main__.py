@@ -1,4 +1,4 @@
-"""`python -m hook.broker`: the broker as a process; settings come from `PLIMSOLL_BROKER_…`."""
+"""`python -m hook.broker`: the broker, which holds the containers of a node to their GPU memory and compute time."""
 
 import sys
 
@@ -6,13 +6,14 @@ from hook.broker.app import run
 from hook.broker.settings import PREFIX, Settings
 from plimsoll.part.entry import run_part
 from plimsoll.part.processes import allow_many_files
-from plimsoll.part.settings import load
+from plimsoll.part.settings import load, usage
 
 
 def main() -> int:
     """Run the broker; 0 after SIGTERM or SIGINT, 2 for settings that cannot work."""
     allow_many_files()
-    return run_part("broker", lambda environment: load(Settings, environment, PREFIX), run)
+    help_text = usage(__doc__, Settings, PREFIX)
+    return run_part("broker", lambda environment: load(Settings, environment, PREFIX), run, help_text)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
 import structlog
 
 from hook.broker.bounded_log import BoundedLog
@@ -41,7 +42,8 @@ from hook.broker.files.work import Disk, FileResults, FileWork
 from hook.broker.shares.gates import Pace
 from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
-from plimsoll.broker.wire import Announcement, Description, Unregister
+from plimsoll.broker.announcements import Announcement
+from plimsoll.broker.wire import Description, Unregister
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 
@@ -263,8 +265,8 @@ class Engine:
             case Report():
                 self._log.warning(instruction.event, instruction.container, **instruction.details)
             case Append(Announcement() as line):
-                found = {"gpu": line.gpu, "text": line.text}
-                details = {name: value for name, value in found.items() if value}
+                found = msgspec.structs.asdict(line)
+                details = {name: found[name] for name in ("gpu", "text") if found.get(name)}
                 container = ContainerKey(line.pod, line.container)
                 self._log.info(line.what, container, pid=line.pid, seq=line.seq, **details)
 

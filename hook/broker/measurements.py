@@ -14,6 +14,7 @@ import structlog
 
 from hook.broker.core.audit.overheads import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
+from plimsoll.broker.announcements import Context, Hello
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.cgroup import read_pod
@@ -32,8 +33,6 @@ PERIOD_S: Final = 1.0
 
 RETRY_S: Final = 30.0
 """Seconds between two attempts while no driver answers."""
-
-_ARRIVALS: Final = frozenset({"hello", "context"})
 
 _log: Final = structlog.get_logger()
 
@@ -84,7 +83,7 @@ class Measurements:
         new = self._engine.announcements_after(self._seen_seq)
         if new:
             self._seen_seq = new[-1].seq
-        return any(each.what in _ARRIVALS for each in new)
+        return any(isinstance(each, Hello | Context) for each in new)
 
     async def _measure(self) -> None:
         measured = await self._driver.ask(_read)

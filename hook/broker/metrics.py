@@ -19,6 +19,7 @@ from hook.broker.core.memory.histogram import WAIT_BUCKETS_S, WaitTimes
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
 from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families
+from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerUse, Description
 from plimsoll.part.web import serving_tcp
 
@@ -61,8 +62,8 @@ class _Uses(Collector):
             processes.add_metric(names, len(container.processes))
             denied.add_metric(names, self._denied(container))
             belied = self._engine.node.share_violations.count(key)
-            violated.add_metric(names, measuring.found_count(key, "violated") + belied)
-            unenforced.add_metric(names, measuring.found_count(key, "unenforced"))
+            violated.add_metric(names, measuring.found_count(key, Violated) + belied)
+            unenforced.add_metric(names, measuring.found_count(key, Unenforced))
             for place, gpu_line in enumerate(container.container.lines):
                 held = sum(process.used_bytes[place] for process in container.processes)
                 used.add_metric((*names, gpu_line.gpu), held)

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from monitor.core.lifecycle import Fact, Life
 from plimsoll import events
-from plimsoll.broker.wire import Announcement
+from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.events import Gpu, Limit, NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
@@ -80,36 +82,16 @@ def state_entry(moment: Moment, seq: int) -> Entry:
     return Entry(event_id, state_subject(moment.node), body, carries_state=True, is_state=True)
 
 
-def limit_entry(moment: Moment, announcement: Announcement) -> Entry:
+def limit_entry(moment: Moment, announcement: LimitAnnouncement) -> Entry:
     """A `limit.<what>` event, as the broker announced it.
 
     A reminder of the same wait is another announcement with another `seq`, so its id differs.
     """
-    call, reason = (announcement.text, "") if announcement.what == "denied" else ("", announcement.text)
-    data = Limit(
-        node=moment.node,
-        gpu=announcement.gpu,
-        pod=announcement.pod,
-        container=announcement.container,
-        pid=announcement.pid,
-        requested_bytes=announcement.requested_bytes,
-        used_bytes=announcement.used_bytes,
-        line_bytes=announcement.line_bytes,
-        call=call,
-        reason=reason,
-        waited_s=announcement.waited_s,
-        share_pct=announcement.share_pct,
-        limit_pct=announcement.limit_pct,
-        used_pct=announcement.used_pct,
-    )
-    parts = (
-        announcement.pid,
-        announcement.start_ticks,
-        announcement.gpu,
-        announcement.what,
-        announcement.seq,
-        announcement.time,
-    )
+    fields = {"gpu": None, **msgspec.structs.asdict(announcement)}
+    text = "call" if isinstance(announcement, Denied) else "reason"
+    # Every other field has the same name in the event.
+    data = msgspec.convert({**fields, text: announcement.text, "node": moment.node}, Limit)
+    parts = [fields[name] for name in ("pid", "start_ticks", "gpu", "what", "seq", "time")]
     return _limit_entry(moment, announcement.what, data, announcement.time, parts)
 
 
@@ -139,7 +121,7 @@ def unwatched_entry(moment: Moment, life: Life, away_since: str) -> Entry:
     return _limit_entry(moment, "unenforced", data, moment.time, parts)
 
 
-def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: tuple[object, ...]) -> Entry:
+def _limit_entry(moment: Moment, what: str, data: Limit, time: str, parts: Iterable[object]) -> Entry:
     event_id = events.fact_id(moment.boot_id, *parts)
     body = events.encode(f"limit.{what}", event_id, moment.source, time, data)
     return Entry(event_id, limit_subject(what, moment.node), body, limit=what)

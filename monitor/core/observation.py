@@ -12,8 +12,15 @@ from typing import Final
 from monitor.core import tasks as table
 from monitor.core.lifecycle import Fact, Owner, Rules, TaskKey
 from monitor.core.tasks import Listing, Step, Tasks
-from plimsoll.broker.wire import Announcement
-from plimsoll.events import LIMIT_EVENTS
+from plimsoll.broker.announcements import (
+    Announcement,
+    Context,
+    Exited,
+    Hello,
+    LimitAnnouncement,
+    Other,
+    Unknown,
+)
 from plimsoll.ids import ProcessKey
 
 
@@ -58,8 +65,8 @@ class Findings:
     tasks: Tasks
     position: JournalPosition
     facts: tuple[Fact, ...] = ()
-    limits: tuple[Announcement, ...] = ()
-    notes: tuple[Announcement, ...] = ()
+    limits: tuple[LimitAnnouncement, ...] = ()
+    notes: tuple[Unknown | Other, ...] = ()
 
 
 def observe(
@@ -67,15 +74,26 @@ def observe(
 ) -> Findings:
     """Apply an observation to the table; the arguments are unchanged."""
     facts: list[Fact] = []
-    limits, notes = [], []
+    limits: list[LimitAnnouncement] = []
+    notes: list[Unknown | Other] = []
     for each in observation.announcements:
         if not is_new(each, position):
             continue
         position = JournalPosition(each.seq, each.time)
-        (tasks, new), use = _announced(tasks, each, now_s), _use(each)
+        process, owner = each.process, Owner(each.pod, each.container)
+        new: tuple[Fact, ...] = ()
+        match each:
+            case Hello():
+                tasks = table.own(tasks, process, owner)
+            case Context():
+                tasks, new = table.announce(tasks, TaskKey(process, each.gpu), owner, now_s)
+            case Exited():
+                tasks, new = table.end(tasks, process, now_s)
+            case LimitAnnouncement():
+                limits.append(each)
+            case Unknown() | Other():
+                notes.append(each)
         facts += new
-        limits += [each] if use == "limit" else []
-        notes += [each] if use == "note" else []
     if observation.listing is not None:
         tasks, new = table.take_listing(tasks, observation.listing, now_s, rules)
         facts += new
@@ -90,32 +108,6 @@ def is_new(announcement: Announcement, position: JournalPosition) -> bool:
     number is old but whose time is later than the position's is therefore new as well.
     """
     return announcement.seq > position.seq or announcement.time > position.time
-
-
-def _announced(tasks: Tasks, what: Announcement, now_s: float) -> Step:
-    process, owner = what.process, Owner(what.pod, what.container)
-    match what.what:
-        case "hello":
-            return table.own(tasks, process, owner), ()
-        case "context" if what.gpu is not None:
-            return table.announce(tasks, TaskKey(process, what.gpu), owner, now_s)
-        case "exited":
-            return table.end(tasks, process, now_s)
-        case _:
-            return tasks, ()
-
-
-def _use(what: Announcement) -> str:
-    """`limit` for an event on the bus, `note` for a log line, empty for an announcement that the table took in."""
-    match what.what:
-        case name if name in LIMIT_EVENTS:
-            return "limit"
-        case "hello" | "exited":
-            return ""
-        case "context" if what.gpu is not None:
-            return ""
-        case _:
-            return "note"
 
 
 def _ended(tasks: Tasks, deaths: Iterable[ProcessKey], now_s: float) -> Step:

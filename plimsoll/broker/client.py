@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.connection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connection, DamagedError, LostError
 from plimsoll.broker.wire import (
     CONTROL_NAME,
@@ -183,7 +184,7 @@ class BrokerClient:
             ) from error
 
 
-def _expect(answer: Answer, kind: type[T]) -> T:
+def _expect(answer: Answer | Announcement, kind: type[T]) -> T:
     if isinstance(answer, Refused):
         raise RefusedError(answer.message)
     assert isinstance(answer, kind), f"asked for {kind.__name__}, was answered {answer}"

@@ -11,13 +11,14 @@ from typing import Final
 
 import msgspec
 
+from plimsoll.broker.announcements import Announcement, Other, decode
 from plimsoll.broker.wire import CONTROL_NAME, Answer, Request
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 """Bounds of the pauses between attempts to reach the broker, in seconds."""
 
-_ANSWERS: Final = msgspec.json.Decoder(Answer)
+_LINES: Final = msgspec.json.Decoder(Answer | Other)
 
 
 class LostError(Exception):
@@ -76,7 +77,7 @@ class Connection:
         except OSError as error:
             raise LostError(error) from error
 
-    async def read(self) -> Answer:
+    async def read(self) -> Answer | Announcement:
         """Read the next answer or announcement.
 
         Raises:
@@ -85,10 +86,9 @@ class Connection:
         """
         line = await self._line()
         try:
-            answer: Answer = _ANSWERS.decode(line)
+            return decode(line, _LINES)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DamagedError(line, str(error)) from error
-        return answer
 
     async def close(self) -> None:
         """Close, and wait until the connection is closed."""

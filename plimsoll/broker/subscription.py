@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.connection import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -23,7 +24,7 @@ from plimsoll.broker.connection import (
     DamagedError,
     LostError,
 )
-from plimsoll.broker.wire import Announcement, Done, Refused, Subscribe
+from plimsoll.broker.wire import Done, Refused, Subscribe
 from plimsoll.part.backoff import Pauses
 
 LINE_BYTES: Final = 1024 * 1024

@@ -4,7 +4,7 @@ Only the node's own parts reach that socket (monitor, `plimsoll run`, an operato
 container. The preload library uses `hook.sock` instead, with the datagrams of `plimsoll.broker.pages`.
 
 Every request gets exactly one answer: `Done`, `Registered`, `Description` or `Refused`. After `Subscribe` the
-broker sends every unacknowledged `Announcement` from its journal, then each new one.
+broker sends every unacknowledged announcement (`plimsoll.broker.announcements`) from its journal, then each new one.
 """
 
 from typing import Final
@@ -203,44 +203,5 @@ class Description(Struct, frozen=True, kw_only=True, tag="description"):
     containers: tuple[ContainerUse, ...]
 
 
-class Announcement(Struct, frozen=True, kw_only=True, tag="announcement"):
-    """An event of a hooked process or of its container.
-
-    Attributes:
-        seq: rises over the broker's whole life, restarts included. `Acknowledge` refers to it.
-        what: `hello` (the process runs under its limits), `context` (NVML lists the process on `gpu` from now on),
-            `denied` (an allocation past the line was refused), `unknown` (the program uses a driver function that the
-            library does not know), `exited`; `paused` and `resumed` (an allocation waits for memory that others hold,
-            and waits no more; `text` is the outcome); `violated` (NVML shows more memory than the line or, with
-            `used_pct`, more of the GPU's time than the process's page); `unenforced` (a process of a declared
-            container runs without its hook); `resized` (`line_bytes`, `share_pct` and `limit_pct` hold now, whichever
-            of them changed); `unmet` (the container wanted compute time and got `used_pct` of `share_pct`).
-        pid, start_ticks: the process, as the host sees it; 0 where the event is about the container as a whole.
-        time: RFC 3339 in UTC.
-    """
-
-    seq: int
-    what: str
-    pod: PodUid
-    container: ContainerName
-    pid: int
-    start_ticks: int
-    time: str
-    gpu: GpuUuid | None = None
-    requested_bytes: int = 0
-    used_bytes: int = 0
-    line_bytes: int = 0
-    text: str = ""
-    waited_s: float = 0.0
-    share_pct: int = 0
-    limit_pct: int = 0
-    used_pct: float = 0.0
-
-    @property
-    def process(self) -> ProcessKey:
-        """The process as one identifier."""
-        return ProcessKey(self.pid, self.start_ticks)
-
-
 Request = Register | Unregister | Subscribe | Acknowledge | Describe | Measured
-Answer = Registered | Done | Refused | Description | Announcement
+Answer = Registered | Done | Refused | Description

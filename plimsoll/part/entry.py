@@ -1,7 +1,8 @@
 """The entry point of every part as a process: `python -m <part>`.
 
 What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
-with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy.
+with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy. So does
+any argument but `--help`.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Final, Protocol, TypeVar
 
 import structlog
@@ -38,6 +39,7 @@ def run_part(
     name: str,
     load: Callable[[Mapping[str, str]], S],
     run: Callable[[S, asyncio.Event], Awaitable[None]],
+    help_text: str,
 ) -> int:
     """Run a part until a signal; returns the exit code.
 
@@ -45,10 +47,14 @@ def run_part(
         name: the part's name in the log.
         load: reads the settings from the environment; raises `InputError` for a setting that cannot work.
         run: runs the part until the event is set; raises `InputError`, alone or in a group.
+        help_text: for `--help`.
     """
     _log_json("info")
     status = 0
     try:
+        if _asks_for_help(sys.argv[1:]):
+            sys.stdout.write(help_text + "\n")
+            return 0
         settings = load(os.environ)
         _log_json(settings.log_level)
         asyncio.run(_until_signal(run, settings))
@@ -57,6 +63,14 @@ def run_part(
             structlog.get_logger(name).error("refused to start", part=name, problem=str(error))
         status = BAD_INPUT
     return status
+
+
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    for argument in arguments:
+        if argument not in {"-h", "--help"}:
+            remedy = "set environment variables instead; `--help` names them"
+            raise InputError("argument", argument, "is unknown", remedy)
+    return bool(arguments)
 
 
 async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], settings: S) -> None:

@@ -5,7 +5,10 @@ dataclass. An unreadable value is refused with its variable's name.
 """
 
 import dataclasses
+import enum
+import inspect
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +18,9 @@ import msgspec
 from plimsoll.part.errors import InputError
 
 PREFIX: Final = "PLIMSOLL_"
+
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "pct": "percent"}
+"""By the last word of a field's name."""
 
 _CREDENTIALS: Final = re.compile(r"//[^/,]*@")
 
@@ -46,6 +52,37 @@ def load(kind: type[T], environment: Mapping[str, str], prefix: str = PREFIX) ->
         name = next((name for name in given if f"`$.{name}`" in str(error)), "")
         remedy = "mend the environment variable"
         raise InputError(prefix + name.upper(), given.get(name), f"is refused ({error})", remedy) from error
+
+
+def usage(about: str | None, kind: type[object], prefix: str = PREFIX) -> str:
+    """The text for `--help`: each variable with its default, its unit, and the class's own text.
+
+    Args:
+        about: one sentence on the part.
+        kind: a dataclass as for `load`, with an `Attributes:` section in its docstring.
+        prefix: the beginning of its variables' names.
+    """
+    assert dataclasses.is_dataclass(kind)
+    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
+    entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
+    texts = {name: text for names, text in entries for name in names.split(", ")}
+    lines = [about or "", "", "Settings are environment variables:", ""]
+    for field in dataclasses.fields(kind):
+        lines.append(f"  {prefix}{field.name.upper()} ({_default(field)})")
+        text = " ".join(texts.get(field.name, "").split())
+        lines += textwrap.wrap(text, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _default(field: dataclasses.Field[object]) -> str:
+    value = field.default.value if isinstance(field.default, enum.Enum) else field.default
+    if value is dataclasses.MISSING:
+        return "no default"
+    if value is None or value == "":
+        return "default: none"
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    unit = _UNITS.get(field.name.rpartition("_")[2], "")
+    return f"default: {shown} {unit}".rstrip()
 
 
 def shown_url(urls: str) -> str:

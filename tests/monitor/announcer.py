@@ -11,17 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll.broker.wire import (
-    CONTROL_NAME,
-    Acknowledge,
-    Announcement,
-    Done,
-    Request,
-    Subscribe,
-)
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
-
-POD, CONTAINER = PodUid("0b7e8f3c-1d2a-4c5b-9e6f-7a8b9c0d1e2f"), ContainerName("main")
+from plimsoll.broker.wire import CONTROL_NAME, Acknowledge, Done, Request, Subscribe
+from plimsoll.ids import GpuUuid
+from tests.announcements import announcement_line
 
 
 class Announcer:
@@ -30,28 +22,19 @@ class Announcer:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.acknowledged: list[int] = []
-        self._journal: list[Announcement] = []
+        self._journal: dict[int, bytes] = {}
         self._seq = 0
         self._subscribers: list[asyncio.StreamWriter] = []
 
     def announce(self, what: str, pid: int, start_ticks: int, gpu: GpuUuid | None = None) -> None:
         """Put an announcement into the journal and send it."""
         self._seq += 1
-        self._journal.append(
-            Announcement(
-                seq=self._seq,
-                what=what,
-                pod=POD,
-                container=CONTAINER,
-                pid=pid,
-                start_ticks=start_ticks,
-                time=f"2026-01-01T00:00:00.{self._seq:06d}Z",
-                gpu=gpu,
-                requested_bytes=7,
-                text="cuMemAlloc_v2",
-            )
+        time = f"2026-01-01T00:00:00.{self._seq:06d}Z"
+        line = announcement_line(
+            what, seq=self._seq, pid=pid, start_ticks=start_ticks, time=time, gpu=gpu, text="cuMemAlloc_v2"
         )
-        self._send(msgspec.json.encode(self._journal[-1]))
+        self._journal[self._seq] = line
+        self._send(line)
 
     def damage(self, line: bytes) -> None:
         """Send a line that is no announcement."""
@@ -59,13 +42,13 @@ class Announcer:
 
     def repeat(self) -> None:
         """Send every unacknowledged announcement once more."""
-        for announcement in self._journal:
-            self._send(msgspec.json.encode(announcement))
+        for line in self._journal.values():
+            self._send(line)
 
     @property
     def unacknowledged(self) -> list[int]:
         """The announcements that the journal still holds."""
-        return [announcement.seq for announcement in self._journal]
+        return list(self._journal)
 
     def disconnect(self) -> None:
         """Close every subscription."""
@@ -76,16 +59,16 @@ class Announcer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection until its end."""
         with contextlib.suppress(ConnectionError):
-            while line := await reader.readline():
-                request: Request = msgspec.json.decode(line, type=Request)
+            while asked := await reader.readline():
+                request: Request = msgspec.json.decode(asked, type=Request)
                 writer.write(msgspec.json.encode(Done()) + b"\n")
                 if isinstance(request, Subscribe):
-                    for announcement in self._journal:
-                        writer.write(msgspec.json.encode(announcement) + b"\n")
+                    for line in self._journal.values():
+                        writer.write(line + b"\n")
                     self._subscribers.append(writer)
                 elif isinstance(request, Acknowledge):
                     self.acknowledged.append(request.seq)
-                    self._journal = [each for each in self._journal if each.seq > request.seq]
+                    self._journal = {n: line for n, line in self._journal.items() if n > request.seq}
         writer.close()
 
     def _send(self, line: bytes) -> None:

@@ -10,7 +10,8 @@ from nats.js import JetStreamContext
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Phase, Task
 from plimsoll.ids import GpuUuid
-from tests.monitor.announcer import CONTAINER, POD, announcer
+from tests.announcements import MAIN, POD
+from tests.monitor.announcer import announcer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, Program, book, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, jetstream, tasks_of, until, until_true
 
@@ -121,7 +122,7 @@ async def test_an_announced_context_has_an_event_with_bytes_and_owner(
             peer.announce("context", pid, ticks, GpuUuid(GPU_0))
             messages = await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])
             task = told_of(messages, one, "loaded")
-            assert (task.pod, task.container, task.used_bytes) == (POD, CONTAINER, 300 * MIB)
+            assert (task.pod, task.container, task.used_bytes) == (POD, MAIN, 300 * MIB)
         await until(context, lambda all_: tasks_of(all_, one.process)[-1] == "exited")
 
 

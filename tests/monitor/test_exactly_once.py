@@ -15,7 +15,8 @@ from nats.js import JetStreamContext
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, ProcessKey
-from tests.monitor.announcer import CONTAINER, POD, Announcer, announcer
+from tests.announcements import MAIN, POD
+from tests.monitor.announcer import Announcer, announcer
 from tests.monitor.harness import (
     Message,
     MonitorProcess,
@@ -75,7 +76,7 @@ async def test_an_announced_process_has_events_with_its_pod_and_its_death(
         messages = await until(context, lambda all_: tasks_of(all_, process) == ["started"])
         (task,) = [message.report.task for message in messages if message.what == "task.started"]
         assert task is not None
-        assert (task.pod, task.container, task.gpu) == (POD, CONTAINER, GPU)
+        assert (task.pod, task.container, task.gpu) == (POD, MAIN, GPU)
         await until_true(lambda: not peer.unacknowledged)
         child.kill()
         messages = await until(context, lambda all_: tasks_of(all_, process) == ["started", "exited"])
@@ -122,6 +123,19 @@ async def test_a_damaged_line_is_ignored_with_a_log(tmp_path: Path, nats: Embedd
         peer.announce("context", process.pid, process.start_ticks, GPU)
         await until(context, lambda messages: tasks_of(messages, process) == ["started"])
         assert len(monitor.logged("damaged line")) == 3
+
+
+async def test_an_announcement_that_only_a_newer_broker_knows_costs_a_log_line(
+    tmp_path: Path, nats: EmbeddedServer
+) -> None:
+    """It is logged once and acknowledged, also as the last of the journal, and later ones are taken in."""
+    async with node(tmp_path, nats.url) as (monitor, peer, context), sleeping() as (process, _):
+        peer.announce("melted", process.pid, process.start_ticks, GPU)
+        await until_true(lambda: monitor.logged("a hooked process reports") and not peer.unacknowledged)
+        peer.announce("context", process.pid, process.start_ticks, GPU)
+        await until(context, lambda messages: tasks_of(messages, process) == ["started"])
+        assert len(monitor.logged("a hooked process reports")) == 1
+        assert not monitor.logged("damaged line")
 
 
 async def test_the_monitor_killed_at_any_moment_publishes_each_event_once(

@@ -5,37 +5,43 @@ so; none is lost silently.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypedDict
+
+import msgspec
 
 from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.instructions import Append, Instruction, Report, Rewrite
 from hook.broker.core.journal import Journal
-from plimsoll.broker.wire import Announcement
-from plimsoll.ids import GpuUuid
+from plimsoll.broker.announcements import Announcement
+from plimsoll.ids import ContainerName, PodUid
 from plimsoll.part.times import rfc3339
 
 NOBODY: Final = ProcessKey(0, 0)
 """The process of an announcement that concerns a container as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
-    """The fields of an announcement beside its process, sort and time; see `plimsoll.broker.wire.Announcement`."""
+class Draft(TypedDict):
+    """The common fields of an announcement that has neither number nor time yet."""
 
-    gpu: GpuUuid | None = None
-    requested_bytes: int = 0
-    used_bytes: int = 0
-    line_bytes: int = 0
-    text: str = ""
-    waited_s: float = 0.0
-    share_pct: int = 0
-    limit_pct: int = 0
-    used_pct: float = 0.0
+    seq: int
+    pod: PodUid
+    container: ContainerName
+    pid: int
+    start_ticks: int
+    time: str
 
 
-NOTHING: Final = Details()
+def about(container: ContainerKey, process: ProcessKey = NOBODY) -> Draft:
+    """The common fields of an announcement about a process, or about a container as a whole."""
+    return Draft(
+        seq=0,
+        pod=container.pod,
+        container=container.container,
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        time="",
+    )
 
 
 class Announcer:
@@ -51,48 +57,14 @@ class Announcer:
         self._rewrite = rewrite
         self._shed_count = 0
 
-    def announce(
-        self,
-        container: ContainerKey,
-        process: ProcessKey,
-        what: str,
-        now_s: float,
-        details: Details = NOTHING,
-    ) -> list[Instruction]:
-        """Announce `what` (see `plimsoll.broker.wire.Announcement`) of a process, or of `NOBODY`."""
-        announcement = Announcement(
-            seq=self._journal.next_seq,
-            what=what,
-            pod=container.pod,
-            container=container.container,
-            pid=process.pid,
-            start_ticks=process.start_ticks,
-            time=rfc3339(datetime.fromtimestamp(now_s, UTC)),
-            gpu=details.gpu,
-            requested_bytes=details.requested_bytes,
-            used_bytes=details.used_bytes,
-            line_bytes=details.line_bytes,
-            text=details.text,
-            waited_s=details.waited_s,
-            share_pct=details.share_pct,
-            limit_pct=details.limit_pct,
-            used_pct=details.used_pct,
-        )
+    def announce(self, draft: Announcement, now_s: float) -> list[Instruction]:
+        """Number and date an announcement made with `about`, and put it into the journal if there is room."""
+        if not self._journal.admits(draft):
+            return self._shed(1)
+        time = rfc3339(datetime.fromtimestamp(now_s, UTC))
+        announcement = msgspec.structs.replace(draft, seq=self._journal.next_seq, time=time)
         shed = self._journal.append(announcement)
         return [*self._shed(shed), self._rewrite()] if shed else [Append(announcement)]
-
-    def announce_if_room(
-        self,
-        container: ContainerKey,
-        process: ProcessKey,
-        what: str,
-        now_s: float,
-        details: Details = NOTHING,
-    ) -> list[Instruction]:
-        """Announce something that may come without end: only while half of the journal is free."""
-        if self._journal.admits(what):
-            return self.announce(container, process, what, now_s, details)
-        return self._shed(1)
 
     def _shed(self, count: int) -> list[Instruction]:
         """Log the loss of announcements at once, and then each time their number has doubled."""

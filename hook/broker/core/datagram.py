@@ -31,7 +31,7 @@ _REMEDY: Final = "use the libplimsoll.so that came with this broker"
 
 
 class Kind(Enum):
-    """The sort of a datagram; the value is the name used in announcements."""
+    """The sort of a datagram."""
 
     HELLO = "hello"
     CONTEXT = "context"

@@ -12,7 +12,8 @@ from hook.broker.core.codec import Numbers
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.registration.record import Record
-from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Measured
+from plimsoll.broker.announcements import Announcement
+from plimsoll.broker.wire import Acknowledge, ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid
 
 

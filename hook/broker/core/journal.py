@@ -17,9 +17,23 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
-from plimsoll.broker.wire import Acknowledge, Announcement
+from plimsoll.broker.announcements import (
+    Announcement,
+    Context,
+    Denied,
+    Exited,
+    Hello,
+    Other,
+    Paused,
+    Resumed,
+    Unknown,
+    Unmet,
+    decode,
+)
+from plimsoll.broker.wire import Acknowledge
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 TRIM_LINES: Final = 512
@@ -56,6 +70,17 @@ class Snapshot(Struct, frozen=True, kw_only=True, tag="snapshot"):
 
 JournalLine = Snapshot | Announcement | Acknowledge
 
+_LINES: Final = msgspec.json.Decoder(Snapshot | Acknowledge | Other)
+
+
+def decode_line(raw: bytes) -> JournalLine:
+    """Decode a line of a journal file.
+
+    Raises:
+        msgspec.MsgspecError, UnicodeDecodeError: the line is damaged.
+    """
+    return decode(raw, _LINES)
+
 
 class Journal:
     """Unacknowledged announcements in order.
@@ -85,9 +110,10 @@ class Journal:
         """The announcements past `seq`, in order."""
         return self._pending[bisect_right(self._pending, seq, key=_BY_SEQ) :]
 
-    def admits(self, what: str) -> bool:
+    def admits(self, announcement: Announcement) -> bool:
         """Whether there is room for one more announcement of this sort."""
-        return what not in _OPTIONAL or len(self._pending) < self._capacity // 2
+        may_come_without_end = isinstance(announcement, Denied | Unknown | Paused | Resumed | Unmet)
+        return not may_come_without_end or len(self._pending) < self._capacity // 2
 
     def append(self, announcement: Announcement) -> int:
         """Take in an announcement numbered `next_seq`.
@@ -135,15 +161,16 @@ class Journal:
         self.next_seq = max(self.next_seq, line.seq + 1)
         self._pending.append(line)
         life = _life(line)
-        if line.what == "hello":
-            new = Announced(
-                pod=line.pod, container=line.container, pid=line.pid, start_ticks=line.start_ticks
-            )
-            self.processes.setdefault(life, new)
-        elif line.what == "exited":
-            self.processes.pop(life, None)
-        elif line.what == "context" and line.gpu is not None and life in self.processes:
-            self._fold_context(life, line.gpu)
+        match line:
+            case Hello():
+                new = Announced(
+                    pod=line.pod, container=line.container, pid=line.pid, start_ticks=line.start_ticks
+                )
+                self.processes.setdefault(life, new)
+            case Exited():
+                self.processes.pop(life, None)
+            case Context() if life in self.processes:
+                self._fold_context(life, line.gpu)
 
     def _fold_context(self, life: _Life, gpu: GpuUuid) -> None:
         old = self.processes[life]
@@ -167,7 +194,7 @@ class Journal:
         return shed
 
     def _oldest_complete_lives(self, surplus: int) -> set[_Life]:
-        begun = {_life(entry) for entry in self._pending if entry.what == "hello"}
+        begun = {_life(entry) for entry in self._pending if isinstance(entry, Hello)}
         sizes: dict[_Life, int] = {}
         for entry in self._pending:
             sizes[_life(entry)] = sizes.get(_life(entry), 0) + 1
@@ -175,13 +202,10 @@ class Journal:
         for entry in self._pending:
             if surplus <= 0:
                 break
-            if entry.what == "exited" and _life(entry) in begun:
+            if isinstance(entry, Exited) and _life(entry) in begun:
                 doomed.add(_life(entry))
                 surplus -= sizes[_life(entry)]
         return doomed
-
-
-_OPTIONAL: Final = frozenset({"denied", "unknown", "paused", "resumed", "unmet"})
 
 
 def _life(entry: Announcement) -> _Life:

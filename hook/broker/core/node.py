@@ -46,9 +46,9 @@ from hook.broker.core.registration.resizes import Resizes
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.unmet import UnmetRequests
 from hook.broker.core.shares.violations import ShareViolations
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import (
     Acknowledge,
-    Announcement,
     ContainerLines,
     Description,
     Measured,

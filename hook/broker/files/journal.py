@@ -15,14 +15,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from hook.broker.core.journal import JournalLine
+from hook.broker.core.journal import JournalLine, decode_line
 from hook.broker.files.shared import write_whole
 
 NAME: Final = "journal"
 MODE: Final = 0o600
 
 _log: Final = structlog.get_logger()
-_LINES: Final = msgspec.json.Decoder(JournalLine)
 
 
 class JournalFile:
@@ -88,10 +87,9 @@ def _encoded(lines: Iterable[JournalLine]) -> bytes:
 
 def _decoded(raw: bytes, number: int) -> JournalLine | None:
     try:
-        line: JournalLine = _LINES.decode(raw)
+        return decode_line(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         _log.error(
             "journal_damaged", line=number, value=raw[:120], problem=str(error), remedy="check the disk"
         )
         return None
-    return line

@@ -17,10 +17,10 @@ import msgspec
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.sockets.listeners import bind_unix
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import (
     CONTROL_NAME,
     Acknowledge,
-    Announcement,
     Answer,
     Describe,
     Done,

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
 
-from hook.broker.core.journal import JournalLine, Snapshot
+from hook.broker.core.journal import Snapshot, decode_line
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import Counts, Limits
 from plimsoll.broker.subscription import announcements
-from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register
+from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 GIB: Final = 1 << 30
@@ -38,6 +38,12 @@ def registration(
     )
     container = ContainerLines(name=MAIN, lines=lines, whole=whole)
     return Register(pod=pod, namespace="default", name="train", containers=(container,))
+
+
+def gpu_of(entry: Announcement) -> GpuUuid | None:
+    """The GPU of an announcement; None for a sort that has none."""
+    gpu: GpuUuid | None = getattr(entry, "gpu", None)
+    return gpu
 
 
 async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -157,7 +163,7 @@ class Broker:
     def journaled(self) -> list[Announcement]:
         """Every announcement in the journal file past the last acknowledged one."""
         raw = (self.root / "journal").read_bytes().splitlines()
-        lines: list[JournalLine] = [msgspec.json.decode(line, type=JournalLine) for line in raw]
+        lines = [decode_line(line) for line in raw]
         done = max(line.acknowledged for line in lines if isinstance(line, Snapshot))
         done = max([done, *(line.seq for line in lines if isinstance(line, Acknowledge))])
         return [line for line in lines if isinstance(line, Announcement) and line.seq > done]

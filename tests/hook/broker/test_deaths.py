@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, registration, until
+from plimsoll.broker.announcements import Context, Denied, Exited, Hello, Unknown
+from tests.hook.broker.conftest import GIB, GPUS, POD, Broker, gpu_of, registration, until
 
 LIFE = ["hello", *["unknown"] * 8, "denied", "exited"]
 """The announcements of a stand-in that denies and dies on command."""
@@ -120,15 +121,12 @@ async def test_each_step_of_a_life_is_announced_once(broker: Broker) -> None:
     await process.do(f"deny {GPUS[0]} 4097")
     await process.kill()
     entries = await broker.announced(6)
-    said = [(entry.what, entry.gpu, entry.text, entry.requested_bytes) for entry in entries]
-    assert said == [
-        ("hello", None, "", 0),
-        ("context", GPUS[1], "", 0),
-        ("unknown", None, "cuFoo", 0),
-        ("unknown", None, "cuBar", 0),
-        ("denied", GPUS[0], "", 4096),
-        ("exited", None, "", 0),
-    ]
+    assert [type(entry) for entry in entries] == [Hello, Context, Unknown, Unknown, Denied, Exited]
+    _, context, foo, bar, denied, _ = entries
+    assert gpu_of(context) == GPUS[1]
+    assert [entry.text for entry in (foo, bar) if isinstance(entry, Unknown)] == ["cuFoo", "cuBar"]
+    assert isinstance(denied, Denied)
+    assert (denied.gpu, denied.text, denied.requested_bytes) == (GPUS[0], "", 4096)
 
 
 async def test_the_audit_finds_whom_no_event_told_of(broker: Broker) -> None:
@@ -146,7 +144,7 @@ async def test_the_audit_finds_whom_no_event_told_of(broker: Broker) -> None:
     late = await broker.spawn()
     await late.do("claim")
     entries = await broker.announced(3)
-    assert [(entry.what, entry.pid, entry.gpu) for entry in entries] == [
+    assert [(entry.what, entry.pid, gpu_of(entry)) for entry in entries] == [
         ("hello", alive.pid, None),
         ("context", alive.pid, GPUS[1]),
         ("hello", late.pid, None),

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.broker.announcements import Denied
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid
-from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, Process
+from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, Process, gpu_of
 
 BUILD = Path(__file__).resolve().parents[3] / "build"
 LIBRARY, DRIVER = BUILD / "hook/libplimsoll.so", BUILD / "emulator/libcuda.so.1"
@@ -39,12 +40,13 @@ async def test_the_library_is_held_to_registered_lines(broker: Broker, node: Pat
     assert await program.do(f"alloc {512 * MIB}") == "0"
     assert await program.do(f"alloc {768 * MIB}") == OUT_OF_MEMORY
     entries = await broker.announced(3)
-    assert [(entry.what, entry.pid, entry.gpu) for entry in entries] == [
+    assert [(entry.what, entry.pid, gpu_of(entry)) for entry in entries] == [
         ("hello", program.pid, None),
         ("context", program.pid, GPU),
         ("denied", program.pid, GPU),
     ]
     denied = entries[2]
+    assert isinstance(denied, Denied)
     assert denied.requested_bytes == 768 * MIB
     assert denied.line_bytes == GIB
     held = (await broker.client.describe()).containers[0].processes[0]

@@ -2,13 +2,14 @@
 
 import stat
 
-from plimsoll.broker.wire import Announcement
+from plimsoll.broker.announcements import Announcement, Resized
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, POD, Broker, registration
 
 
-def _resized(entry: Announcement) -> tuple[str | None, int, int]:
+def _resized(entry: Announcement) -> Resized:
+    assert isinstance(entry, Resized)
     assert (entry.what, entry.pod, entry.container, entry.pid) == ("resized", POD, MAIN, 0)
-    return entry.gpu, entry.line_bytes, entry.used_bytes
+    return entry
 
 
 async def test_a_new_line_is_in_force_and_announced_for_each_gpu(broker: Broker) -> None:
@@ -19,8 +20,10 @@ async def test_a_new_line_is_in_force_and_announced_for_each_gpu(broker: Broker)
     await broker.announced(1)
     await broker.client.register(registration(3 * GIB))
     assert [gpu.line_bytes for gpu in broker.limits().gpus[:2]] == [3 * GIB, 3 * GIB]
-    entries = (await broker.announced(4))[2:]  # The first two are its greeting and its context.
-    assert [_resized(entry) for entry in entries] == [(GPUS[0], 3 * GIB, 700), (GPUS[1], 3 * GIB, 0)]
+    _, _, *resized = await broker.announced(4)  # The first two are its greeting and its context.
+    entries = [_resized(entry) for entry in resized]
+    told = [(entry.gpu, entry.line_bytes, entry.used_bytes) for entry in entries]
+    assert told == [(GPUS[0], 3 * GIB, 700), (GPUS[1], 3 * GIB, 0)]
     assert [entry.text for entry in entries] == ["", ""]
 
 
@@ -31,7 +34,8 @@ async def test_a_line_below_use_ends_nothing_and_says_so(broker: Broker) -> None
     await process.begin(used_bytes=GIB)
     await broker.announced(1)
     await broker.client.register(registration(GIB // 2))
-    entries = (await broker.announced(4))[2:]  # The first two are its greeting and its context.
+    _, _, *resized = await broker.announced(4)  # The first two are its greeting and its context.
+    entries = [_resized(entry) for entry in resized]
     assert entries[0].text == "holds 1Gi now: growth is refused until it is below"
     assert entries[1].text == ""
     assert await broker.process_count() == 1
@@ -55,8 +59,8 @@ async def test_a_changed_share_is_in_force_and_announced_without_a_new_line(brok
     await broker.client.register(registration(share_pct=40, limit_pct=60))
     page = broker.limits()
     assert [(gpu.share_pct, gpu.limit_pct) for gpu in page.gpus[:2]] == [(40, 60), (40, 60)]
-    entries = await broker.announced(4)
-    assert [_resized(entry)[:2] for entry in entries] == [(gpu, GIB) for gpu in (*GPUS, *GPUS)]
+    entries = [_resized(entry) for entry in await broker.announced(4)]
+    assert [(entry.gpu, entry.line_bytes) for entry in entries] == [(gpu, GIB) for gpu in (*GPUS, *GPUS)]
     assert [(e.share_pct, e.limit_pct) for e in entries] == [(40, 80), (40, 80), (40, 60), (40, 60)]
     await broker.client.register(registration(share_pct=40, limit_pct=60))
     assert len(broker.journaled()) == 4
@@ -88,7 +92,8 @@ async def test_a_line_that_cannot_be_written_is_not_announced(broker: Broker) ->
     assert broker.journaled() == []
     page.rmdir()
     await broker.client.register(registration(2 * GIB))
-    assert [_resized(entry)[:2] for entry in await broker.announced(2)] == [(g, 2 * GIB) for g in GPUS]
+    entries = [_resized(entry) for entry in await broker.announced(2)]
+    assert [(entry.gpu, entry.line_bytes) for entry in entries] == [(gpu, 2 * GIB) for gpu in GPUS]
     assert stat.S_ISREG(page.stat().st_mode)
 
 

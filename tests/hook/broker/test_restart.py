@@ -7,11 +7,11 @@ import signal
 
 import pytest
 
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.client import RefusedError
 from plimsoll.broker.subscription import announcements
-from plimsoll.broker.wire import Announcement
 from plimsoll.ids import PodUid
-from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, registration
+from tests.hook.broker.conftest import DEADLINE_S, GIB, GPUS, POD, Broker, gpu_of, registration
 
 
 async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker) -> None:
@@ -27,7 +27,7 @@ async def test_a_new_broker_adopts_the_living_and_buries_the_dead(broker: Broker
     await broker.start()
     entries = await broker.announced(7)
     assert entries[:3] == before
-    assert {(entry.what, entry.pid, entry.gpu) for entry in entries[3:]} == {
+    assert {(entry.what, entry.pid, gpu_of(entry)) for entry in entries[3:]} == {
         ("exited", dies.pid, None),
         ("context", lives.pid, GPUS[0]),
         ("context", lives.pid, GPUS[1]),

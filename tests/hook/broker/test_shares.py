@@ -6,6 +6,7 @@ import time
 import pytest
 
 from hook.broker.shares.gates import LOST_NS
+from plimsoll.broker.announcements import ShareUnenforced
 from plimsoll.broker.client import RefusedError
 from plimsoll.broker.pages import (
     GATE_MAGIC,
@@ -197,7 +198,7 @@ async def test_a_broker_that_is_killed_is_replaced(broker: Broker) -> None:
     await asyncio.sleep(LOST_NS / 1e9 + 0.5)
     await broker.start()
     await working
-    entries = [entry for entry in broker.journaled() if entry.what == "unenforced"]
+    entries = [entry for entry in broker.journaled() if isinstance(entry, ShareUnenforced)]
     assert {entry.pid for entry in entries} == {process.pid for process in processes}
     assert all("nobody held this process to its share" in entry.text for entry in entries)
 

@@ -5,10 +5,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from plimsoll.broker.wire import Announcement, ContainerLines, Line, Measured, MeasuredGpu, Register
+from plimsoll.broker.announcements import Paused, Resumed
+from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
 from plimsoll.ids import PodUid
 from plimsoll.quantity import MIB
 from tests.hook.broker.conftest import GIB, GPUS, MAIN, Broker, Process, until
@@ -63,14 +65,17 @@ async def _asking(process: Process, size: int, place: int = 0) -> AsyncIterator[
             await task
 
 
-async def _told(broker: Broker, what: str, count: int = 1) -> list[Announcement]:
-    """Wait for so many announcements of one kind, and return them."""
+Wait = TypeVar("Wait", Paused, Resumed)
+
+
+async def _told(broker: Broker, sort: type[Wait], count: int = 1) -> list[Wait]:
+    """Wait for so many announcements of one sort, and return them."""
 
     async def are_there() -> bool:
-        return len([entry for entry in broker.journaled() if entry.what == what]) >= count
+        return len([entry for entry in broker.journaled() if isinstance(entry, sort)]) >= count
 
-    await until(are_there, f"{count} × {what}")
-    return [entry for entry in broker.journaled() if entry.what == what]
+    await until(are_there, f"{count} × {sort.__name__}")
+    return [entry for entry in broker.journaled() if isinstance(entry, sort)]
 
 
 def _granted(broker: Broker, uid: PodUid, place: int = 0) -> int:
@@ -82,7 +87,7 @@ async def test_the_second_waits_and_goes_on_when_the_first_gives_back(crowded: B
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {700 * MIB}") == "taken"
     async with _asking(second, 600 * MIB) as taking:
-        (paused,) = await _told(crowded, "paused")
+        (paused,) = await _told(crowded, Paused)
         assert (paused.pid, paused.gpu, paused.requested_bytes) == (second.pid, GPUS[0], 600 * MIB)
         assert (paused.pod, paused.text, paused.line_bytes) == (B, "others hold it", GIB)
         await until(lambda: _is_asked_to_tell(crowded), "the first is asked to tell")
@@ -90,7 +95,7 @@ async def test_the_second_waits_and_goes_on_when_the_first_gives_back(crowded: B
         await first.do("use 0 0")
         await first.do(f"send freed {GPUS[0]}")
         assert await taking == "taken"
-    (resumed,) = await _told(crowded, "resumed")
+    (resumed,) = await _told(crowded, Resumed)
     assert (resumed.pid, resumed.text) == (second.pid, "granted")
     assert resumed.waited_s > 0
     assert not await _is_asked_to_tell(crowded)
@@ -106,7 +111,7 @@ async def test_kill_9_lets_a_waiter_go_on(crowded: Broker) -> None:
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {GIB}") == "taken"
     async with _asking(second, GIB) as taking:
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         await first.kill()
         assert await taking == "taken"
 
@@ -116,7 +121,7 @@ async def test_what_no_message_told_is_found_by_looking(crowded: Broker) -> None
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {GIB}") == "taken"
     async with _asking(second, GIB) as taking:
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         await first.do("use 0 0")
         assert await taking == "taken"
 
@@ -128,13 +133,13 @@ async def test_a_killed_waiter_frees_its_place(crowded: Broker) -> None:
     third = await _begun(crowded, PodUid("pod-c"))
     assert await first.do(f"take 0 {600 * MIB}") == "taken"
     async with _asking(second, GIB):
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         async with _asking(third, 400 * MIB) as taking:
-            await _told(crowded, "paused", 2)
+            await _told(crowded, Paused, 2)
             assert not taking.done(), "the younger process does not pass the older one"
             await second.kill()
             assert await taking == "taken"
-    assert (await _told(crowded, "resumed"))[0].text == "it gave up or ended"
+    assert (await _told(crowded, Resumed))[0].text == "it gave up or ended"
 
 
 async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
@@ -142,13 +147,13 @@ async def test_a_waiter_asks_the_next_broker_again(crowded: Broker) -> None:
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {700 * MIB}") == "taken"
     async with _asking(second, 600 * MIB) as taking:
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         await crowded.kill()
         granted = _granted(crowded, A)
         await crowded.start()
         assert granted >= 700 * MIB
         assert _granted(crowded, A) == granted, "the new broker adopted the process"
-        again = await _told(crowded, "paused", 2)
+        again = await _told(crowded, Paused, 2)
         assert again[1].text == "this GPU has not been measured yet"
         await crowded.client.measure(measured(GIB))
         await first.do("use 0 0")
@@ -172,7 +177,7 @@ async def test_what_stands_past_a_lowered_line_is_not_granted_to_others(crowded:
     await crowded.client.register(pod(A, 200 * MIB))
     assert await second.do(f"take 0 {300 * MIB}") == "taken"
     async with _asking(second, 300 * MIB) as taking:
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         assert not taking.done()
         await first.do(f"use 0 {200 * MIB}")
         assert await taking == "taken"
@@ -186,7 +191,7 @@ async def test_a_circle_is_never_entered(crowded: Broker) -> None:
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {500 * MIB}") == "taken"
     async with _asking(second, 500 * MIB) as taking:
-        await _told(crowded, "paused")
+        await _told(crowded, Paused)
         assert await first.do(f"take 0 {500 * MIB}") == "taken"
         assert not taking.done()
         await first.kill()
@@ -201,9 +206,9 @@ async def test_long_waits_are_told_again_and_end_where_that_is_set(crowded: Brok
     first, second = await _begun(crowded, A), await _begun(crowded, B)
     assert await first.do(f"take 0 {GIB}") == "taken"
     assert await second.do(f"take 0 {GIB}") == "it has waited for 4 s"
-    paused = await _told(crowded, "paused", 2)
+    paused = await _told(crowded, Paused, 2)
     assert paused[0].waited_s < paused[1].waited_s
-    (resumed,) = await _told(crowded, "resumed")
+    (resumed,) = await _told(crowded, Resumed)
     assert resumed.text == "refused: it has waited for 4 s"
 
 

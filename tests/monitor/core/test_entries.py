@@ -1,25 +1,25 @@
 """The bus events about containers' lines."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
 from monitor.core.lifecycle import Owner, TaskKey, begin
-from plimsoll.broker.wire import Announcement
-from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
+from plimsoll.broker.announcements import LimitAnnouncement
+from plimsoll.events import Limit, decode_event
+from plimsoll.ids import NodeName, ProcessKey
+from tests.announcements import GPU, MAIN, POD, announcement
 
 MOMENT = Moment(NodeName("node-1.test"), "boot", 3, 7, "2026-01-01T00:00:00Z", ())
-POD, MAIN, GPU = PodUid("pod-a"), ContainerName("main"), GpuUuid("GPU-a")
 
 
-def said(what: str, seq: int = 1) -> Announcement:
-    """An announcement with a value in every field."""
-    return Announcement(
-        seq=seq, what=what, pod=POD, container=MAIN, pid=5, start_ticks=6, time="2026-01-01T00:00:01Z", gpu=GPU,
-        requested_bytes=7, used_bytes=8, line_bytes=9, text="text", waited_s=1.5, share_pct=30, limit_pct=80,
-        used_pct=21.3,
-    )  # fmt: skip
+def said(what: str, **fields: object) -> LimitAnnouncement:
+    """An announcement with a value in every field of its sort."""
+    found = announcement(what, **fields)
+    assert isinstance(found, LimitAnnouncement)
+    return found
 
 
 def data(entry: Entry) -> Limit:
@@ -27,21 +27,37 @@ def data(entry: Entry) -> Limit:
     return msgspec.json.decode(decode_event(entry.body).data, type=Limit)
 
 
-@pytest.mark.parametrize("what", sorted(LIMIT_EVENTS))
-def test_every_announcement_of_a_line_is_an_event_in_full(what: str) -> None:
+MEMORY = {"gpu": GPU, "used_bytes": 8, "line_bytes": 9}
+WAIT = {**MEMORY, "requested_bytes": 7, "waited_s": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("what", "given", "fields"),
+    [
+        ("denied", {}, {**MEMORY, "requested_bytes": 7, "call": "text"}),
+        ("paused", {}, {**WAIT, "reason": "text"}),
+        ("resumed", {}, {**WAIT, "reason": "text"}),
+        ("violated", {}, {**MEMORY, "reason": "text"}),
+        ("violated", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "used_pct": 21.3}),
+        ("unenforced", {}, {**MEMORY, "reason": "text"}),
+        ("unenforced", {"gpu": None}, {"gpu": None, "reason": "text"}),
+        ("resized", {}, {**MEMORY, "reason": "text", "share_pct": 30, "limit_pct": 80}),
+        ("unmet", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "share_pct": 30, "used_pct": 21.3}),
+    ],
+)
+def test_every_announcement_of_a_line_is_an_event_in_full(
+    what: str, given: dict[str, object], fields: dict[str, Any]
+) -> None:
     """Each announcement of a line becomes an event with its subject, type, id and every number.
 
     The event's text is the call for a denial, and the reason for any other announcement.
     """
-    entry = limit_entry(MOMENT, said(what))
+    announced = said(what, **given)
+    entry = limit_entry(MOMENT, announced)
     event = decode_event(entry.body)
     assert entry.subject == f"plimsoll.v1.limit.{what}.node-1_test"
-    assert (event.type, event.id, event.time) == (f"dev.plimsoll.limit.{what}.v1", entry.id, said(what).time)
-    call, reason = ("text", "") if what == "denied" else ("", "text")
-    assert data(entry) == Limit(
-        node=MOMENT.node, gpu=GPU, pod=POD, container=MAIN, pid=5, requested_bytes=7, used_bytes=8, line_bytes=9,
-        call=call, reason=reason, waited_s=1.5, share_pct=30, limit_pct=80, used_pct=21.3,
-    )  # fmt: skip
+    assert (event.type, event.id, event.time) == (f"dev.plimsoll.limit.{what}.v1", entry.id, announced.time)
+    assert data(entry) == Limit(node=MOMENT.node, pod=POD, container=MAIN, pid=5, **fields)
 
 
 def test_a_reminder_is_another_event_and_a_repetition_is_not() -> None:

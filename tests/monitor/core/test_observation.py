@@ -8,27 +8,19 @@ from hypothesis import strategies as st
 from monitor.core.lifecycle import Rules, TaskKey
 from monitor.core.observation import JOURNAL_START, Findings, JournalPosition, Observation, is_new, observe
 from monitor.core.tasks import ListedProcess, Listing, Tasks
-from plimsoll.broker.wire import Announcement
+from plimsoll.broker.announcements import Announcement
 from plimsoll.events import Phase
-from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+from plimsoll.ids import ProcessKey
+from tests.announcements import GPU, announcement
 
 RULES = Rules(settle_s=1.0, tolerance_bytes=8, reload_bytes=64)
-GPU = GpuUuid("GPU-a")
 PROCESS = ProcessKey(10, 100)
 
 
 def announced(seq: int, what: str, pid: int = 10, *, day: int = 1) -> Announcement:
     """An announcement about a process."""
-    return Announcement(
-        seq=seq,
-        what=what,
-        pod=PodUid("pod"),
-        container=ContainerName("main"),
-        pid=pid,
-        start_ticks=100,
-        time=f"2026-01-{day:02d}T00:00:00.{seq:06d}Z",
-        gpu=None if what in ("hello", "exited") else GPU,
-    )
+    time = f"2026-01-{day:02d}T00:00:00.{seq:06d}Z"
+    return announcement(what, seq=seq, pid=pid, start_ticks=100, time=time)
 
 
 def taken(*announcements: Announcement, before: Findings | None = None) -> Findings:

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hook.broker.core.announcer import NOBODY, Details
+from hook.broker.core.announcer import about
 from hook.broker.core.audit.attribution import Audited, Held, Place, Seen, Standing, attributed
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
 from hook.broker.core.ids import ContainerKey, ProcessKey
+from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured
 from plimsoll.ids import GpuUuid
 
@@ -28,25 +29,16 @@ _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never ca
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation or a process without its hook, to be announced."""
-
-    container: ContainerKey
-    process: ProcessKey
-    what: str
-    details: Details
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of a measurement.
 
     Attributes:
+        findings: to be announced.
         stale: containers whose `limits` hold old numbers now.
         has_learned: the cost of a context was learned, and is to be saved.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Violated | Unenforced, ...]
     stale: frozenset[ContainerKey]
     has_learned: bool
 
@@ -87,8 +79,8 @@ class Audit:
         learned = self._learn(held)
         stale = self._sum_up() | {c.key for c in containers if learned & c.line_bytes.keys()}
         self._measure_capacity(measured, held)
-        findings = (*self._violated(held, containers), *self._unenforced(held))
-        return Verdict(findings, frozenset(stale), bool(learned))
+        violated, unenforced = self._violated(held, containers), self._unenforced(held)
+        return Verdict((*violated, *unenforced), frozenset(stale), bool(learned))
 
     def forget(self, process: ProcessKey) -> frozenset[ContainerKey]:
         """Forget a dead process and its excess; returns the containers whose numbers changed."""
@@ -149,7 +141,7 @@ class Audit:
             for gpu in measured.gpus
         }
 
-    def _violated(self, held: Sequence[Held], containers: Sequence[Audited]) -> list[Finding]:
+    def _violated(self, held: Sequence[Held], containers: Sequence[Audited]) -> list[Violated]:
         used = defaultdict[Place, int](int)
         for each in held:
             if each.place is not None:
@@ -165,14 +157,13 @@ class Audit:
         self._over, self._over_announced = over, (self._over_announced & over) | frozenset(new)
         text = "NVML shows more than the line"
         return [
-            Finding(
-                container, NOBODY, "violated",
-                Details(gpu=gpu, used_bytes=used[container, gpu], line_bytes=lines[container, gpu], text=text),
+            Violated(
+                **about(place[0]), gpu=place[1], used_bytes=used[place], line_bytes=lines[place], text=text
             )
-            for container, gpu in new
-        ]  # fmt: skip
+            for place in new
+        ]
 
-    def _unenforced(self, held: Sequence[Held]) -> list[Finding]:
+    def _unenforced(self, held: Sequence[Held]) -> list[Unenforced]:
         bare = {each.key: each for each in held if each.hooked is None and each.owner is not None}
         new = sorted((bare.keys() & self._bare) - self._bare_announced)
         self._bare, self._bare_announced = (
@@ -182,12 +173,12 @@ class Audit:
         return [_unenforced(bare[key]) for key in new]
 
 
-def _unenforced(held: Held) -> Finding:
+def _unenforced(held: Held) -> Unenforced:
     assert held.owner is not None
-    details = Details(
+    return Unenforced(
+        **about(held.owner, held.key),
         gpu=held.process.gpu,
         used_bytes=held.process.used_bytes,
         line_bytes=held.line_bytes,
         text=_UNHOOKED if held.container else _UNHOOKED_SOMEWHERE,
     )
-    return Finding(held.owner, held.key, "unenforced", details)

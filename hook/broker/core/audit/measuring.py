@@ -10,6 +10,7 @@ from hook.broker.core.events import WordsRead
 from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
 from hook.broker.core.instructions import Instruction, ReadWords, SaveContexts
 from hook.broker.core.processes.lives import Lives
+from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid
 
@@ -27,7 +28,7 @@ class Measuring:
         self._lives = lives
         self._audit = Audit(contexts)
         self._absences = Absences()
-        self._found: Counter[tuple[ContainerKey, str]] = Counter()
+        self._found: Counter[tuple[ContainerKey, type[Violated | Unenforced]]] = Counter()
 
     @property
     def is_needed(self) -> bool:
@@ -47,9 +48,9 @@ class Measuring:
         """Usable bytes per measured GPU, less the bytes of processes of no registered container."""
         return self._audit.capacity
 
-    def found_count(self, container: ContainerKey, what: str) -> int:
-        """How often `violated` or `unenforced` was announced for a container since this broker's start."""
-        return self._found[container, what]
+    def found_count(self, container: ContainerKey, sort: type[Violated | Unenforced]) -> int:
+        """How often a finding of this sort was announced for a container since this broker's start."""
+        return self._found[container, sort]
 
     def ask(self, measured: Measured, containers: Iterable[ContainerKey]) -> ReadWords:
         """The reading that must come before a measurement can be compared."""
@@ -77,10 +78,8 @@ class Measuring:
         if verdict.has_learned:
             instructions.append(SaveContexts(dict(self._audit.contexts)))
         for finding in verdict.findings:
-            self._found[finding.container, finding.what] += 1
-            instructions += self._lives.announcer.announce(
-                finding.container, finding.process, finding.what, now_s, finding.details
-            )
+            self._found[ContainerKey(finding.pod, finding.container), type(finding)] += 1
+            instructions += self._lives.announcer.announce(finding, now_s)
         instructions += self._absences.take(event.measured, self._holders(event))
         return instructions, verdict.stale
 

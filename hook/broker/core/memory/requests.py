@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from hook.broker.core.announcer import Announcer, Details
+from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, HeldRead
@@ -29,6 +29,7 @@ from hook.broker.core.memory.arbiter import (
 )
 from hook.broker.core.memory.histogram import WaitTimes
 from hook.broker.core.memory.policies.policy import Ticket
+from plimsoll.broker import announcements
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid
 
@@ -236,7 +237,9 @@ class MemoryRequests:
                 case Paused():
                     self._paused.add(step.ticket)
                     asker = self._askers[step.ticket]
-                    instructions += self._announce("paused", asker, step.reason, step.waited_s, now_s)
+                    instructions += self._announce(
+                        announcements.Paused, asker, step.reason, step.waited_s, now_s
+                    )
                 case Grant():
                     asker = self._askers[step.ticket]
                     instructions += self._over(step.ticket, "granted", step.waited_s, now_s)
@@ -264,12 +267,18 @@ class MemoryRequests:
         self._paused.remove(ticket)
         asker = self._askers[ticket]
         self._waited.setdefault(asker.container, WaitTimes()).add(waited_s)
-        return self._announce("resumed", asker, how, waited_s, now_s)
+        return self._announce(announcements.Resumed, asker, how, waited_s, now_s)
 
     def _announce(
-        self, what: str, asker: _Asker, text: str, waited_s: float, now_s: float
+        self,
+        sort: type[announcements.Paused | announcements.Resumed],
+        asker: _Asker,
+        text: str,
+        waited_s: float,
+        now_s: float,
     ) -> list[Instruction]:
-        details = Details(
+        announcement = sort(
+            **about(asker.container, asker.process),
             gpu=asker.gpu,
             requested_bytes=asker.requested_bytes,
             used_bytes=self._arbiter.used(asker.container, asker.gpu),
@@ -277,4 +286,4 @@ class MemoryRequests:
             text=text,
             waited_s=waited_s,
         )
-        return self._announcer.announce_if_room(asker.container, asker.process, what, now_s, details)
+        return self._announcer.announce(announcement, now_s)

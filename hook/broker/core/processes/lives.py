@@ -8,12 +8,20 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from hook.broker.core.announcer import Announcer, Details
-from hook.broker.core.datagram import Datagram, Kind
+from hook.broker.core.announcer import Announcer, about
+from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
 from hook.broker.core.ids import ContainerKey, Process, ProcessKey
 from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, Watch
 from hook.broker.core.journal import Announced, Journal
+from plimsoll.broker.announcements import (
+    Context,
+    Denied,
+    Exited,
+    Hello,
+    ShareUnenforced,
+    Unknown,
+)
 from plimsoll.ids import GpuUuid
 
 DENIED_PAUSE_S: Final = 1.0
@@ -44,7 +52,7 @@ class Life:
     owner: int
     watched: bool = False
     contexts: set[GpuUuid] = field(default_factory=set)
-    denied_at_s: dict[GpuUuid | None, float] = field(default_factory=dict)
+    denied_at_s: dict[GpuUuid, float] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
 
@@ -91,12 +99,14 @@ class Lives:
         match datagram.kind:
             case Kind.CONTEXT if datagram.gpu is not None:
                 instructions += self._context(container, process.key, datagram.gpu, now_s)
-            case Kind.DENIED if _has_passed(life.denied_at_s.get(datagram.gpu), now_s):
-                life.denied_at_s[datagram.gpu] = now_s
-                instructions += self._announce_datagram(container, process.key, datagram, now_s)
+            case Kind.DENIED if datagram.gpu is not None:
+                if _has_passed(life.denied_at_s.get(datagram.gpu), now_s):
+                    life.denied_at_s[datagram.gpu] = now_s
+                    instructions += self.announcer.announce(_denied(event, datagram.gpu), now_s)
             case Kind.UNKNOWN if datagram.text not in life.unknown and len(life.unknown) < UNKNOWN_NAMES:
                 life.unknown.add(datagram.text)
-                instructions += self._announce_datagram(container, process.key, datagram, now_s)
+                unknown = Unknown(**about(container, process.key), text=datagram.text)
+                instructions += self.announcer.announce(unknown, now_s)
         return instructions
 
     def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
@@ -133,8 +143,8 @@ class Lives:
 
     def unheld(self, event: Unheld, now_s: float) -> list[Instruction]:
         """A process ran without its share being enforced until now; its hello may still be under way."""
-        details = Details(text=_UNHELD)
-        return self.announcer.announce(event.container, event.process, "unenforced", now_s, details)
+        unenforced = ShareUnenforced(**about(event.container, event.process), text=_UNHELD)
+        return self.announcer.announce(unenforced, now_s)
 
     def announced(self) -> tuple[Announced, ...]:
         """The living processes, for the journal's snapshot."""
@@ -165,7 +175,7 @@ class Lives:
             if any(other.owner == process.owner != 0 for other in lives.values()):
                 return [_impostor(container, process)], None
             life = lives[process.key] = Life(owner=process.owner)
-            instructions += self.announcer.announce(container, process.key, "hello", now_s)
+            instructions += self.announcer.announce(Hello(**about(container, process.key)), now_s)
         life.owner = life.owner or process.owner
         if not life.watched:
             life.watched = True
@@ -179,35 +189,34 @@ class Lives:
         if life is None or gpu in life.contexts:
             return []
         life.contexts.add(gpu)
-        return self.announcer.announce(container, key, "context", now_s, Details(gpu=gpu))
+        return self.announcer.announce(Context(**about(container, key), gpu=gpu), now_s)
 
     def _bury(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
         life = self._lives[container].pop(key)
         if not self._lives[container]:
             del self._lives[container]
         self._buried.append((container, key))
-        instructions = self.announcer.announce(container, key, "exited", now_s)
+        instructions = self.announcer.announce(Exited(**about(container, key)), now_s)
         if life.owner:
             instructions.append(ClearSlots(container, life.owner))
         return instructions
 
     def _received_after_death(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Announce a denial that arrived after the death of its process: the denial is often the cause."""
-        if event.datagram.kind is not Kind.DENIED:
+        if event.datagram.kind is not Kind.DENIED or event.datagram.gpu is None:
             return []
-        return self._announce_datagram(event.container, event.process.key, event.datagram, now_s)
+        return self.announcer.announce(_denied(event, event.datagram.gpu), now_s)
 
-    def _announce_datagram(
-        self, container: ContainerKey, key: ProcessKey, datagram: Datagram, now_s: float
-    ) -> list[Instruction]:
-        details = Details(
-            gpu=datagram.gpu,
-            requested_bytes=datagram.requested_bytes,
-            used_bytes=datagram.used_bytes,
-            line_bytes=datagram.line_bytes,
-            text=datagram.text,
-        )
-        return self.announcer.announce_if_room(container, key, datagram.kind.value, now_s, details)
+
+def _denied(event: DatagramReceived, gpu: GpuUuid) -> Denied:
+    return Denied(
+        **about(event.container, event.process.key),
+        gpu=gpu,
+        requested_bytes=event.datagram.requested_bytes,
+        used_bytes=event.datagram.used_bytes,
+        line_bytes=event.datagram.line_bytes,
+        text=event.datagram.text,
+    )
 
 
 def _has_passed(before_s: float | None, now_s: float) -> bool:

@@ -6,10 +6,11 @@ between, the record holds the old line; the pod is registered again, and the nex
 change may be announced twice, but is never missed.
 """
 
-from hook.broker.core.announcer import NOBODY, Announcer, Details
+from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.events import Surveyed
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction
+from plimsoll.broker.announcements import Resized
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.quantity import format_bytes
@@ -53,8 +54,8 @@ class Resizes:
         instructions: list[Instruction] = []
         for place, line in enumerate(lines.lines):
             if line.gpu in changed:
-                details = _details(line, _used_bytes(event, place))
-                instructions += self._announcer.announce(event.container, NOBODY, "resized", now_s, details)
+                resized = _resized(event.container, line, _used_bytes(event, place))
+                instructions += self._announcer.announce(resized, now_s)
         return instructions
 
 
@@ -66,8 +67,9 @@ def _used_bytes(event: Surveyed, place: int) -> int:
     )
 
 
-def _details(line: Line, used_bytes: int) -> Details:
-    return Details(
+def _resized(container: ContainerKey, line: Line, used_bytes: int) -> Resized:
+    return Resized(
+        **about(container),
         gpu=line.gpu,
         used_bytes=used_bytes,
         line_bytes=line.line_bytes,

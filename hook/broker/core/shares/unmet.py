@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from hook.broker.core.announcer import NOBODY, Announcer, Details
+from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction
 from hook.broker.core.shares.events import Unmet
+from plimsoll.broker import announcements
 
 
 class UnmetRequests:
@@ -23,7 +24,7 @@ class UnmetRequests:
     def take(self, unmet: Unmet, now_s: float) -> list[Instruction]:
         """Take in a span in which a container wanted its request throughout and got less."""
         self._counts[unmet.container] += 1
-        return self._announcer.announce_if_room(unmet.container, NOBODY, "unmet", now_s, _details(unmet))
+        return self._announcer.announce(_announcement(unmet), now_s)
 
     def count(self, container: ContainerKey) -> int:
         """The number of such spans of a container."""
@@ -35,10 +36,12 @@ class UnmetRequests:
             self._counts.pop(container, None)
 
 
-def _details(unmet: Unmet) -> Details:
+def _announcement(unmet: Unmet) -> announcements.Unmet:
     used_pct = round(unmet.used_pct, 1)
     text = (
         f"wanted this GPU throughout {round(unmet.span_s, 1):g} s, and had it for {used_pct:g} % of that time"
         f" instead of the {unmet.request_pct} % it requested"
     )
-    return Details(gpu=unmet.gpu, text=text, share_pct=unmet.request_pct, used_pct=used_pct)
+    return announcements.Unmet(
+        **about(unmet.container), gpu=unmet.gpu, text=text, share_pct=unmet.request_pct, used_pct=used_pct
+    )

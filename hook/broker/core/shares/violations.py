@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from hook.broker.core.announcer import Announcer, Details
+from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.ids import ContainerKey, ProcessKey
 from hook.broker.core.instructions import Instruction
 from hook.broker.core.shares.events import ShareViolated
+from plimsoll.broker import announcements
 
 
 class ShareViolations:
@@ -23,7 +24,7 @@ class ShareViolations:
     def take(self, event: ShareViolated, process: ProcessKey, now_s: float) -> list[Instruction]:
         """Take in a finding; `process` is `NOBODY` if its owner word is not known."""
         self._counts[event.container] += 1
-        return self._announcer.announce(event.container, process, "violated", now_s, _details(event))
+        return self._announcer.announce(_announcement(event, process), now_s)
 
     def count(self, container: ContainerKey) -> int:
         """The number of findings of a container."""
@@ -35,7 +36,9 @@ class ShareViolations:
             self._counts.pop(container, None)
 
 
-def _details(event: ShareViolated) -> Details:
+def _announcement(event: ShareViolated, process: ProcessKey) -> announcements.ShareViolated:
     used_pct, told_pct = round(event.used_pct, 1), round(event.told_pct, 1)
     text = f"by NVML the process used {used_pct:g} % of this GPU's time, while its page says {told_pct:g} %"
-    return Details(gpu=event.gpu, text=text, used_pct=used_pct)
+    return announcements.ShareViolated(
+        **about(event.container, process), gpu=event.gpu, text=text, used_pct=used_pct
+    )

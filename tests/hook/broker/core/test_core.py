@@ -16,10 +16,12 @@ from hook.broker.core.ids import (
 )
 from hook.broker.core.journal import Journal
 from hook.broker.core.registration.checks import check
+from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
-from plimsoll.broker.wire import Announcement, ContainerLines, Line, Register
+from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.part.errors import InputError
+from tests.announcements import announcement
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
 GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))
@@ -52,8 +54,9 @@ def test_a_full_journal_stays_bounded_and_forgets_no_living_process(steps: list[
             what = "denied" if what == "hello" else what  # noqa: PLW2901 - no room for another process
         else:
             continue
-        if journal.admits(what):
-            journal.append(_announcement(journal.next_seq, what, speaker))
+        told = _announcement(journal.next_seq, what, speaker)
+        if journal.admits(told):
+            journal.append(told)
         if what == "exited":
             living.remove(speaker)
         assert len(journal) <= capacity
@@ -67,11 +70,11 @@ def test_a_full_journal_stays_bounded_and_forgets_no_living_process(steps: list[
 def test_a_journal_past_half_takes_no_denials() -> None:
     """Denials fill at most half of the capacity, so greetings and exits still find room."""
     journal = Journal([], 16)
-    while journal.admits("denied"):
-        journal.append(_announcement(journal.next_seq, "denied", 1))
+    while journal.admits(denied := _announcement(journal.next_seq, "denied", 1)):
+        journal.append(denied)
     assert len(journal) == 8
-    assert journal.admits("hello")
-    assert journal.admits("exited")
+    assert journal.admits(_announcement(journal.next_seq, "hello", 2))
+    assert journal.admits(_announcement(journal.next_seq, "exited", 1))
 
 
 @given(st.integers(1, 2**22), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
@@ -175,4 +178,4 @@ def test_containers_that_cannot_be_laid_out_are_refused(
 
 
 def _announcement(seq: int, what: str, pid: int) -> Announcement:
-    return Announcement(seq=seq, what=what, pod=PODS[0], container=MAIN, pid=pid, start_ticks=5, time="")
+    return announcement(what, seq=seq, pid=pid)

@@ -28,10 +28,11 @@ from hook.broker.core.instructions import (
     Survey,
     Watch,
 )
-from hook.broker.core.journal import Journal, JournalLine
+from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
 from hook.broker.core.registration.record import Record
-from plimsoll.broker.wire import Acknowledge, Announcement, ContainerLines, Line, Register, Unregister
+from plimsoll.broker.announcements import Announcement, Context, Resized
+from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Unregister
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
@@ -90,9 +91,7 @@ class NodeMachine(RuleBasedStateMachine):
     def boot(self) -> None:
         """Start a broker over the files on disk."""
         self.watched.clear()
-        lines = [
-            msgspec.json.decode(msgspec.json.encode(line), type=JournalLine) for line in self.disk.journal
-        ]
+        lines = [decode_line(msgspec.json.encode(line)) for line in self.disk.journal]
         self.node = Node(Journal(lines, 10_000), list(self.disk.records.values()), "boot")
         self.carry_out(self.node.start(NOW_S))
 
@@ -147,7 +146,7 @@ class NodeMachine(RuleBasedStateMachine):
                 told = [
                     entry.line_bytes
                     for _, entry in sorted(self.everything.items())
-                    if (entry.what, entry.pod, entry.gpu) == ("resized", record.pod.pod, line.gpu)
+                    if isinstance(entry, Resized) and (entry.pod, entry.gpu) == (record.pod.pod, line.gpu)
                 ]
                 assert told[-1:] == [line.line_bytes]
 
@@ -256,7 +255,7 @@ class NodeMachine(RuleBasedStateMachine):
         exited = {pid for what, pid in told if what == "exited"}
         assert exited <= {pid for what, pid in told if what == "hello"}
         assert not exited & {key.pid for key in alive}
-        contexts = Counter((e.pid, e.gpu) for e in self.everything.values() if e.what == "context")
+        contexts = Counter((e.pid, e.gpu) for e in self.everything.values() if isinstance(e, Context))
         assert not contexts or max(contexts.values()) == 1
 
     def teardown(self) -> None:

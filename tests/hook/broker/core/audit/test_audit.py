@@ -10,6 +10,7 @@ from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooke
 from hook.broker.core.audit.audit import Audit, Verdict
 from hook.broker.core.audit.overheads import RUN, Overhead, Sample
 from hook.broker.core.ids import ContainerKey, ProcessKey
+from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.quantity import GIB, MIB
@@ -314,8 +315,9 @@ def test_a_violation_is_told_once_until_it_has_ended() -> None:
     ]
     assert [len(findings) for findings in told] == [0, 0, 0, 1, 0, 0, 0, 1]
     finding = told[3][0]
-    assert (finding.what, finding.container, finding.process.pid) == ("violated", MAIN, 0)
-    assert (finding.details.gpu, finding.details.used_bytes, finding.details.line_bytes) == (GPU, over, GIB)
+    assert isinstance(finding, Violated)
+    assert (finding.pod, finding.container, finding.pid) == (POD, MAIN.container, 0)
+    assert (finding.gpu, finding.used_bytes, finding.line_bytes) == (GPU, over, GIB)
 
 
 @pytest.mark.parametrize("kind", ["whole", "best_effort"])
@@ -335,8 +337,9 @@ def test_a_process_that_never_said_hello_is_told_once_and_counts() -> None:
     verdicts = [bench.take({ONE: 100 * MIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
     assert [len(verdict.findings) for verdict in verdicts] == [0, 1] + [0] * (RUN - 1)
     (finding,) = verdicts[1].findings
-    assert (finding.what, finding.container, finding.process) == ("unenforced", MAIN, ONE)
-    assert (finding.details.used_bytes, finding.details.line_bytes) == (100 * MIB, GIB)
+    assert isinstance(finding, Unenforced)
+    assert (finding.pod, finding.container, finding.process) == (POD, MAIN.container, ONE)
+    assert (finding.used_bytes, finding.line_bytes) == (100 * MIB, GIB)
     assert bench.excess == 100 * MIB
     assert [len(bench.take({TWO: 1}, pods={TWO: POD}).findings) for _ in range(2)] == [0, 1]
 
@@ -349,8 +352,8 @@ def test_of_several_containers_the_pod_alone_is_named() -> None:
     bench = Bench()
     bench.names = ("main", "side")
     verdicts = [bench.take({ONE: 8 * GIB}, pods={ONE: POD}) for _ in range(RUN + 1)]
-    assert [finding.container for verdict in verdicts for finding in verdict.findings] == [
-        ContainerKey(POD, UNKNOWN_CONTAINER)
+    assert [(each.pod, each.container) for verdict in verdicts for each in verdict.findings] == [
+        (POD, UNKNOWN_CONTAINER)
     ]
     assert bench.excess == 0
     assert bench.audit.capacity == {GPU: USABLE - 8 * GIB}

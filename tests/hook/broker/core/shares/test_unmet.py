@@ -6,7 +6,8 @@ from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import Unmet
-from plimsoll.broker.wire import Announcement, Unregister
+from plimsoll.broker import announcements
+from plimsoll.broker.wire import Unregister
 from plimsoll.ids import ContainerName
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
@@ -26,8 +27,8 @@ def test_an_unmet_request_is_announced_of_the_container() -> None:
     """The announcement has GPU, request and use in fields and in its text, and names no process."""
     assert node().handle(UNMET, NOW_S) == [
         Append(
-            Announcement(
-                seq=1, what="unmet", pod=POD, container=MAIN, pid=0, start_ticks=0,
+            announcements.Unmet(
+                seq=1, pod=POD, container=MAIN, pid=0, start_ticks=0,
                 time="2023-11-14T22:13:20.000000Z", gpu=GPUS[1], share_pct=30, used_pct=21.3,
                 text="wanted this GPU throughout 10 s, and had it for 21.3 % of that time"
                 " instead of the 30 % it requested",

@@ -9,7 +9,8 @@ from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated
-from plimsoll.broker.wire import Announcement, Unregister
+from plimsoll.broker import announcements
+from plimsoll.broker.wire import Unregister
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
@@ -30,8 +31,8 @@ def test_a_finding_names_the_process_and_both_figures() -> None:
     """The announcement is a `violated` of the process on that GPU, with NVML's figure and the page's in its text."""
     assert node().handle(FOUND, NOW_S) == [
         Append(
-            Announcement(
-                seq=2, what="violated", pod=POD, container=MAIN, pid=7, start_ticks=70,
+            announcements.ShareViolated(
+                seq=2, pod=POD, container=MAIN, pid=7, start_ticks=70,
                 time="2023-11-14T22:13:20.000000Z", gpu=GPUS[1], used_pct=83.0,
                 text="by NVML the process used 83 % of this GPU's time, while its page says 12.3 %",
             )
@@ -44,7 +45,7 @@ def test_a_finding_without_a_known_process_is_about_the_container() -> None:
     one = node()
     [told] = one.handle(replace(FOUND, owner=701), NOW_S)
     assert isinstance(told, Append)
-    assert isinstance(told.line, Announcement)
+    assert isinstance(told.line, announcements.ShareViolated)
     assert (told.line.what, told.line.pid) == ("violated", 0)
     one.handle(FOUND, NOW_S)
     assert one.share_violations.count(CONTAINER) == 2
