@@ -22,7 +22,7 @@ import structlog
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import ConnectionClosed, DatagramReceived, Died, Event, Unheld
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import (
     Append,
     Instruction,
@@ -44,6 +44,7 @@ from hook.broker.shares.ticks import Shares
 from hook.broker.sockets.hook import HookSockets, bind_hook_socket
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Description, Unregister
+from plimsoll.ids import ProcessKey
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.processes import DeathWatch
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.ids import HALF, Process, ProcessKey, owner_word
+from hook.broker.core.ids import HALF, Process, owner_word
+from plimsoll.ids import ProcessKey
 from plimsoll.part.processes import GONE, PROC, read_stat
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")

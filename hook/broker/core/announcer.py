@@ -10,11 +10,11 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Append, Instruction, Report, Rewrite
 from hook.broker.core.journal import Journal
 from plimsoll.broker.announcements import Announcement
-from plimsoll.ids import ContainerName, PodUid
+from plimsoll.ids import ContainerName, PodUid, ProcessKey
 from plimsoll.part.times import rfc3339
 
 NOBODY: Final = ProcessKey(0, 0)

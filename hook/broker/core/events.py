@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hook.broker.core.datagram import Datagram
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, Process, SlotUse
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from plimsoll.broker.wire import Acknowledge, Measured, Register, Unregister
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 
 @dataclass(frozen=True, slots=True)

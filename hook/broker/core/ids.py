@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.ids import ContainerName, PodUid
-from plimsoll.ids import ProcessKey as ProcessKey  # noqa: PLC0414 - re-exported: the broker names it from here
+from plimsoll.ids import ContainerName, PodUid, ProcessKey
 
 HALF: Final = 1 << 32
 """An owner word is two halves of 32 bits; see `plimsoll.broker.pages.Slot`."""

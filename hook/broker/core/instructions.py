@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hook.broker.core.codec import Numbers
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.journal import JournalLine
 from hook.broker.core.registration.record import Record
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Measured
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 
 
 @dataclass(frozen=True, slots=True)

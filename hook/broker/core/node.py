@@ -22,7 +22,7 @@ from hook.broker.core.events import (
     Unheld,
     WordsRead,
 )
-from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.instructions import (
     Append,
     ClearSlots,
@@ -55,7 +55,7 @@ from plimsoll.broker.wire import (
     Register,
     Unregister,
 )
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from plimsoll.part.errors import InputError
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.events import HeldRead, Surveyed, WordsRead
-from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.instructions import (
     Append,
     ClearSlots,
@@ -39,7 +39,7 @@ from hook.broker.files.shared import SharedFiles, write_whole
 from hook.broker.processes import find_known, find_owners, has_let_go
 from hook.broker.shares.gates import Gate, Pace, open_gate
 from hook.broker.shares.work_pages import open_counts
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import open_process
 
 RECORD_MODE: Final = 0o600

@@ -11,10 +11,11 @@ from typing import Final
 
 import structlog
 
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import Terms
 from hook.broker.shares.gates import Gate
 from hook.broker.shares.work_pages import WorkPages
+from plimsoll.ids import ProcessKey
 
 UNKNOWN_S: Final = 1.0
 """Seconds. A process sends its hello as soon as it owns a slot; after this time the hello is lost."""

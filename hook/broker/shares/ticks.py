@@ -19,7 +19,7 @@ from typing import Final, assert_never
 import structlog
 
 from hook.broker.core.events import Unheld
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import (
     Appeared,
     Gone,
@@ -42,7 +42,7 @@ from hook.broker.shares.sharers import Sharer
 from hook.broker.shares.utilisation import Used
 from hook.broker.shares.work_pages import WorkPages
 from plimsoll.broker.wire import ContainerLines
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 BEAT_S: Final = 1.0
 """Seconds between two beats. The library takes a broker for dead after 3 s without a beat."""

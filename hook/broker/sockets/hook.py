@@ -19,12 +19,12 @@ from typing import Any, Final
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import SIZE, Datagram, Kind, decode, reply
 from hook.broker.core.events import ConnectionClosed, DatagramReceived
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey, full_start_ticks
+from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
 from hook.broker.processes import read_process, uptime_ticks
 from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.pages import SOCKET_NAME
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.errors import InputError
 
 BACKLOG: Final = 1024

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.audit.absences import Absences
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import read_stat
 from tests.hook.broker.conftest import GIB, MAIN, POD, Broker, until
 from tests.hook.lib.conftest import compile_asker

@@ -7,9 +7,10 @@ absence from NVML's list is only a suspicion. The engine then checks whether the
 
 from collections.abc import Mapping
 
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.wire import Measured
+from plimsoll.ids import ProcessKey
 
 
 class Absences:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.audit.overheads import Sample
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.wire import ContainerLines, MeasuredProcess
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 UNKNOWN_CONTAINER: Final = ContainerName("")
 """The container of a process that never sent a hello, in a pod of several: its cgroup names only the pod."""

@@ -19,10 +19,10 @@ from typing import Final
 from hook.broker.core.announcer import about
 from hook.broker.core.audit.attribution import Audited, Held, Place, Seen, Standing, attributed
 from hook.broker.core.audit.overheads import BLOCK_BYTES, Overhead
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 _UNHOOKED: Final = "a process of this container never came under its hook"
 _UNHOOKED_SOMEWHERE: Final = "a process of one of this pod's containers never came under its hook"

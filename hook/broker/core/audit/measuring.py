@@ -7,12 +7,12 @@ from hook.broker.core.audit.absences import Absences
 from hook.broker.core.audit.attribution import Audited, Hooked
 from hook.broker.core.audit.audit import Audit
 from hook.broker.core.events import WordsRead
-from hook.broker.core.ids import ContainerKey, ProcessKey, SlotUse
+from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.instructions import Instruction, ReadWords, SaveContexts
 from hook.broker.core.processes.lives import Lives
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 
 
 class Measuring:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from hook.broker.core.announcer import Announcer
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, HeldRead
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction, Reply
 from hook.broker.core.memory.arbiter import Step
 from hook.broker.core.memory.histogram import WaitTimes
 from plimsoll.broker.wire import ContainerLines, Line
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 
 class NoOvercommit:

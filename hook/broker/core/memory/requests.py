@@ -15,7 +15,7 @@ from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.audit.overheads import BLOCK_BYTES
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, HeldRead
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction, ReadHeld, Reply
 from hook.broker.core.memory.arbiter import (
     Grant,
@@ -31,7 +31,7 @@ from hook.broker.core.memory.histogram import WaitTimes
 from hook.broker.core.memory.policies.policy import Ticket
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import ContainerLines, Line
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 SetLimits = Callable[[Iterable[ContainerKey]], list[Instruction]]
 """Gives the instructions that write the current numbers onto the pages of these containers."""

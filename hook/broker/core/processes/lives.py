@@ -11,7 +11,7 @@ from typing import Final
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.datagram import Kind
 from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import ClearSlots, Instruction, Report, Rewrite, Watch
 from hook.broker.core.journal import Announced, Journal
 from plimsoll.broker.announcements import (
@@ -22,7 +22,7 @@ from plimsoll.broker.announcements import (
     ShareUnenforced,
     Unknown,
 )
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, ProcessKey
 
 DENIED_PAUSE_S: Final = 1.0
 """A program may retry a refused allocation in a loop. One `denied` is announced in so many seconds, per GPU; the slot

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hook.broker.core.announcer import Announcer, about
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.instructions import Instruction
 from hook.broker.core.shares.events import ShareViolated
 from plimsoll.broker import announcements
+from plimsoll.ids import ProcessKey
 
 
 class ShareViolations:

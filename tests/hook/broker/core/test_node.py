@@ -11,13 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hook.broker.core.datagram import Datagram, Kind
 from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed
-from hook.broker.core.ids import (
-    ContainerKey,
-    Process,
-    ProcessKey,
-    SlotUse,
-    owner_word,
-)
+from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
 from hook.broker.core.instructions import (
     Append,
     ClearSlots,
@@ -33,7 +27,7 @@ from hook.broker.core.node import Node
 from hook.broker.core.registration.record import Record
 from plimsoll.broker.announcements import Announcement, Context, Resized
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Unregister
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 
 PODS = (PodUid("pod-a"), PodUid("pod-b"))
 GPUS = (GpuUuid("GPU-a"), GpuUuid("GPU-b"))

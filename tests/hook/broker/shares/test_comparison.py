@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.events import Unheld
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import ShareViolated, Unmet
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import S, ShareSettings
@@ -18,7 +18,7 @@ from hook.broker.shares.utilisation import Used
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
 from plimsoll.broker.wire import ContainerLines, Line
-from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.ids import GpuUuid, PodUid, ProcessKey
 from tests.hook.broker.conftest import GPUS, MAIN, until
 
 KEY = ContainerKey(PodUid("one"), MAIN)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
 from hook.broker.core.audit.audit import Audit, Verdict
 from hook.broker.core.audit.overheads import RUN, Overhead, Sample
-from hook.broker.core.ids import ContainerKey, ProcessKey
+from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
 from plimsoll.quantity import GIB, MIB
 
 GPU = GpuUuid("GPU-a")

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from hook.broker.core.datagram import Datagram, Kind
 from hook.broker.core.events import DatagramReceived, Died, Surveyed
-from hook.broker.core.ids import ContainerKey, Process, ProcessKey
+from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareViolated
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import Unregister
+from plimsoll.ids import ProcessKey
 from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
