@@ -166,6 +166,19 @@ def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
     ]
 
 
+def test_an_unsupported_function_is_found_and_refuses(node: Node) -> None:
+    """A function of unsupported.def has an address for each default stream, and says that it is not supported."""
+    seen = node.python("""
+        address = PTR()
+        def answer(flags):
+            cuda.cuGetProcAddress(b"cuStreamGetAttribute", byref(address), 12080, U64(flags))
+            return ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value)(None, 1, None)
+        cuda.context()
+        show([answer(1), answer(2)])
+    """)
+    assert seen == [801, 801]
+
+
 def test_per_thread_functions_use_the_threads_own_stream(node: Node) -> None:
     """`_ptsz` functions mean the calling thread's stream by 0, which does not wait for another thread's."""
     seen = node.python("""
@@ -261,8 +274,8 @@ def test_the_library_exports_the_api_and_nothing_else() -> None:
 
 def test_every_listed_function_is_exported() -> None:
     """What cuGetProcAddress finds, dlsym finds too, as in NVIDIA's library."""
-    table = (ROOT / "emulator" / "cuda" / "functions.def").read_text()
-    listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", table, flags=re.MULTILINE))
+    tables = [(ROOT / "emulator" / "cuda" / f"{name}.def").read_text() for name in ("functions", "unsupported")]
+    listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", "".join(tables), flags=re.MULTILINE))
     assert len(listed) > 350
     assert listed <= read_library(LIBRARIES / "libcuda.so.1").defined
 

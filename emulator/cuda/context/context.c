@@ -3,7 +3,7 @@
 
 #include "book/view.h"
 
-enum { STACK = 64, API_VERSION = 3020 };
+enum { STACK = 64 };
 
 static _Thread_local struct {
     CUcontext contexts[STACK];
@@ -84,10 +84,6 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuCtxPushCurrent(CUcontext context) {
-    return cuCtxPushCurrent_v2(context);
-}
-
 CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     CUresult entered = driver_enter();
     if (entered)
@@ -98,10 +94,6 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     if (context)
         *context = stack.contexts[stack.depth];
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxPopCurrent(CUcontext *context) {
-    return cuCtxPopCurrent_v2(context);
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -137,17 +129,5 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     if (!device)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *device = context->device;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!version)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (context ? !object_is(context, OBJECT_CONTEXT) : !context_current())
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    *version = API_VERSION;
     return driver_leave(CUDA_SUCCESS);
 }

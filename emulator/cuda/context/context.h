@@ -25,8 +25,6 @@ struct CUctx_st {
     CUstream streams;        /* all others, per-thread default streams included */
     struct awaited *awaited; /* events that all later work waits for; stream/awaited.h */
     size_t limits[CONTEXT_LIMITS];
-    CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
 };
 
 /* Makes an inactive context in the list of all contexts; NULL without host memory. */

@@ -78,10 +78,6 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
     return entered ? entered : driver_leave(create(context, flags, device));
 }
 
-CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
-    return cuCtxCreate_v2(context, flags, device);
-}
-
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
                         CUdevice device) {
     (void)params;
@@ -106,8 +102,4 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     if (context_current() == context)
         context_pop();
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxDestroy(CUcontext context) {
-    return cuCtxDestroy_v2(context);
 }

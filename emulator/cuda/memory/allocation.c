@@ -175,10 +175,6 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
     return driver_leave(memory_add(&allocation) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags) {
-    return cuMemHostRegister_v2(pointer, bytes, flags);
-}
-
 CUresult cuMemHostUnregister(void *pointer) {
     CUcontext context;
     CUresult entered = capture_enter(&context);
@@ -204,17 +200,5 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *pointer, unsig
     if (!address || flags || !locked_at(pointer))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *address = (uint64_t)(uintptr_t)pointer;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
-    if (entered)
-        return entered;
-    const struct allocation *allocation = locked_at(pointer);
-    if (!flags || !allocation)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = allocation->flags;
     return driver_leave(CUDA_SUCCESS);
 }

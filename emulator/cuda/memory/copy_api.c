@@ -24,9 +24,7 @@ static CUresult copy(uint64_t target, uint64_t source, size_t bytes, int sides, 
     if (!target || !source || ((sides & TO_DEVICE) && !memory_holds(target, bytes)) ||
         ((sides & FROM_DEVICE) && !memory_holds(source, bytes)))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    CUDA_MEMCPY3D box = copy_line_box(target, source, bytes);
     struct work work = copy_line(target, source, bytes);
-    work.params = &box;
     return driver_leave(wait ? submit_and_finish(stream, &work) : submit(stream, &work));
 }
 
