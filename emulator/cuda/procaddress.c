@@ -6,6 +6,10 @@
 #include <cudaTypedefs.h>
 #include <string.h>
 
+#define BOTH(name, version, symbol, per_thread_version, suffix)                                              \
+    FUNCTION(name, version, symbol)                                                                          \
+    PER_THREAD(name, per_thread_version, symbol##suffix, suffix)
+
 #define FUNCTION(name, version, symbol) FUNCTION_OF_TYPE(name, version, symbol, PFN_##name##_v##version)
 #define PER_THREAD(name, version, symbol, suffix)                                                            \
     FUNCTION_OF_TYPE(name, version, symbol, PFN_##name##_v##version##suffix)

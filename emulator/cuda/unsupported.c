@@ -6,5 +6,7 @@ enum { ERROR_NOT_SUPPORTED = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
     __attribute__((visibility("default"))) int symbol(void) {                                                \
         return ERROR_NOT_SUPPORTED;                                                                          \
     }
-#define PER_THREAD(name, version, symbol, suffix) FUNCTION(name, version, symbol)
+#define BOTH(name, version, symbol, per_thread_version, suffix)                                              \
+    FUNCTION(name, version, symbol)                                                                          \
+    FUNCTION(name, per_thread_version, symbol##suffix)
 #include "cuda/unsupported.def"

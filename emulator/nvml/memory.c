@@ -114,41 +114,18 @@ static nvmlReturn_t give_empty_list(nvmlDevice_t device, unsigned *count) {
     return found;
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                   nvmlProcessInfo_v1_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
+#define EMPTY_LIST(function, type)                                                                           \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned *count, type *infos) {                               \
+        (void)infos;                                                                                         \
+        return give_empty_list(device, count);                                                               \
+    }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_v2_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_v1_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                        nvmlProcessInfo_v2_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                        nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
+EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
+EMPTY_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 
 /* Modes of nvmlProcessDetailList_t, which the header describes without constants. */
 enum { MODE_COMPUTE, MODE_GRAPHICS, MODE_MPS };

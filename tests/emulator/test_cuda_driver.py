@@ -1,11 +1,11 @@
 """The driver as a program meets it: errors, devices, forks, looked-up functions, bad node files."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.emulator.cuda_program import LIBRARIES, ROOT, Node
+from tests.emulator.cuda_program import LIBRARIES, Node
+from tests.emulator.functions import functions_of
 from tests.hook.lib.elf import read_library
 
 
@@ -274,8 +274,7 @@ def test_the_library_exports_the_api_and_nothing_else() -> None:
 
 def test_every_listed_function_is_exported() -> None:
     """What cuGetProcAddress finds, dlsym finds too, as in NVIDIA's library."""
-    tables = [(ROOT / "emulator" / "cuda" / f"{name}.def").read_text() for name in ("functions", "unsupported")]
-    listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", "".join(tables), flags=re.MULTILINE))
+    listed = {row.symbol for table in ("functions", "unsupported") for row in functions_of(table)}
     assert len(listed) > 350
     assert listed <= read_library(LIBRARIES / "libcuda.so.1").defined
 
