@@ -58,32 +58,6 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
     return result;
 }
 
-CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size, CUdeviceptr_v1 address) {
-    CUdeviceptr wide_base;
-    size_t wide_size;
-    CUresult result = cuMemGetAddressRange_v2(&wide_base, &wide_size, address);
-    if (result == CUDA_SUCCESS && base)
-        *base = (CUdeviceptr_v1)wide_base;
-    if (result == CUDA_SUCCESS && size)
-        *size = clamp(wide_size);
-    return result;
-}
-
-CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *address, void *pointer, unsigned int flags) {
-    CUdeviceptr wide;
-    CUresult result = cuMemHostGetDevicePointer_v2(address ? &wide : NULL, pointer, flags);
-    if (result == CUDA_SUCCESS && wide > UINT_MAX)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *address = (CUdeviceptr_v1)wide;
-    return result;
-}
-
-CUresult cuModuleGetGlobal(CUdeviceptr_v1 *address, unsigned int *bytes, CUmodule module, const char *name) {
-    (void)address, (void)bytes;
-    return cuModuleGetGlobal_v2(NULL, NULL, module, name);
-}
-
 CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *form) {
     if (!form)
         return CUDA_ERROR_INVALID_VALUE;
