@@ -51,7 +51,7 @@ CUresult context_enter(CUcontext *context) {
     return lost ? driver_leave(CUDA_ERROR_UNKNOWN) : CUDA_SUCCESS;
 }
 
-CUcontext context_make(CUdevice device, unsigned flags) {
+CUcontext context_make(CUdevice device) {
     CUcontext context = object_new(OBJECT_CONTEXT, sizeof *context);
     if (!context)
         return NULL;
@@ -59,7 +59,6 @@ CUcontext context_make(CUdevice device, unsigned flags) {
     context->gpu = driver.gpus[device];
     context->own_bytes = driver.book.node.gpus[context->gpu].context_bytes;
     context->owner = context;
-    context->flags = flags;
     context_renew_id(context);
     context->next = first;
     first = context;

@@ -60,7 +60,7 @@ static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     if (!context_has_room())
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUcontext context = context_make(device, flags);
+    CUcontext context = context_make(device);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!context_activate(context)) {

@@ -11,7 +11,7 @@ CUresult context_retain(CUcontext *result, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     CUcontext context = driver.primaries[device];
     if (!context)
-        context = driver.primaries[device] = context_make(device, driver.primary_flags[device]);
+        context = driver.primaries[device] = context_make(device);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->primary = true;
@@ -91,8 +91,6 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     driver.primary_flags[device] = flags;
-    if (driver.primaries[device])
-        driver.primaries[device]->flags = flags;
     return driver_leave(CUDA_SUCCESS);
 }
 

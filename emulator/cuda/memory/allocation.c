@@ -118,8 +118,7 @@ static CUresult allocate_host(CUcontext context, void **pointer, size_t bytes, u
                                     .kind = MEMORY_HOST,
                                     .context = context->owner,
                                     .gpu = context->gpu,
-                                    .device = context->device,
-                                    .flags = flags};
+                                    .device = context->device};
     if (!allocation.base || !memory_add(&allocation))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pointer = (void *)(uintptr_t)allocation.base;
@@ -170,8 +169,7 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
                                     .kind = MEMORY_REGISTERED,
                                     .context = context->owner,
                                     .gpu = context->gpu,
-                                    .device = context->device,
-                                    .flags = flags};
+                                    .device = context->device};
     return driver_leave(memory_add(&allocation) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 

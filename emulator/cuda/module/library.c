@@ -129,11 +129,7 @@ static CUresult module_in(CUlibrary library, CUcontext context, CUmodule *module
 static CUresult function_in(CUkernel kernel, CUcontext context, CUfunction *function) {
     CUmodule module;
     CUresult result = module_in(kernel->library, context, &module);
-    if (result == CUDA_SUCCESS)
-        result = module_find(module, kernel->name, function);
-    if (result == CUDA_SUCCESS)
-        (*function)->kernel = kernel;
-    return result;
+    return result ? result : module_find(module, kernel->name, function);
 }
 
 CUfunction module_function(CUcontext context, CUfunction handle) {

@@ -23,7 +23,6 @@ struct CUfunc_st {
     struct object object;
     CUfunction next; /* in its module */
     CUmodule module;
-    CUkernel kernel; /* NULL = not from a library */
     char name[MODULE_NAME_BYTES];
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
     struct old_launch *old; /* settings for cuLaunchGrid; NULL until the program sets one */
