@@ -23,7 +23,7 @@ static CUresult listed(CUgraphNode *nodes, size_t room, size_t total, size_t *co
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+static CUresult list_all(CUgraph graph, bool only_roots, CUgraphNode *nodes, size_t *count) {
     size_t total = 0;
     CUresult entered = enter(graph);
     if (entered)
@@ -31,21 +31,17 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     if (!count)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     for (CUgraphNode node = graph->first; node; node = node->next)
-        list(node, nodes, *count, &total);
+        if (!only_roots || !node->dependency_count)
+            list(node, nodes, *count, &total);
     return listed(nodes, *count, total, count);
 }
 
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    return list_all(graph, false, nodes, count);
+}
+
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-    size_t total = 0;
-    CUresult entered = enter(graph);
-    if (entered)
-        return entered;
-    if (!count)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (CUgraphNode node = graph->first; node; node = node->next)
-        if (!node->dependency_count)
-            list(node, nodes, *count, &total);
-    return listed(nodes, *count, total, count);
+    return list_all(graph, true, nodes, count);
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
