@@ -100,24 +100,3 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     *value = attribute_of(driver_gpu(device), attribute);
     return driver_leave(CUDA_SUCCESS);
 }
-
-CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!properties)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    *properties = (CUdevprop){.maxThreadsPerBlock = 1024,
-                              .maxThreadsDim = {1024, 1024, 64},
-                              .maxGridSize = {0x7fffffff, 65535, 65535},
-                              .sharedMemPerBlock = 48 << 10,
-                              .totalConstantMemory = 64 << 10,
-                              .SIMDWidth = 32,
-                              .memPitch = 0x7fffffff,
-                              .regsPerBlock = 65536,
-                              .clockRate = 2040000,
-                              .textureAlign = 512};
-    return driver_leave(CUDA_SUCCESS);
-}

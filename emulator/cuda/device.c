@@ -64,16 +64,6 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
-    return cuDeviceGetUuid(uuid, device);
-}
-
-CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice device) {
-    (void)mask; /* locally unique ids exist only on Windows */
-    CUresult entered = enter(device, luid);
-    return entered ? entered : driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-}
-
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     CUresult entered = enter(device, bytes);
     if (entered)

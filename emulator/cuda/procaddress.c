@@ -1,10 +1,14 @@
 /* cuGetProcAddress: the symbol that a name means for a given CUDA version and default stream.
- * functions.def lists all symbols. Their types come from NVIDIA's cudaTypedefs.h, so a row with another
- * signature does not compile. */
+ * functions.def and unsupported.def list all symbols. Their types come from NVIDIA's cudaTypedefs.h, so a row
+ * with another signature does not compile. */
 #include "cuda/driver.h"
 
 #include <cudaTypedefs.h>
 #include <string.h>
+
+#define BOTH(name, version, symbol, per_thread_version, suffix)                                              \
+    FUNCTION(name, version, symbol)                                                                          \
+    PER_THREAD(name, per_thread_version, symbol##suffix, suffix)
 
 #define FUNCTION(name, version, symbol) FUNCTION_OF_TYPE(name, version, symbol, PFN_##name##_v##version)
 #define PER_THREAD(name, version, symbol, suffix)                                                            \
@@ -14,6 +18,7 @@
 #define FUNCTION_OF_TYPE(name, version, symbol, type)                                                        \
     _Static_assert(_Generic(&symbol, type: 1, default: 0), #symbol " is no " #type);
 #include "cuda/functions.def"
+#include "cuda/unsupported.def"
 #undef FUNCTION_OF_TYPE
 
 /* A second address for each row: a jump to its symbol. */
@@ -34,6 +39,7 @@
 #define FUNCTION(name, version, symbol) JUMP_TO(name##_##version, symbol)
 #define PER_THREAD(name, version, symbol, suffix) JUMP_TO(name##_##version##suffix, symbol)
 #include "cuda/functions.def"
+#include "cuda/unsupported.def"
 
 struct function {
     const char *name;
@@ -48,9 +54,9 @@ struct function {
 #define PER_THREAD(name, version, symbol, suffix)                                                            \
     {#name, version, true, (void *)symbol, jump_##name##_##version##suffix},
 
-/* Rows of one name stand together, in order of version. */
 static const struct function functions[] = {
 #include "cuda/functions.def"
+#include "cuda/unsupported.def"
 };
 
 /* The newest row up to a version; NULL if none. *exists is true if any version has the name. */

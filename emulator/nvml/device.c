@@ -1,7 +1,7 @@
 /* The GPUs of the node and their identity: handles, names, PCI addresses, architecture.
  *
  * These values do not change while the library is initialised, so no function here takes a lock. */
-#include "nvml/session.h"
+#include "nvml/getter.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -127,38 +127,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_gpu(device, index, &gpu);
-    if (found == NVML_SUCCESS)
-        *index = (unsigned)gpu;
-    return found;
-}
-
-/* /dev/nvidia0 is the first GPU of the node file, and so on. */
-nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
-    return nvmlDeviceGetIndex(device, minor);
-}
-
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, name, &gpu);
-    return found == NVML_SUCCESS ? nvml_give_text(gpu->model, name, length) : found;
-}
-
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, uuid, &gpu);
-    return found == NVML_SUCCESS ? nvml_give_text(gpu->uuid, uuid, length) : found;
-}
-
-nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned length) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, version, &gpu);
-    return found == NVML_SUCCESS ? nvml_give_text("00.00.00.00.00", version, length) : found;
-}
-
-nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand) {
+static nvmlBrandType_t brand_of(const struct node_gpu *gpu) {
     /* The first entry that a model's name contains decides, so longer entries come first. */
     static const struct {
         const char *part;
@@ -169,15 +138,10 @@ nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand) {
         {"Tesla", NVML_BRAND_TESLA},     {"RTX", NVML_BRAND_NVIDIA_RTX},
         {"NVIDIA", NVML_BRAND_NVIDIA},   {"", NVML_BRAND_UNKNOWN},
     };
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, brand, &gpu);
-    if (found != NVML_SUCCESS)
-        return found;
     size_t i = 0;
     while (!strstr(gpu->model, brands[i].part))
         i++;
-    *brand = brands[i].brand;
-    return NVML_SUCCESS;
+    return brands[i].brand;
 }
 
 static nvmlDeviceArchitecture_t architecture_of(const struct node_gpu *gpu) {
@@ -203,14 +167,6 @@ static nvmlDeviceArchitecture_t architecture_of(const struct node_gpu *gpu) {
     }
 }
 
-nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *architecture) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, architecture, &gpu);
-    if (found == NVML_SUCCESS)
-        *architecture = architecture_of(gpu);
-    return found;
-}
-
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     const struct node_gpu *gpu;
     nvmlReturn_t found = nvml_find_description(device, major && minor ? major : NULL, &gpu);
@@ -229,39 +185,20 @@ static unsigned cores_per_multiprocessor(const struct node_gpu *gpu) {
     return capability == 60 || (capability >= 70 && capability <= 80) ? 64 : 128;
 }
 
-nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned *count) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, count, &gpu);
-    if (found == NVML_SUCCESS)
-        *count = gpu->sm_count * cores_per_multiprocessor(gpu);
-    return found;
+static unsigned index_of(const struct node_gpu *gpu) {
+    return (unsigned)(gpu - nvml_node()->gpus);
 }
 
-nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned *board) {
-    const struct node_gpu *gpu;
-    nvmlReturn_t found = nvml_find_description(device, board, &gpu);
-    if (found == NVML_SUCCESS)
-        *board = gpu->pci_domain << 16 | gpu->pci_bus << 8 | gpu->pci_device;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned *is_multi) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_gpu(device, is_multi, &gpu);
-    if (found == NVML_SUCCESS)
-        *is_multi = 0;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int *same) {
-    int a, b;
-    nvmlReturn_t found = nvml_find_gpu(one, same, &a);
-    if (found == NVML_SUCCESS)
-        found = nvml_find_gpu(other, same, &b);
-    if (found == NVML_SUCCESS)
-        *same = one == other;
-    return found;
-}
+TEXT(nvmlDeviceGetName, gpu->model)
+TEXT(nvmlDeviceGetUUID, gpu->uuid)
+TEXT(nvmlDeviceGetVbiosVersion, "00.00.00.00.00")
+CONSTANT(nvmlDeviceGetIndex, unsigned, index_of(gpu))
+CONSTANT(nvmlDeviceGetMinorNumber, unsigned, index_of(gpu)) /* /dev/nvidia0 is the node file's first GPU */
+CONSTANT(nvmlDeviceGetBrand, nvmlBrandType_t, brand_of(gpu))
+CONSTANT(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, architecture_of(gpu))
+CONSTANT(nvmlDeviceGetNumGpuCores, unsigned, gpu->sm_count *cores_per_multiprocessor(gpu))
+CONSTANT(nvmlDeviceGetBoardId, unsigned, gpu->pci_domain << 16 | gpu->pci_bus << 8 | gpu->pci_device)
+CONSTANT(nvmlDeviceGetMultiGpuBoard, unsigned, 0)
 
 static void fill_bus_id(const struct node_gpu *gpu, char text[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE]) {
     snprintf(text, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE, NVML_DEVICE_PCI_BUS_ID_FMT, gpu->pci_domain,

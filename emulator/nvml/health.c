@@ -2,7 +2,7 @@
  *
  * The emulator has no physical model. Each value is a plain function of the GPU's utilisation, within a
  * server card's range, so that dashboards have data. */
-#include "nvml/session.h"
+#include "nvml/getter.h"
 
 enum {
     IDLE_CELSIUS = 30,
@@ -22,22 +22,6 @@ enum {
 /* A value between `idle` and `busy`, in proportion to the GPU's utilisation. */
 static unsigned between(int gpu, unsigned idle, unsigned busy) {
     return idle + (busy - idle) * nvml_busy_pct(gpu) / 100;
-}
-
-static nvmlReturn_t give(nvmlDevice_t device, unsigned *output, unsigned value) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, output, &gpu);
-    if (found == NVML_SUCCESS)
-        *output = value;
-    return found;
-}
-
-static nvmlReturn_t give_state(nvmlDevice_t device, nvmlEnableState_t *output, nvmlEnableState_t state) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, output, &gpu);
-    if (found == NVML_SUCCESS)
-        *output = state;
-    return found;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
@@ -80,14 +64,6 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperat
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power_mw) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, power_mw, &gpu);
-    if (found == NVML_SUCCESS)
-        *power_mw = between(gpu, IDLE_POWER_MW, POWER_LIMIT_MW);
-    return found;
-}
-
 /* NVML counts from the time at which the driver was loaded; the machine's start stands for it here. */
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy_mj) {
     struct book_snapshot snapshot;
@@ -101,28 +77,15 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    return give_state(device, mode, NVML_FEATURE_ENABLED);
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned *limit_mw) {
-    return give(device, limit_mw, POWER_LIMIT_MW);
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned *limit_mw) {
-    return give(device, limit_mw, POWER_LIMIT_MW);
-}
-
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *limit_mw) {
-    return give(device, limit_mw, POWER_LIMIT_MW);
-}
-
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *least_mw,
                                                           unsigned *most_mw) {
-    nvmlReturn_t found = give(device, most_mw ? least_mw : NULL, LOWEST_POWER_LIMIT_MW);
-    if (found == NVML_SUCCESS)
-        *most_mw = POWER_LIMIT_MW;
-    return found;
+    int gpu;
+    nvmlReturn_t found = nvml_find_present_gpu(device, most_mw ? least_mw : NULL, &gpu);
+    if (found != NVML_SUCCESS)
+        return found;
+    *least_mw = LOWEST_POWER_LIMIT_MW;
+    *most_mw = POWER_LIMIT_MW;
+    return NVML_SUCCESS;
 }
 
 static nvmlReturn_t give_clock(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock_mhz, bool most) {
@@ -147,114 +110,37 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type
     return give_clock(device, type, clock_mhz, true);
 }
 
-nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t id,
-                                unsigned *clock_mhz) {
-    if (nvml_is_initialized() && id >= NVML_CLOCK_ID_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    return give_clock(device, type, clock_mhz, id != NVML_CLOCK_ID_CURRENT);
+static nvmlPstates_t state_of(int gpu) {
+    return nvml_busy_pct(gpu) ? NVML_PSTATE_0 : NVML_PSTATE_8;
 }
 
-nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, state, &gpu);
-    if (found == NVML_SUCCESS)
-        *state = nvml_busy_pct(gpu) ? NVML_PSTATE_0 : NVML_PSTATE_8;
-    return found;
+/* Why the clocks are not at their highest. */
+static unsigned long long reasons_of(int gpu) {
+    return nvml_busy_pct(gpu) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state) {
-    return nvmlDeviceGetPerformanceState(device, state);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, reasons, &gpu);
-    if (found == NVML_SUCCESS)
-        *reasons = nvml_busy_pct(gpu) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    return nvmlDeviceGetCurrentClocksEventReasons(device, reasons);
-}
-
-static nvmlReturn_t give_supported_reasons(nvmlDevice_t device, unsigned long long *reasons) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, reasons, &gpu);
-    if (found == NVML_SUCCESS)
-        *reasons = nvmlClocksEventReasonGpuIdle;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    return give_supported_reasons(device, reasons);
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    return give_supported_reasons(device, reasons);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
-    return give(device, generation, PCIE_GENERATION);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
-    return give(device, generation, PCIE_GENERATION);
-}
-
-nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
-    return give(device, generation, PCIE_GENERATION);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
-    return give(device, width, PCIE_WIDTH);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
-    return give(device, width, PCIE_WIDTH);
-}
-
-nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    return give_state(device, mode, NVML_FEATURE_ENABLED);
-}
-
-nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    return give_state(device, mode, NVML_FEATURE_DISABLED);
-}
-
-nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *active) {
-    return give_state(device, active, NVML_FEATURE_DISABLED);
-}
-
-nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    return give_state(device, mode, NVML_FEATURE_DISABLED);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, mode, &gpu);
-    if (found == NVML_SUCCESS)
-        *mode = NVML_COMPUTEMODE_DEFAULT;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *mode) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, mode, &gpu);
-    if (found == NVML_SUCCESS)
-        *mode = NVML_GPU_VIRTUALIZATION_MODE_NONE;
-    return found;
-}
-
-/* The card is cooled by the server's fans. */
-nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned *count) {
-    return give(device, count, 0);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
-    return give(device, count, 0);
-}
-
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig) {
-    return give(device, is_mig, 0);
-}
+GETTER(nvmlDeviceGetPowerUsage, unsigned, between(gpu, IDLE_POWER_MW, POWER_LIMIT_MW))
+GETTER(nvmlDeviceGetPowerManagementMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
+GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, POWER_LIMIT_MW)
+GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, POWER_LIMIT_MW)
+GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, POWER_LIMIT_MW)
+GETTER(nvmlDeviceGetPerformanceState, nvmlPstates_t, state_of(gpu))
+GETTER(nvmlDeviceGetPowerState, nvmlPstates_t, state_of(gpu))
+GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, reasons_of(gpu))
+GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, reasons_of(gpu))
+GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
+GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
+GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, PCIE_GENERATION)
+GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, PCIE_GENERATION)
+GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, PCIE_GENERATION)
+GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, PCIE_WIDTH)
+GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, PCIE_WIDTH)
+GETTER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
+GETTER(nvmlDeviceGetDisplayMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
+GETTER(nvmlDeviceGetDisplayActive, nvmlEnableState_t, NVML_FEATURE_DISABLED)
+GETTER(nvmlDeviceGetAccountingMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
+GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)
+GETTER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, NVML_GPU_VIRTUALIZATION_MODE_NONE)
+GETTER(nvmlDeviceGetNumFans, unsigned, 0) /* the server's fans cool the card */
+GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
+GETTER(nvmlDeviceIsMigDeviceHandle, unsigned, 0)

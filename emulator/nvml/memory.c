@@ -5,6 +5,7 @@
  * the total, as in drivers since 510. */
 #include "nvml/session.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static const unsigned NO_MIG_INSTANCE = 0xffffffffu;
@@ -58,113 +59,57 @@ static unsigned keep_listed(struct book_snapshot *snapshot) {
     return kept;
 }
 
-/* The checks of every version of the list. On SUCCESS the caller's array has room for all processes of
- * `snapshot`. */
-static nvmlReturn_t start_list(nvmlDevice_t device, unsigned *count, const void *infos,
-                               struct book_snapshot *snapshot) {
+/* Modes of nvmlProcessDetailList_t, which the header describes without constants. */
+enum { MODE_COMPUTE, MODE_GRAPHICS, MODE_MPS };
+
+_Static_assert(offsetof(nvmlProcessDetail_v1_t, computeInstanceId) ==
+                   offsetof(nvmlProcessInfo_t, computeInstanceId),
+               "a detail does not begin as an info does");
+
+/* Lists processes in entries of `entry_bytes`. The entries of older lists are shorter, and begin as the
+ * newest do. The lists of other modes are empty: the emulator has no graphics and no MPS server. */
+static nvmlReturn_t give_list(nvmlDevice_t device, unsigned mode, unsigned *count, void *entries,
+                              size_t entry_bytes) {
+    struct book_snapshot snapshot;
     int gpu;
     nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
     if (found != NVML_SUCCESS)
         return found;
-    if (*count && !infos)
+    unsigned room = mode == MODE_COMPUTE ? *count : 0;
+    if (room && !entries)
         return NVML_ERROR_INVALID_ARGUMENT;
-    book_look(nvml_book(), gpu, snapshot);
-    bool fits = keep_listed(snapshot) <= *count;
-    *count = snapshot->process_count;
-    return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                  nvmlProcessInfo_v1_t *infos) {
-    struct book_snapshot snapshot;
-    nvmlReturn_t started = start_list(device, count, infos, &snapshot);
-    for (uint32_t i = 0; started == NVML_SUCCESS && i < snapshot.process_count; i++)
-        infos[i] = (nvmlProcessInfo_v1_t){
-            .pid = snapshot.processes[i].pid,
-            .usedGpuMemory = snapshot.processes[i].used_bytes,
-        };
-    return started;
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_t *infos) {
-    struct book_snapshot snapshot;
-    nvmlReturn_t started = start_list(device, count, infos, &snapshot);
-    for (uint32_t i = 0; started == NVML_SUCCESS && i < snapshot.process_count; i++)
-        infos[i] = (nvmlProcessInfo_t){
+    snapshot.process_count = 0;
+    if (mode == MODE_COMPUTE)
+        book_look(nvml_book(), gpu, &snapshot);
+    *count = keep_listed(&snapshot);
+    if (*count > room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < *count; i++) {
+        const nvmlProcessDetail_v1_t whole = {
             .pid = snapshot.processes[i].pid,
             .usedGpuMemory = snapshot.processes[i].used_bytes,
             .gpuInstanceId = NO_MIG_INSTANCE,
             .computeInstanceId = NO_MIG_INSTANCE,
         };
-    return started;
+        memcpy((char *)entries + i * entry_bytes, &whole, entry_bytes);
+    }
+    return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_v2_t *infos) {
-    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
-}
+#define LIST(function, type, mode)                                                                           \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned *count, type *entries) {                             \
+        return give_list(device, mode, count, entries, sizeof *entries);                                     \
+    }
 
-/* Returns an empty list: the emulator has no graphics and no MPS server. */
-static nvmlReturn_t give_empty_list(nvmlDevice_t device, unsigned *count) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, count, &gpu);
-    if (found == NVML_SUCCESS)
-        *count = 0;
-    return found;
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                   nvmlProcessInfo_v1_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_v2_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                      nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
-                                                     nvmlProcessInfo_v1_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                        nvmlProcessInfo_v2_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                        nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return give_empty_list(device, count);
-}
-
-/* Modes of nvmlProcessDetailList_t, which the header describes without constants. */
-enum { MODE_COMPUTE, MODE_GRAPHICS, MODE_MPS };
-
-static nvmlReturn_t fill_details(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
-    struct book_snapshot snapshot;
-    nvmlReturn_t started = start_list(device, &list->numProcArrayEntries, list->procArray, &snapshot);
-    for (uint32_t i = 0; started == NVML_SUCCESS && i < snapshot.process_count; i++)
-        list->procArray[i] = (nvmlProcessDetail_v1_t){
-            .pid = snapshot.processes[i].pid,
-            .usedGpuMemory = snapshot.processes[i].used_bytes,
-            .gpuInstanceId = NO_MIG_INSTANCE,
-            .computeInstanceId = NO_MIG_INSTANCE,
-        };
-    return started;
-}
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, MODE_COMPUTE)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, MODE_COMPUTE)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, MODE_COMPUTE)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, MODE_GRAPHICS)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, MODE_GRAPHICS)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, MODE_GRAPHICS)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, MODE_MPS)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, MODE_MPS)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, MODE_MPS)
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
     int gpu;
@@ -175,6 +120,6 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (list->mode > MODE_MPS)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return list->mode == MODE_COMPUTE ? fill_details(device, list)
-                                      : give_empty_list(device, &list->numProcArrayEntries);
+    return give_list(device, list->mode, &list->numProcArrayEntries, list->procArray,
+                     sizeof *list->procArray);
 }

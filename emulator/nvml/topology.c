@@ -231,10 +231,3 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned size, uns
         nodes[node / MASK_BITS] = 1ul << (node % MASK_BITS);
     return NVML_SUCCESS;
 }
-
-/* The NUMA node that the GPU itself forms, as on Grace Hopper; no emulated GPU forms one. */
-nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_gpu(device, node, &gpu);
-    return found == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : found;
-}

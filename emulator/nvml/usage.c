@@ -2,7 +2,7 @@
  *
  * The book keeps the samples, whichever process moves the clock, so no process needs to watch. The sample
  * period is the node file's `sample`. Memory traffic is not modelled, so its utilisation is 0. */
-#include "nvml/session.h"
+#include "nvml/getter.h"
 
 #include <string.h>
 
@@ -18,33 +18,22 @@ unsigned nvml_busy_pct(int gpu) {
     return count ? sample_pct(&samples[count - 1]) : 0;
 }
 
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, utilization, &gpu);
-    if (found == NVML_SUCCESS)
-        *utilization = (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu), .memory = 0};
-    return found;
-}
+GETTER(nvmlDeviceGetUtilizationRates, nvmlUtilization_t, (nvmlUtilization_t){.gpu = nvml_busy_pct(gpu)})
 
-static nvmlReturn_t give_idle_engine(nvmlDevice_t device, unsigned *utilization, unsigned *period_us) {
-    int gpu;
-    nvmlReturn_t found = nvml_find_present_gpu(device, period_us ? utilization : NULL, &gpu);
-    if (found != NVML_SUCCESS)
-        return found;
-    *utilization = 0;
-    *period_us = (unsigned)(nvml_node()->sample_ns / 1000);
-    return NVML_SUCCESS;
-}
+/* The video engines never have work. */
+#define IDLE_ENGINE(function)                                                                                \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned *utilization, unsigned *period_us) {                 \
+        int gpu;                                                                                             \
+        nvmlReturn_t found = nvml_find_present_gpu(device, period_us ? utilization : NULL, &gpu);            \
+        if (found != NVML_SUCCESS)                                                                           \
+            return found;                                                                                    \
+        *utilization = 0;                                                                                    \
+        *period_us = (unsigned)(nvml_node()->sample_ns / 1000);                                              \
+        return NVML_SUCCESS;                                                                                 \
+    }
 
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned *utilization,
-                                             unsigned *period_us) {
-    return give_idle_engine(device, utilization, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *utilization,
-                                             unsigned *period_us) {
-    return give_idle_engine(device, utilization, period_us);
-}
+IDLE_ENGINE(nvmlDeviceGetEncoderUtilization)
+IDLE_ENGINE(nvmlDeviceGetDecoderUtilization)
 
 static nvmlReturn_t check_sample_request(nvmlDevice_t device, nvmlSamplingType_t type,
                                          const nvmlValueType_t *value_type, const unsigned *count,

@@ -1,11 +1,11 @@
 """The driver as a program uses it: errors, devices, forks, looked-up functions, bad node files."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.emulator.cuda_program import LIBRARIES, ROOT, Node
+from tests.emulator.cuda_program import LIBRARIES, Node
+from tests.emulator.functions import functions_of
 from tests.hook.lib.elf import read_library
 
 
@@ -166,6 +166,19 @@ def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
     ]
 
 
+def test_an_unsupported_function_is_found_and_refuses(node: Node) -> None:
+    """A function of unsupported.def has an address for each default stream, and says that it is not supported."""
+    seen = node.python("""
+        address = PTR()
+        def answer(flags):
+            cuda.cuGetProcAddress(b"cuStreamGetAttribute", byref(address), 12080, U64(flags))
+            return ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value)(None, 1, None)
+        cuda.context()
+        show([answer(1), answer(2)])
+    """)
+    assert seen == [801, 801]
+
+
 def test_per_thread_functions_use_the_threads_own_stream(node: Node) -> None:
     """Stream 0 of `_ptsz` functions is the calling thread's stream, which does not wait for another thread's."""
     seen = node.python("""
@@ -261,8 +274,7 @@ def test_the_library_exports_the_api_and_nothing_else() -> None:
 
 def test_every_listed_function_is_exported() -> None:
     """`dlsym` finds each function that cuGetProcAddress finds, as in NVIDIA's library."""
-    table = (ROOT / "emulator" / "cuda" / "functions.def").read_text()
-    listed = set(re.findall(r"^(?:FUNCTION|PER_THREAD)\(\w+, \d+, (\w+)", table, flags=re.MULTILINE))
+    listed = {row.symbol for table in ("functions", "unsupported") for row in functions_of(table)}
     assert len(listed) > 350
     assert listed <= read_library(LIBRARIES / "libcuda.so.1").defined
 

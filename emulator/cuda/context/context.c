@@ -3,7 +3,7 @@
 
 #include "book/view.h"
 
-enum { STACK = 64, API_VERSION = 3020 };
+enum { STACK = 64 };
 
 static _Thread_local struct {
     CUcontext contexts[STACK];
@@ -51,7 +51,7 @@ CUresult context_enter(CUcontext *context) {
     return lost ? driver_leave(CUDA_ERROR_UNKNOWN) : CUDA_SUCCESS;
 }
 
-CUcontext context_make(CUdevice device, unsigned flags) {
+CUcontext context_make(CUdevice device) {
     CUcontext context = object_new(OBJECT_CONTEXT, sizeof *context);
     if (!context)
         return NULL;
@@ -59,7 +59,6 @@ CUcontext context_make(CUdevice device, unsigned flags) {
     context->gpu = driver.gpus[device];
     context->own_bytes = driver.book.node.gpus[context->gpu].context_bytes;
     context->owner = context;
-    context->flags = flags;
     context_renew_id(context);
     context->next = first;
     first = context;
@@ -84,10 +83,6 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuCtxPushCurrent(CUcontext context) {
-    return cuCtxPushCurrent_v2(context);
-}
-
 CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     CUresult entered = driver_enter();
     if (entered)
@@ -98,10 +93,6 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     if (context)
         *context = stack.contexts[stack.depth];
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxPopCurrent(CUcontext *context) {
-    return cuCtxPopCurrent_v2(context);
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -137,17 +128,5 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     if (!device)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *device = context->device;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!version)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (context ? !object_is(context, OBJECT_CONTEXT) : !context_current())
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    *version = API_VERSION;
     return driver_leave(CUDA_SUCCESS);
 }

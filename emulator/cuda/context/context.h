@@ -19,18 +19,15 @@ struct CUctx_st {
     size_t own_bytes;
     CUgreenCtx green; /* the green context that this context represents; NULL = none */
     CUcontext owner;  /* owner of this context's memory: for a green context its primary one, else itself */
-    unsigned flags;
     unsigned long long id;
     CUstream legacy;         /* the default stream */
     CUstream streams;        /* all others, per-thread default streams included */
     struct awaited *awaited; /* events that all later work waits for; stream/awaited.h */
     size_t limits[CONTEXT_LIMITS];
-    CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
 };
 
 /* Makes an inactive context in the list of all contexts; NULL without host memory. */
-CUcontext context_make(CUdevice device, unsigned flags);
+CUcontext context_make(CUdevice device);
 /* Forgets an inactive context. */
 void context_discard(CUcontext context);
 /* The calling thread's current context; NULL = none. The context may have been destroyed. */

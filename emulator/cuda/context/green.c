@@ -21,7 +21,7 @@ static CUresult activate(CUgreenCtx green) {
     CUresult result = context_retain(&primary, green->device);
     if (result)
         return result;
-    CUcontext context = context_make(green->device, primary->flags);
+    CUcontext context = context_make(green->device);
     if (context) {
         context->own_bytes = GREEN_BYTES;
         context->owner = primary;

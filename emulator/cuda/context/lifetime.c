@@ -60,7 +60,7 @@ static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     if (!context_has_room())
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUcontext context = context_make(device, flags);
+    CUcontext context = context_make(device);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!context_activate(context)) {
@@ -76,10 +76,6 @@ static CUresult create(CUcontext *result, unsigned flags, CUdevice device) {
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
     CUresult entered = driver_enter();
     return entered ? entered : driver_leave(create(context, flags, device));
-}
-
-CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
-    return cuCtxCreate_v2(context, flags, device);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
@@ -106,8 +102,4 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     if (context_current() == context)
         context_pop();
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxDestroy(CUcontext context) {
-    return cuCtxDestroy_v2(context);
 }

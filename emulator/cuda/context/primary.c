@@ -11,7 +11,7 @@ CUresult context_retain(CUcontext *result, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     CUcontext context = driver.primaries[device];
     if (!context)
-        context = driver.primaries[device] = context_make(device, driver.primary_flags[device]);
+        context = driver.primaries[device] = context_make(device);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->primary = true;
@@ -51,10 +51,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
-
 /* Frees everything at once. A caller that still holds a retain finds the context inactive, as with
  * NVIDIA's driver. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
@@ -69,10 +65,6 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
         context_deactivate(context);
     }
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-    return cuDevicePrimaryCtxReset_v2(device);
 }
 
 /* NVIDIA's runtime reaches its primary context by calls that no preloaded library can wrap. These
@@ -99,13 +91,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     driver.primary_flags[device] = flags;
-    if (driver.primaries[device])
-        driver.primaries[device]->flags = flags;
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {

@@ -1,4 +1,4 @@
-/* Settings that a context keeps for its program: flags, limits, cache preferences. */
+/* Settings that a context keeps for its program. */
 #include "cuda/context/state.h"
 
 enum { PRINTF_BYTES = 1 << 20, HEAP_BYTES = 8 << 20 }; /* included in the context's own memory */
@@ -33,50 +33,6 @@ static CUresult enter(CUcontext handle, CUcontext *context) {
         return entered;
     *context = handle;
     return object_is(handle, OBJECT_CONTEXT) ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-}
-
-/* Defines a function that returns one setting of the current context. */
-#define GETTER(name, type, field)                                                                            \
-    CUresult name(type *value) {                                                                             \
-        CUcontext context;                                                                                   \
-        CUresult entered = context_enter(&context);                                                          \
-        if (entered)                                                                                         \
-            return entered;                                                                                  \
-        if (!value)                                                                                          \
-            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
-        *value = context->field;                                                                             \
-        return driver_leave(CUDA_SUCCESS);                                                                   \
-    }
-
-GETTER(cuCtxGetFlags, unsigned int, flags)
-GETTER(cuCtxGetCacheConfig, CUfunc_cache, cache_config)
-GETTER(cuCtxGetSharedMemConfig, CUsharedconfig, shared_config)
-
-/* Defines a function that sets one setting of the current context to a value up to `most`. */
-#define SETTER(name, type, field, most)                                                                      \
-    CUresult name(type value) {                                                                              \
-        CUcontext context;                                                                                   \
-        CUresult entered = context_enter(&context);                                                          \
-        if (entered)                                                                                         \
-            return entered;                                                                                  \
-        if (value > most)                                                                                    \
-            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
-        context->field = value;                                                                              \
-        return driver_leave(CUDA_SUCCESS);                                                                   \
-    }
-
-SETTER(cuCtxSetCacheConfig, CUfunc_cache, cache_config, CU_FUNC_CACHE_PREFER_EQUAL)
-SETTER(cuCtxSetSharedMemConfig, CUsharedconfig, shared_config, CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
-
-CUresult cuCtxSetFlags(unsigned int flags) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    if (entered)
-        return entered;
-    if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    context->flags = flags;
-    return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuCtxGetId(CUcontext handle, unsigned long long *id) {
@@ -123,18 +79,4 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (limit >= CU_LIMIT_MAX)
         return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
     return driver_leave(set_limit(context, limit, value));
-}
-
-CUresult cuCtxResetPersistingL2Cache(void) {
-    CUcontext context;
-    CUresult entered = enter(NULL, &context);
-    return entered ? entered : driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuProfilerStart(void) {
-    return cuCtxResetPersistingL2Cache(); /* both only need a context */
-}
-
-CUresult cuProfilerStop(void) {
-    return cuCtxResetPersistingL2Cache();
 }

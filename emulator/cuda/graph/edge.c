@@ -23,7 +23,7 @@ static CUresult listed(CUgraphNode *nodes, size_t room, size_t total, size_t *co
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+static CUresult list_all(CUgraph graph, bool only_roots, CUgraphNode *nodes, size_t *count) {
     size_t total = 0;
     CUresult entered = enter(graph);
     if (entered)
@@ -31,69 +31,17 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     if (!count)
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     for (CUgraphNode node = graph->first; node; node = node->next)
-        list(node, nodes, *count, &total);
-    return listed(nodes, *count, total, count);
-}
-
-CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-    size_t total = 0;
-    CUresult entered = enter(graph);
-    if (entered)
-        return entered;
-    if (!count)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (CUgraphNode node = graph->first; node; node = node->next)
-        if (!node->dependency_count)
+        if (!only_roots || !node->dependency_count)
             list(node, nodes, *count, &total);
     return listed(nodes, *count, total, count);
 }
 
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
-    size_t total = 0;
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(node, OBJECT_NODE) || !count)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < node->dependency_count; i++)
-        list(node->dependencies[i], nodes, *count, &total);
-    return listed(nodes, *count, total, count);
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    return list_all(graph, false, nodes, count);
 }
 
-static bool depends_on(CUgraphNode node, CUgraphNode other) {
-    for (size_t i = 0; i < node->dependency_count; i++)
-        if (node->dependencies[i] == other)
-            return true;
-    return false;
-}
-
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
-    size_t total = 0;
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(node, OBJECT_NODE) || !count)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (CUgraphNode other = node->graph->first; other; other = other->next)
-        if (depends_on(other, node))
-            list(other, nodes, *count, &total);
-    return listed(nodes, *count, total, count);
-}
-
-CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
-    size_t total = 0, same = 0;
-    CUresult entered = enter(graph);
-    if (entered)
-        return entered;
-    if (!count || !from != !to)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (CUgraphNode node = graph->first; node; node = node->next) {
-        for (size_t i = 0; i < node->dependency_count; i++) {
-            list(node->dependencies[i], from, *count, &total);
-            list(node, to, *count, &same);
-        }
-    }
-    return listed(from, *count, total, count);
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    return list_all(graph, true, nodes, count);
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
@@ -105,31 +53,6 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
     for (size_t i = 0; i < count; i++)
         if (!graph_depend(to[i], &from[i], 1))
             return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    return driver_leave(CUDA_SUCCESS);
-}
-
-static bool forget(CUgraphNode node, CUgraphNode dependency) {
-    for (size_t i = 0; i < node->dependency_count; i++) {
-        if (node->dependencies[i] == dependency) {
-            node->dependencies[i] = node->dependencies[--node->dependency_count];
-            return true;
-        }
-    }
-    return false;
-}
-
-CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                   size_t count) {
-    CUresult entered = enter(graph);
-    if (entered)
-        return entered;
-    if (!graph_owns_all(graph, from, count) || !graph_owns_all(graph, to, count))
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (graph_memory_in(graph))
-        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    for (size_t i = 0; i < count; i++)
-        if (!forget(to[i], from[i]))
-            return driver_leave(CUDA_ERROR_INVALID_VALUE);
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -146,43 +69,27 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
 }
 
 /* Edges have no data here. All of them mean plain order, which zeros express. */
-static void plain(CUgraphEdgeData *edges, const size_t *count) {
-    for (size_t i = 0; edges && count && i < *count; i++)
-        edges[i] = (CUgraphEdgeData){0};
-}
-
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges,
                             size_t *count) {
-    CUresult result = cuGraphGetEdges(graph, from, to, count);
-    if (result == CUDA_SUCCESS && from)
-        plain(edges, count);
-    return result;
-}
-
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edges,
-                                       size_t *count) {
-    CUresult result = cuGraphNodeGetDependencies(node, nodes, count);
-    if (result == CUDA_SUCCESS && nodes)
-        plain(edges, count);
-    return result;
-}
-
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edges,
-                                         size_t *count) {
-    CUresult result = cuGraphNodeGetDependentNodes(node, nodes, count);
-    if (result == CUDA_SUCCESS && nodes)
-        plain(edges, count);
-    return result;
+    size_t total = 0, same = 0;
+    CUresult entered = enter(graph);
+    if (entered)
+        return entered;
+    if (!count || !from != !to)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    for (CUgraphNode node = graph->first; node; node = node->next) {
+        for (size_t i = 0; i < node->dependency_count; i++) {
+            if (from && edges && total < *count)
+                edges[total] = (CUgraphEdgeData){0};
+            list(node->dependencies[i], from, *count, &total);
+            list(node, to, *count, &same);
+        }
+    }
+    return listed(from, *count, total, count);
 }
 
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                    const CUgraphEdgeData *edges, size_t count) {
     (void)edges;
     return cuGraphAddDependencies(graph, from, to, count);
-}
-
-CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                      const CUgraphEdgeData *edges, size_t count) {
-    (void)edges;
-    return cuGraphRemoveDependencies(graph, from, to, count);
 }

@@ -108,11 +108,6 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
     return cuGraphInstantiateWithFlags(exec, graph, 0);
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                            size_t size) {
-    return cuGraphInstantiate_v2(exec, graph, error_node, log, size);
-}
-
 static CUresult launch_nodes(CUgraph graph, CUstream stream) {
     CUresult result = CUDA_SUCCESS;
     for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next) {
@@ -126,7 +121,7 @@ static CUresult launch_nodes(CUgraph graph, CUstream stream) {
         else if (work.kind == WORK_WAIT)
             work.ticket = work.event->ticket;
         bool acts = work.effect || work.length_ns || work.kind != WORK_DEVICE;
-        if (acts && node->enabled)
+        if (acts)
             result = submit(stream, &work);
     }
     return result;
@@ -134,7 +129,7 @@ static CUresult launch_nodes(CUgraph graph, CUstream stream) {
 
 /* A graph launched into a capturing stream becomes a child of the captured graph. */
 static CUresult capture_launch(CUgraphExec exec, CUstream stream) {
-    struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_GRAPH, .params = exec->graph};
+    struct work work = {.kind = WORK_DEVICE, .type = CU_GRAPH_NODE_TYPE_GRAPH, .child = exec->graph};
     return capture_work(stream, &work);
 }
 
@@ -180,16 +175,6 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(exec, OBJECT_GRAPH_EXEC) || !flags)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = exec->flags;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
                        CUgraphExecUpdateResult *reason) {
     CUgraphExec fresh;
@@ -221,21 +206,14 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
     return *reason == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *failed,
-                           CUgraphExecUpdateResult *reason) {
-    CUgraphExecUpdateResult unread;
-    CUgraphNode none;
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+    CUgraphExecUpdateResultInfo unread;
     CUresult entered = driver_enter();
     if (entered)
         return entered;
     if (!object_is(exec, OBJECT_GRAPH_EXEC) || !object_is(graph, OBJECT_GRAPH))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    return driver_leave(update(exec, graph, failed ? failed : &none, reason ? reason : &unread));
-}
-
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
-    if (!info)
-        return cuGraphExecUpdate(exec, graph, NULL, NULL);
+    info = info ? info : &unread;
     info->errorFromNode = NULL;
-    return cuGraphExecUpdate(exec, graph, &info->errorNode, &info->result);
+    return driver_leave(update(exec, graph, &info->errorNode, &info->result));
 }

@@ -49,7 +49,6 @@ CUgraphNode graph_add(CUgraph graph, CUgraphNodeType type, const CUgraphNode *de
     }
     node->graph = graph;
     node->type = type;
-    node->enabled = true;
     if (graph->last)
         graph->last->next = node;
     else
@@ -57,27 +56,6 @@ CUgraphNode graph_add(CUgraph graph, CUgraphNodeType type, const CUgraphNode *de
     graph->last = node;
     graph->node_count++;
     return node;
-}
-
-/* Points the node's description of its kernel to the node's own copy of the parameters. */
-static void keep_parameters(CUgraphNode node) {
-    for (size_t i = 0; i < MODULE_PARAMETERS; i++)
-        node->parameters[i] = &node->work.parameters[i];
-    node->kernel.kernelParams = node->work.parameter_count ? node->parameters : NULL;
-    node->kernel.extra = NULL;
-}
-
-CUresult graph_set_work(CUgraphNode node, const struct work *work) {
-    if (work->params && node->type == CU_GRAPH_NODE_TYPE_KERNEL)
-        node->kernel = *(const CUDA_KERNEL_NODE_PARAMS *)work->params;
-    if (work->params && node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-        node->copy = *(const CUDA_MEMCPY3D *)work->params;
-    if (work->params && node->type == CU_GRAPH_NODE_TYPE_MEMSET)
-        node->fill = *(const CUDA_MEMSET_NODE_PARAMS *)work->params;
-    node->work = *work;
-    node->work.params = NULL;
-    keep_parameters(node);
-    return CUDA_SUCCESS;
 }
 
 static void free_node(CUgraphNode node) {
@@ -133,12 +111,7 @@ CUgraphNode graph_find_copy(CUgraph copy, CUgraphNode origin) {
 
 static bool copy_contents(CUgraphNode copy, CUgraphNode origin) {
     copy->origin = origin;
-    copy->enabled = origin->enabled;
     copy->work = origin->work;
-    copy->kernel = origin->kernel;
-    keep_parameters(copy);
-    copy->copy = origin->copy;
-    copy->fill = origin->fill;
     copy->address = origin->address;
     copy->allocation = origin->allocation;
     if (copy->allocation)
@@ -151,9 +124,7 @@ static bool copy_contents(CUgraphNode copy, CUgraphNode origin) {
 
 static bool copy_node(CUgraph clone, CUgraphNode origin) {
     CUgraphNode copy = graph_add(clone, origin->type, NULL, 0);
-    if (!copy || !copy_contents(copy, origin))
-        return false;
-    return true;
+    return copy && copy_contents(copy, origin);
 }
 
 static bool copy_edges(CUgraph clone, CUgraph graph) {

@@ -11,15 +11,10 @@ struct CUgraphNode_st {
     CUgraph graph;
     CUgraphNode origin; /* the node's original, for a node of a clone or an executable graph */
     CUgraphNodeType type;
-    bool enabled;
     unsigned order;   /* used by the topological sort */
     struct work work; /* work of a node that has any */
     CUgraphNode *dependencies;
     size_t dependency_count;
-    CUDA_KERNEL_NODE_PARAMS kernel;
-    void *parameters[MODULE_PARAMETERS]; /* kernel.kernelParams: pointers into `work` */
-    CUDA_MEMCPY3D copy;
-    CUDA_MEMSET_NODE_PARAMS fill;
     CUgraph child;                       /* owned */
     CUdeviceptr address;                 /* address of memory nodes */
     struct graph_allocation *allocation; /* allocation of a node that allocates; allocation.h */
@@ -44,8 +39,6 @@ struct CUgraphExec_st {
 CUgraph graph_new(void);
 /* Adds a node of `type` that depends on the given nodes; NULL without host memory. */
 CUgraphNode graph_add(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, size_t count);
-/* Sets a node's work; copies the parameters to which `work` points. */
-CUresult graph_set_work(CUgraphNode node, const struct work *work);
 void graph_free(CUgraph graph);
 /* Takes a node and its edges out of its graph. */
 void graph_remove(CUgraphNode node);
@@ -56,14 +49,11 @@ bool graph_owns_all(CUgraph graph, const CUgraphNode *nodes, size_t count);
 bool graph_depend(CUgraphNode node, const CUgraphNode *dependencies, size_t count);
 /* The node of a copy that stands for `origin`; NULL = none. */
 CUgraphNode graph_find_copy(CUgraph copy, CUgraphNode origin);
-/* The node of an executable graph that stands for `node`; NULL = none. */
-CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node);
 /* True if a graph has nodes that allocate or free. */
 bool graph_memory_in(CUgraph graph);
 /* True if a graph has a node that frees this address. */
 bool graph_memory_frees(CUgraph graph, uint64_t address);
-/* Convert parameters from the forms of older and newer calls to the form that nodes keep. */
-CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *from);
+/* Convert parameters from the forms of newer calls. */
 CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v3(const CUDA_KERNEL_NODE_PARAMS_v3 *from);
 CUDA_MEMSET_NODE_PARAMS graph_fill_of_v2(const CUDA_MEMSET_NODE_PARAMS_v2 *from);
 

@@ -61,16 +61,6 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!is_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE) || !address)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *address = node->address;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
     CUresult entered = driver_enter();
     if (entered)

@@ -1,15 +1,16 @@
-/* Queries and changes of the nodes of graphs and of executable graphs. */
+/* Queries and changes of nodes. Changes work in a graph, and in an executable graph between its launches. */
 #include "cuda/context/context.h"
 #include "cuda/graph/graph.h"
 #include "cuda/memory/copy.h"
+#include "cuda/stream/event.h"
 #include "cuda/stream/launch.h"
 
 /* Enters and checks that a node is of a type. */
-static CUresult enter(CUgraphNode node, CUgraphNodeType type, const void *params) {
+static CUresult enter(CUgraphNode node, CUgraphNodeType type, const void *result) {
     CUresult entered = driver_enter();
     if (entered)
         return entered;
-    bool good = object_is(node, OBJECT_NODE) && node->type == type && params;
+    bool good = object_is(node, OBJECT_NODE) && node->type == type && result;
     return good ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -23,58 +24,6 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_KERNEL, params);
-    if (entered)
-        return entered;
-    *params = node->kernel;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    CUDA_KERNEL_NODE_PARAMS wide;
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = cuGraphKernelNodeGetParams_v2(node, &wide);
-    if (result == CUDA_SUCCESS)
-        *params = (CUDA_KERNEL_NODE_PARAMS_v1){.func = wide.func,
-                                               .gridDimX = wide.gridDimX,
-                                               .gridDimY = wide.gridDimY,
-                                               .gridDimZ = wide.gridDimZ,
-                                               .blockDimX = wide.blockDimX,
-                                               .blockDimY = wide.blockDimY,
-                                               .blockDimZ = wide.blockDimZ,
-                                               .sharedMemBytes = wide.sharedMemBytes,
-                                               .kernelParams = wide.kernelParams,
-                                               .extra = wide.extra};
-    return result;
-}
-
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_MEMCPY, params);
-    if (entered)
-        return entered;
-    *params = node->copy;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_MEMSET, params);
-    if (entered)
-        return entered;
-    *params = node->fill;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *params) {
-    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_HOST, params);
-    if (entered)
-        return entered;
-    params->fn = node->work.host;
-    params->userData = node->work.host_data;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_GRAPH, graph);
     if (entered)
@@ -83,128 +32,113 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUgraphNode graph_node_in(CUgraphExec exec, CUgraphNode node) {
-    return object_is(exec, OBJECT_GRAPH_EXEC) ? graph_find_copy(exec->graph, node) : NULL;
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event) {
+    CUresult entered = enter(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+    if (entered)
+        return entered;
+    *event = node->work.event;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+static CUresult set_host(CUgraphNode node, CUhostFn host, void *data) {
+    if (!host)
+        return CUDA_ERROR_INVALID_VALUE;
+    node->work.host = host;
+    node->work.host_data = data;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_event(CUgraphNode node, CUevent event) {
+    if (!event_is(event))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->work.event = event;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_child(CUgraphNode node, CUgraph child) {
+    if (!object_is(child, OBJECT_GRAPH) || graph_memory_in(child) ||
+        child->node_count != node->child->node_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUgraph fresh = graph_clone(child);
+    if (!fresh)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fresh->is_child = true;
+    graph_free(node->child);
+    node->child = fresh;
+    return CUDA_SUCCESS;
+}
+
+/* Gives a node other work, unless `so_far` is an error. */
+static CUresult set_work(CUgraphNode node, CUresult so_far, const struct work *work) {
+    if (so_far == CUDA_SUCCESS)
+        node->work = *work;
+    return so_far;
 }
 
 static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
     struct work work;
-    if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = launch_work(context_current(), params, &work);
-    return result ? result : graph_set_work(node, &work);
+    return set_work(node, launch_work(context_current(), params, &work), &work);
 }
 
-static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *params) {
+static CUresult set(CUgraphNode node, const CUgraphNodeParams *params) {
     struct work work;
-    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEMCPY || !params)
+    if (!node || node->type != params->type)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = copy_box(params, &work);
-    return result ? result : graph_set_work(node, &work);
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+        CUDA_KERNEL_NODE_PARAMS kernel = graph_kernel_of_v3(&params->kernel);
+        return set_kernel(node, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return set_work(node, copy_box(&params->memcpy.copyParams, &work), &work);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        CUDA_MEMSET_NODE_PARAMS fill = graph_fill_of_v2(&params->memset);
+        return set_work(node, copy_fill(&fill, &work), &work);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return set_host(node, params->host.fn, params->host.userData);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return set_child(node, params->graph.graph);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return set_event(node, params->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return set_event(node, params->eventRecord.event);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
 }
 
-static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
-    struct work work;
-    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEMSET || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = copy_fill(params, &work);
-    return result ? result : graph_set_work(node, &work);
-}
-
-static CUresult set_host(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) {
-    if (!node || node->type != CU_GRAPH_NODE_TYPE_HOST || !params || !params->fn)
-        return CUDA_ERROR_INVALID_VALUE;
-    node->work.host = params->fn;
-    node->work.host_data = params->userData;
-    return CUDA_SUCCESS;
-}
-
-static CUgraphNode known(CUgraphNode node) {
-    return object_is(node, OBJECT_NODE) ? node : NULL;
-}
-
-/* The functions below change a node of a graph, or the same node of an executable graph. */
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
     CUcontext context;
     CUresult entered = context_enter(&context);
-    return entered ? entered : driver_leave(set_kernel(known(node), params));
+    if (entered)
+        return entered;
+    if (!object_is(node, OBJECT_NODE) || !params)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    bool is_fixed = node->type == CU_GRAPH_NODE_TYPE_GRAPH; /* a graph keeps its child graphs */
+    return driver_leave(is_fixed ? CUDA_ERROR_NOT_SUPPORTED : set(node, params));
+}
+
+/* The node of an executable graph that stands for `node`; NULL = none. */
+static CUgraphNode node_in(CUgraphExec exec, CUgraphNode node) {
+    return object_is(exec, OBJECT_GRAPH_EXEC) ? graph_find_copy(exec->graph, node) : NULL;
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
+    CUcontext context;
+    CUresult entered = context_enter(&context);
+    if (entered)
+        return entered;
+    return driver_leave(params ? set(node_in(exec, node), params) : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS *params) {
     CUcontext context;
     CUresult entered = context_enter(&context);
-    return entered ? entered : driver_leave(set_kernel(graph_node_in(exec, node), params));
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_copy(known(node), params));
-}
-
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
-                                        CUcontext context) {
-    (void)context;
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_copy(graph_node_in(exec, node), params));
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_fill(known(node), params));
-}
-
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) {
-    (void)context;
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_fill(graph_node_in(exec, node), params));
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_host(known(node), params));
-}
-
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                      const CUDA_HOST_NODE_PARAMS *params) {
-    CUresult entered = driver_enter();
-    return entered ? entered : driver_leave(set_host(graph_node_in(exec, node), params));
-}
-
-CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
-    return cuGraphKernelNodeSetParams_v2(node, &wide);
-}
-
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
-    return cuGraphExecKernelNodeSetParams_v2(exec, node, &wide);
-}
-
-CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
-    CUresult entered = driver_enter();
     if (entered)
         return entered;
-    CUgraphNode copy = graph_node_in(exec, node);
-    if (!copy)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    copy->enabled = enabled != 0;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    CUgraphNode copy = graph_node_in(exec, node);
-    if (!copy || !enabled)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *enabled = copy->enabled;
-    return driver_leave(CUDA_SUCCESS);
+    CUgraphNode target = node_in(exec, node);
+    bool good = target && target->type == CU_GRAPH_NODE_TYPE_KERNEL && params;
+    return driver_leave(good ? set_kernel(target, params) : CUDA_ERROR_INVALID_VALUE);
 }

@@ -1,19 +1,5 @@
-/* Converts parameters of kernels and fills from the forms of older and newer calls to the form that nodes
- * keep. */
+/* Converts parameters of kernels and fills from the forms of newer calls. */
 #include "cuda/graph/graph.h"
-
-CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *from) {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = from->func,
-                                     .gridDimX = from->gridDimX,
-                                     .gridDimY = from->gridDimY,
-                                     .gridDimZ = from->gridDimZ,
-                                     .blockDimX = from->blockDimX,
-                                     .blockDimY = from->blockDimY,
-                                     .blockDimZ = from->blockDimZ,
-                                     .sharedMemBytes = from->sharedMemBytes,
-                                     .kernelParams = from->kernelParams,
-                                     .extra = from->extra};
-}
 
 CUDA_KERNEL_NODE_PARAMS graph_kernel_of_v3(const CUDA_KERNEL_NODE_PARAMS_v3 *from) {
     return (CUDA_KERNEL_NODE_PARAMS){.func = from->func,

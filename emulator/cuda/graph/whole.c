@@ -36,16 +36,6 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     return driver_leave(*clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode origin, CUgraph clone) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!node || !object_is(clone, OBJECT_GRAPH) || !object_is(origin, OBJECT_NODE))
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *node = graph_find_copy(clone, origin);
-    return driver_leave(*node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-}
-
 /* Enters with a context and checks what every added node needs. */
 static CUresult enter(CUgraph graph, const void *result, const CUgraphNode *dependencies, size_t count,
                       const void *params, CUcontext *context) {
@@ -66,7 +56,8 @@ static CUresult add(CUgraphNode *result, CUgraph graph, const CUgraphNode *depen
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *result = node;
-    return graph_set_work(node, work);
+    node->work = *work;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -78,14 +69,6 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
         return result;
     result = launch_work(context, params, &work);
     return driver_leave(add(node, graph, dependencies, count, result, &work));
-}
-
-CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                              const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUDA_KERNEL_NODE_PARAMS wide = graph_kernel_of_v1(params);
-    return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &wide);
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,

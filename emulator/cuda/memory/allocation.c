@@ -118,8 +118,7 @@ static CUresult allocate_host(CUcontext context, void **pointer, size_t bytes, u
                                     .kind = MEMORY_HOST,
                                     .context = context->owner,
                                     .gpu = context->gpu,
-                                    .device = context->device,
-                                    .flags = flags};
+                                    .device = context->device};
     if (!allocation.base || !memory_add(&allocation))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pointer = (void *)(uintptr_t)allocation.base;
@@ -170,13 +169,8 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
                                     .kind = MEMORY_REGISTERED,
                                     .context = context->owner,
                                     .gpu = context->gpu,
-                                    .device = context->device,
-                                    .flags = flags};
+                                    .device = context->device};
     return driver_leave(memory_add(&allocation) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
-}
-
-CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags) {
-    return cuMemHostRegister_v2(pointer, bytes, flags);
 }
 
 CUresult cuMemHostUnregister(void *pointer) {
@@ -204,17 +198,5 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *pointer, unsig
     if (!address || flags || !locked_at(pointer))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *address = (uint64_t)(uintptr_t)pointer;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
-    if (entered)
-        return entered;
-    const struct allocation *allocation = locked_at(pointer);
-    if (!flags || !allocation)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = allocation->flags;
     return driver_leave(CUDA_SUCCESS);
 }

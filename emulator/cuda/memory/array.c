@@ -119,31 +119,6 @@ CUresult cuArrayDestroy(CUarray array) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *form, CUarray array) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(array, OBJECT_ARRAY))
-        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    if (!form)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *form = array->form;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *flat, CUarray array) {
-    CUDA_ARRAY3D_DESCRIPTOR form;
-    if (!flat)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = cuArray3DGetDescriptor_v2(&form, array);
-    if (result == CUDA_SUCCESS)
-        *flat = (CUDA_ARRAY_DESCRIPTOR){.Width = form.Width,
-                                        .Height = form.Height,
-                                        .Format = form.Format,
-                                        .NumChannels = form.NumChannels};
-    return result;
-}
-
 static size_t halved(size_t extent, unsigned level) {
     size_t result = extent >> level;
     return extent && !result ? 1 : result;

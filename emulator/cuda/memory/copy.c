@@ -43,16 +43,6 @@ struct work copy_line(uint64_t target, uint64_t source, size_t bytes) {
                          .data = {{target, source, bytes, 1, 1, 0, 0, 0, 0}}};
 }
 
-CUDA_MEMCPY3D copy_line_box(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
-    return (CUDA_MEMCPY3D){.WidthInBytes = bytes,
-                           .Height = 1,
-                           .Depth = 1,
-                           .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .srcDevice = source,
-                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .dstDevice = target};
-}
-
 /* The source or the target of a copy: the address of its first byte, and its rows and slices. */
 struct side {
     uint64_t address, pitch, slice;
@@ -121,7 +111,6 @@ CUresult copy_box(const CUDA_MEMCPY3D *box, struct work *work) {
                                                  !target.on_device || !source.on_device),
                           .effect = move_box,
                           .type = CU_GRAPH_NODE_TYPE_MEMCPY,
-                          .params = box,
                           .data = {{target.address, source.address, box->WidthInBytes, box->Height,
                                     box->Depth, target.pitch, source.pitch, target.slice, source.slice}}};
     return CUDA_SUCCESS;
@@ -175,7 +164,6 @@ CUresult copy_fill(const CUDA_MEMSET_NODE_PARAMS *fill, struct work *work) {
         .length_ns = length_ns(row * fill->height, false),
         .effect = fill_box,
         .type = CU_GRAPH_NODE_TYPE_MEMSET,
-        .params = fill,
         .data = {{fill->dst, pitch, fill->value, fill->elementSize, fill->width, fill->height}}};
     return CUDA_SUCCESS;
 }

@@ -6,8 +6,6 @@
 
 /* Makes a linear copy. Device addresses must lie in known memory. */
 struct work copy_line(uint64_t target, uint64_t source, size_t bytes);
-/* The API's description of the same copy, for later queries of the node. */
-CUDA_MEMCPY3D copy_line_box(CUdeviceptr target, CUdeviceptr source, size_t bytes);
 /* Makes the copy that the API describes; INVALID_VALUE if the description is not valid. */
 CUresult copy_box(const CUDA_MEMCPY3D *box, struct work *work);
 /* Makes a fill of `height` rows of `width` elements; INVALID_VALUE if the description is not valid. */

@@ -24,9 +24,7 @@ static CUresult copy(uint64_t target, uint64_t source, size_t bytes, int sides, 
     if (!target || !source || ((sides & TO_DEVICE) && !memory_holds(target, bytes)) ||
         ((sides & FROM_DEVICE) && !memory_holds(source, bytes)))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    CUDA_MEMCPY3D box = copy_line_box(target, source, bytes);
     struct work work = copy_line(target, source, bytes);
-    work.params = &box;
     return driver_leave(wait ? submit_and_finish(stream, &work) : submit(stream, &work));
 }
 
@@ -96,24 +94,15 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *box, CUstream stream) {
     return copy_3d(box, stream, false);
 }
 
+/* What every form of a box says of its source or its target. */
+#define SIDE(side, form)                                                                                     \
+    .side##XInBytes = form->side##XInBytes, .side##Y = form->side##Y,                                        \
+    .side##MemoryType = form->side##MemoryType, .side##Host = form->side##Host,                              \
+    .side##Device = form->side##Device, .side##Array = form->side##Array, .side##Pitch = form->side##Pitch
+
 static CUDA_MEMCPY3D box_of(const CUDA_MEMCPY2D *flat) {
-    return (CUDA_MEMCPY3D){.srcXInBytes = flat->srcXInBytes,
-                           .srcY = flat->srcY,
-                           .srcMemoryType = flat->srcMemoryType,
-                           .srcHost = flat->srcHost,
-                           .srcDevice = flat->srcDevice,
-                           .srcArray = flat->srcArray,
-                           .srcPitch = flat->srcPitch,
-                           .dstXInBytes = flat->dstXInBytes,
-                           .dstY = flat->dstY,
-                           .dstMemoryType = flat->dstMemoryType,
-                           .dstHost = flat->dstHost,
-                           .dstDevice = flat->dstDevice,
-                           .dstArray = flat->dstArray,
-                           .dstPitch = flat->dstPitch,
-                           .WidthInBytes = flat->WidthInBytes,
-                           .Height = flat->Height,
-                           .Depth = 1};
+    return (CUDA_MEMCPY3D){SIDE(src, flat), SIDE(dst, flat), .WidthInBytes = flat->WidthInBytes,
+                           .Height = flat->Height, .Depth = 1};
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *flat, CUstream stream, bool wait) {
@@ -136,23 +125,11 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *flat, CUstream stream) {
 }
 
 static CUDA_MEMCPY3D box_between_peers(const CUDA_MEMCPY3D_PEER *peer) {
-    return (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
-                           .srcY = peer->srcY,
+    return (CUDA_MEMCPY3D){SIDE(src, peer),
                            .srcZ = peer->srcZ,
-                           .srcMemoryType = peer->srcMemoryType,
-                           .srcHost = peer->srcHost,
-                           .srcDevice = peer->srcDevice,
-                           .srcArray = peer->srcArray,
-                           .srcPitch = peer->srcPitch,
                            .srcHeight = peer->srcHeight,
-                           .dstXInBytes = peer->dstXInBytes,
-                           .dstY = peer->dstY,
+                           SIDE(dst, peer),
                            .dstZ = peer->dstZ,
-                           .dstMemoryType = peer->dstMemoryType,
-                           .dstHost = peer->dstHost,
-                           .dstDevice = peer->dstDevice,
-                           .dstArray = peer->dstArray,
-                           .dstPitch = peer->dstPitch,
                            .dstHeight = peer->dstHeight,
                            .WidthInBytes = peer->WidthInBytes,
                            .Height = peer->Height,
@@ -182,68 +159,45 @@ static CUresult copy_array(CUDA_MEMCPY3D box, size_t bytes, CUstream stream, boo
     return copy_3d(&box, stream, wait);
 }
 
+/* The source or the target of such a copy. */
+#define IN_ARRAY(side, array, offset)                                                                        \
+    .side##MemoryType = CU_MEMORYTYPE_ARRAY, .side##Array = array, .side##XInBytes = offset
+#define ON_HOST(side, address) .side##MemoryType = CU_MEMORYTYPE_HOST, .side##Host = address
+#define ON_DEVICE(side, address) .side##MemoryType = CU_MEMORYTYPE_DEVICE, .side##Device = address
+
 CUresult cuMemcpyHtoA_v2(CUarray array, size_t offset, const void *source, size_t bytes) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                         .srcHost = source,
-                         .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .dstArray = array,
-                         .dstXInBytes = offset};
+    CUDA_MEMCPY3D box = {ON_HOST(src, source), IN_ARRAY(dst, array, offset)};
     return copy_array(box, bytes, NULL, true);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray array, size_t offset, const void *source, size_t bytes,
                               CUstream stream) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                         .srcHost = source,
-                         .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .dstArray = array,
-                         .dstXInBytes = offset};
+    CUDA_MEMCPY3D box = {ON_HOST(src, source), IN_ARRAY(dst, array, offset)};
     return copy_array(box, bytes, stream, false);
 }
 
 CUresult cuMemcpyAtoH_v2(void *target, CUarray array, size_t offset, size_t bytes) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .srcArray = array,
-                         .srcXInBytes = offset,
-                         .dstMemoryType = CU_MEMORYTYPE_HOST,
-                         .dstHost = target};
+    CUDA_MEMCPY3D box = {IN_ARRAY(src, array, offset), ON_HOST(dst, target)};
     return copy_array(box, bytes, NULL, true);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *target, CUarray array, size_t offset, size_t bytes, CUstream stream) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .srcArray = array,
-                         .srcXInBytes = offset,
-                         .dstMemoryType = CU_MEMORYTYPE_HOST,
-                         .dstHost = target};
+    CUDA_MEMCPY3D box = {IN_ARRAY(src, array, offset), ON_HOST(dst, target)};
     return copy_array(box, bytes, stream, false);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray array, size_t offset, CUdeviceptr source, size_t bytes) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                         .srcDevice = source,
-                         .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .dstArray = array,
-                         .dstXInBytes = offset};
+    CUDA_MEMCPY3D box = {ON_DEVICE(src, source), IN_ARRAY(dst, array, offset)};
     return copy_array(box, bytes, NULL, true);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr target, CUarray array, size_t offset, size_t bytes) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .srcArray = array,
-                         .srcXInBytes = offset,
-                         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                         .dstDevice = target};
+    CUDA_MEMCPY3D box = {IN_ARRAY(src, array, offset), ON_DEVICE(dst, target)};
     return copy_array(box, bytes, NULL, true);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray target, size_t target_offset, CUarray source, size_t source_offset,
                          size_t bytes) {
-    CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .srcArray = source,
-                         .srcXInBytes = source_offset,
-                         .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                         .dstArray = target,
-                         .dstXInBytes = target_offset};
+    CUDA_MEMCPY3D box = {IN_ARRAY(src, source, source_offset), IN_ARRAY(dst, target, target_offset)};
     return copy_array(box, bytes, NULL, true);
 }

@@ -83,7 +83,13 @@ struct lines {
 
 static bool line_of_batch(const void *batch, size_t i, CUDA_MEMCPY3D *box) {
     const struct lines *lines = batch;
-    *box = copy_line_box(lines->targets[i], lines->sources[i], lines->sizes[i]);
+    *box = (CUDA_MEMCPY3D){.WidthInBytes = lines->sizes[i],
+                           .Height = 1,
+                           .Depth = 1,
+                           .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = lines->sources[i],
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = lines->targets[i]};
     return true;
 }
 

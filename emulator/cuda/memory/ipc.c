@@ -135,10 +135,6 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle given, unsig
     return driver_leave(result);
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) {
-    return cuIpcOpenMemHandle_v2(address, handle, flags);
-}
-
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     CUcontext context;
     CUresult entered = capture_enter(&context);

@@ -1,4 +1,4 @@
-/* Attributes of addresses, and hints about managed memory. */
+/* Attributes of addresses. */
 #include <string.h>
 
 #include "cuda/context/context.h"
@@ -111,49 +111,4 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
         if (values[i])
             get_or_zero(values[i], attributes[i], address);
     return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    bool good = value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && memory_find(address);
-    return driver_leave(good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-}
-
-/* Hints about managed memory have no effect here beyond their checks. */
-static CUresult hint(CUdeviceptr address, size_t count) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
-    if (entered)
-        return entered;
-    const struct allocation *found = memory_find(address);
-    bool good = found && found->kind == MEMORY_MANAGED && memory_holds(address, count);
-    return driver_leave(good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuMemAdvise(CUdeviceptr address, size_t count, CUmem_advise advice, CUdevice device) {
-    (void)advice, (void)device;
-    return hint(address, count);
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t count, CUmem_advise advice, CUmemLocation location) {
-    (void)advice, (void)location;
-    return hint(address, count);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t count, CUdevice device, CUstream stream) {
-    (void)device, (void)stream;
-    return hint(address, count);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t count, CUmemLocation location, unsigned int flags,
-                               CUstream stream) {
-    (void)location, (void)stream;
-    return flags ? CUDA_ERROR_INVALID_VALUE : hint(address, count);
-}
-
-CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) {
-    (void)stream;
-    return flags == 0 || flags > 4 ? CUDA_ERROR_INVALID_VALUE : hint(address, length ? length : 1);
 }

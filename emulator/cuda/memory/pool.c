@@ -171,29 +171,22 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!pool)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *pool = default_of(device);
-    return driver_leave(*pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
-}
+/* Defines a function that returns the pool that `find` gives for a device. */
+#define GETTER(name, find)                                                                                   \
+    CUresult name(CUmemoryPool *pool, CUdevice device) {                                                     \
+        CUresult entered = driver_enter();                                                                   \
+        if (entered)                                                                                         \
+            return entered;                                                                                  \
+        if (!driver_has_device(device))                                                                      \
+            return driver_leave(CUDA_ERROR_INVALID_DEVICE);                                                  \
+        if (!pool)                                                                                           \
+            return driver_leave(CUDA_ERROR_INVALID_VALUE);                                                   \
+        *pool = find(device);                                                                                \
+        return driver_leave(*pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);                                \
+    }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!driver_has_device(device))
-        return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!pool)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *pool = pool_current(device);
-    return driver_leave(*pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
-}
+GETTER(cuDeviceGetDefaultMemPool, default_of)
+GETTER(cuDeviceGetMemPool, pool_current)
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     CUresult entered = driver_enter();

@@ -57,26 +57,3 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
     return driver_leave(set(pool, attribute, value));
 }
-
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(pool, OBJECT_POOL) || (count && !map))
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++)
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !driver_has_device(map[i].location.id))
-            return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!object_is(pool, OBJECT_POOL) || !flags || !location)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags =
-        location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return driver_leave(CUDA_SUCCESS);
-}

@@ -34,7 +34,6 @@ struct allocation {
         *share; /* share of memory from or offered to another process, unless the block has the share */
     uint64_t share_offset; /* for imported memory: its place in the share */
     unsigned opens;        /* cuIpcOpenMemHandle calls; with none, imported memory is freed like a pool's */
-    unsigned flags;        /* flags of host memory */
     unsigned long long id;
 };
 

@@ -282,17 +282,6 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
     return driver_leave(failed ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
 }
 
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    const struct allocation *allocation = memory_find(address);
-    if (!flags || !location || !allocation)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = location->id == allocation->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 CUresult cuMemRetainAllocationHandle(PHYSICAL *handle, void *address) {
     CUresult entered = driver_enter();
     if (entered)

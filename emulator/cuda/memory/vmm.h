@@ -18,7 +18,5 @@ struct physical {
 /* The physical memory of a handle; NULL for a stale or foreign one. */
 struct physical *vmm_physical(PHYSICAL handle);
 void vmm_release(struct physical *physical);
-/* Makes physical memory of a share and takes over the share; NULL without host memory. */
-struct physical *vmm_of_share(struct share *share);
 
 #endif

@@ -25,7 +25,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, PHYSICAL handle, CUmemAll
     return driver_leave(fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS);
 }
 
-struct physical *vmm_of_share(struct share *share) {
+/* Makes physical memory of a share and takes over the share; NULL without host memory. */
+static struct physical *of_share(struct share *share) {
     struct physical *physical = object_new(OBJECT_PHYSICAL, sizeof *physical);
     if (!physical)
         return NULL;
@@ -53,7 +54,7 @@ CUresult cuMemImportFromShareableHandle(PHYSICAL *handle, void *shareable, CUmem
     CUresult result = share_take((int)(intptr_t)shareable, &share);
     if (result)
         return driver_leave(result);
-    struct physical *physical = vmm_of_share(share);
+    struct physical *physical = of_share(share);
     if (!physical) {
         share_drop(share);
         return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);

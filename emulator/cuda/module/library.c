@@ -50,20 +50,6 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
     return driver_leave(load(library, code));
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
-                               void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                               void **values, unsigned int count) {
-    if (!library || !path)
-        return CUDA_ERROR_INVALID_VALUE;
-    char *image = module_read_file(path);
-    if (!image)
-        return CUDA_ERROR_FILE_NOT_FOUND;
-    CUresult result =
-        cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options, values, count);
-    free(image);
-    return result;
-}
-
 CUresult cuLibraryUnload(CUlibrary library) {
     CUresult entered = driver_enter();
     if (entered)
@@ -143,11 +129,7 @@ static CUresult module_in(CUlibrary library, CUcontext context, CUmodule *module
 static CUresult function_in(CUkernel kernel, CUcontext context, CUfunction *function) {
     CUmodule module;
     CUresult result = module_in(kernel->library, context, &module);
-    if (result == CUDA_SUCCESS)
-        result = module_find(module, kernel->name, function);
-    if (result == CUDA_SUCCESS)
-        (*function)->kernel = kernel;
-    return result;
+    return result ? result : module_find(module, kernel->name, function);
 }
 
 CUfunction module_function(CUcontext context, CUfunction handle) {
@@ -157,18 +139,6 @@ CUfunction module_function(CUcontext context, CUfunction handle) {
     if (!object_is(handle, OBJECT_KERNEL))
         return NULL;
     return function_in((CUkernel)(void *)handle, context, &function) == CUDA_SUCCESS ? function : NULL;
-}
-
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
-    if (entered)
-        return entered;
-    if (!module)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!object_is(library, OBJECT_LIBRARY))
-        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    return driver_leave(module_in(library, context, module));
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
@@ -181,28 +151,4 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     if (!object_is(kernel, OBJECT_KERNEL))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     return driver_leave(function_in(kernel, context, function));
-}
-
-CUresult cuKernelGetName(const char **name, CUkernel kernel) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!name)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!object_is(kernel, OBJECT_KERNEL))
-        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    *name = kernel->name;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!library)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!object_is(kernel, OBJECT_KERNEL))
-        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    *library = kernel->library;
-    return driver_leave(CUDA_SUCCESS);
 }

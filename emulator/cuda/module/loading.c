@@ -21,10 +21,6 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int co
     return count && (!options || !values) ? CUDA_ERROR_INVALID_VALUE : cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
-    return cuModuleLoadData(module, image);
-}
-
 CUresult cuModuleLoad(CUmodule *module, const char *path) {
     if (!module || !path)
         return CUDA_ERROR_INVALID_VALUE;
@@ -58,16 +54,6 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     if (!object_is(module, OBJECT_MODULE))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     return driver_leave(module_find(module, name, function));
-}
-
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
-    CUresult entered = driver_enter();
-    if (entered)
-        return entered;
-    if (!mode)
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *mode = module_is_lazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
-    return driver_leave(CUDA_SUCCESS);
 }
 
 /* Images are not executed, so there are no variables in them. */

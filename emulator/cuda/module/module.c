@@ -12,7 +12,7 @@ static CUmodule first; /* lock */
 
 /* A module costs its image's size, rounded up to a multiple of the node file's `module`. The card is
  * charged when a function is first launched, or at once with CUDA_MODULE_LOADING=EAGER. */
-bool module_is_lazy(void) {
+static bool is_lazy(void) {
     const char *mode = getenv("CUDA_MODULE_LOADING");
     return !mode || strcmp(mode, "EAGER") != 0;
 }
@@ -43,7 +43,7 @@ CUresult module_load(CUcontext context, const void *image, size_t image_bytes, C
     module->context = context->owner;
     module->ptx = module_ptx_of(image);
     module->image_bytes = image_bytes;
-    if (!module_is_lazy() && !module_require(module)) {
+    if (!is_lazy() && !module_require(module)) {
         free(module->ptx);
         object_free(module);
         return CUDA_ERROR_OUT_OF_MEMORY;

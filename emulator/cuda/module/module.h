@@ -23,7 +23,6 @@ struct CUfunc_st {
     struct object object;
     CUfunction next; /* in its module */
     CUmodule module;
-    CUkernel kernel; /* NULL = not from a library */
     char name[MODULE_NAME_BYTES];
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
     struct old_launch *old; /* settings for cuLaunchGrid; NULL until the program sets one */
@@ -42,7 +41,6 @@ bool module_is_spin(CUfunction function);
 CUresult module_load(CUcontext context, const void *image, size_t image_bytes, CUmodule *module);
 /* Charges the module before one of its functions runs; false if the card has no room. */
 bool module_require(CUmodule module);
-bool module_is_lazy(void);
 CUresult module_find(CUmodule module, const char *name, CUfunction *function);
 void module_free(CUmodule module);
 void module_free_all(CUcontext context);

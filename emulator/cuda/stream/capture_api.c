@@ -159,33 +159,6 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *statu
     return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
 }
 
-static CUresult update(CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags) {
-    if (!stream->capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || !graph_owns_all(stream->capture->graph, nodes, count))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        return capture_set_tips(stream, nodes, count) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < count; i++)
-        if (!capture_add_tip(stream, nodes[i]))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode *nodes, size_t count,
-                                           unsigned int flags) {
-    CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
-    return entered ? entered : driver_leave(update(stream, nodes, count, flags));
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
-                                              const CUgraphEdgeData *edges, size_t count,
-                                              unsigned int flags) {
-    (void)edges;
-    return cuStreamUpdateCaptureDependencies(stream, nodes, count, flags);
-}
-
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     CUresult entered = driver_enter();
     if (entered)

@@ -27,7 +27,7 @@ static void leave(CUstream stream) {
     stream->tip_count = 0;
 }
 
-bool capture_add_tip(CUstream stream, CUgraphNode node) {
+static bool add_tip(CUstream stream, CUgraphNode node) {
     for (size_t i = 0; i < stream->tip_count; i++)
         if (stream->tips[i] == node)
             return true;
@@ -51,7 +51,7 @@ static CUresult join(CUstream stream, CUevent event) {
     }
     stream->capture = capture;
     for (size_t i = 0; i < event->captured_count; i++)
-        if (!capture_add_tip(stream, event->captured[i]))
+        if (!add_tip(stream, event->captured[i]))
             return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
@@ -70,15 +70,17 @@ static CUresult record(CUstream stream, CUevent event) {
 }
 
 static CUresult add(CUstream stream, const struct work *work, CUgraphNode *result) {
-    if (work->type == CU_GRAPH_NODE_TYPE_GRAPH && graph_memory_in((CUgraph)(uintptr_t)work->params))
+    if (work->type == CU_GRAPH_NODE_TYPE_GRAPH && graph_memory_in(work->child))
         return CUDA_ERROR_NOT_SUPPORTED;
     CUgraphNode node = graph_add(stream->capture->graph, work->type, stream->tips, stream->tip_count);
     if (!node || !capture_set_tips(stream, &node, 1))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *result = node;
-    if (work->type != CU_GRAPH_NODE_TYPE_GRAPH)
-        return graph_set_work(node, work);
-    node->child = graph_clone((CUgraph)(uintptr_t)work->params);
+    if (work->type != CU_GRAPH_NODE_TYPE_GRAPH) {
+        node->work = *work;
+        return CUDA_SUCCESS;
+    }
+    node->child = graph_clone(work->child);
     return node->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

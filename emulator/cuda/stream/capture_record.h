@@ -15,7 +15,6 @@ CUresult capture_free(CUstream stream, CUdeviceptr address);
 void capture_discard(struct capture *capture);
 /* Sets the nodes on which the stream's next node will depend. False without host memory. */
 bool capture_set_tips(CUstream stream, const CUgraphNode *nodes, size_t count);
-bool capture_add_tip(CUstream stream, CUgraphNode node);
 void capture_forget_stream(CUstream stream);
 void capture_forget_context(CUcontext context);
 

@@ -37,10 +37,6 @@ CUresult cuEventDestroy_v2(CUevent event) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuEventDestroy(CUevent event) {
-    return cuEventDestroy_v2(event);
-}
-
 static CUresult record(CUevent event, CUstream handle) {
     CUstream stream;
     CUresult entered = submit_enter(handle, &stream);
@@ -148,8 +144,4 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     if (!event_is(end))
         return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     return driver_leave(elapsed(milliseconds, start, end));
-}
-
-CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
-    return cuEventElapsedTime(milliseconds, start, end);
 }

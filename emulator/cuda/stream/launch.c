@@ -29,8 +29,7 @@ CUresult launch_work(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *params, s
         return CUDA_ERROR_INVALID_VALUE;
     if (!module_require(function->module))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *work = (struct work){
-        .kind = WORK_DEVICE, .launches = 1, .type = CU_GRAPH_NODE_TYPE_KERNEL, .params = params};
+    *work = (struct work){.kind = WORK_DEVICE, .launches = 1, .type = CU_GRAPH_NODE_TYPE_KERNEL};
     CUresult result = module_parameters(function, params->kernelParams, params->extra, work->parameters,
                                         &work->parameter_count);
     work->length_ns = work->parameter_count ? work->parameters[0] : MODULE_KERNEL_NS;

@@ -4,8 +4,7 @@
 
 #include "cuda/stream/work.h"
 
-/* Makes the driver's checks of a launch and turns the launch into work; `params` must outlive the
- * submission. */
+/* Makes the driver's checks of a launch and turns the launch into work. */
 CUresult launch_work(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *params, struct work *work);
 
 #endif

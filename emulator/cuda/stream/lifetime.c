@@ -50,10 +50,6 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuStreamDestroy(CUstream stream) {
-    return cuStreamDestroy_v2(stream);
-}
-
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     CUcontext context;
     CUresult entered = context_enter(&context);

@@ -12,7 +12,6 @@ CUstream stream_new(CUcontext context, unsigned flags, int priority) {
     stream->flags = flags;
     stream->priority = priority;
     stream->id = ++last_id;
-    stream->sync_policy = CU_SYNC_POLICY_AUTO;
     return stream;
 }
 

@@ -24,8 +24,6 @@ struct CUstream_st {
     struct capture *capture; /* NULL = not capturing */
     CUgraphNode *tips;       /* while capturing: the nodes on which the next node depends */
     size_t tip_count;
-    CUsynchronizationPolicy sync_policy;
-    CUaccessPolicyWindow window;
 };
 
 CUstream stream_new(CUcontext context, unsigned flags, int priority);

@@ -6,15 +6,20 @@
 #include "cuda/stream/stream.h"
 #include "cuda/stream/submit.h"
 
+/* Enters and finds the stream. Invalidates the capture of a stream that captures. */
+static CUresult enter(CUstream handle, CUstream *stream) {
+    CUresult entered = submit_enter(handle, stream);
+    if (entered || !(*stream)->capture)
+        return entered;
+    capture_invalidate((*stream)->capture);
+    return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 CUresult cuStreamSynchronize(CUstream handle) {
     CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
+    CUresult entered = enter(handle, &stream);
     if (entered)
         return entered;
-    if (stream->capture) {
-        capture_invalidate(stream->capture);
-        return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
     if (stream == stream->context->legacy)
         queue_finish_context(stream->context);
     else
@@ -25,13 +30,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 static CUresult query(CUstream handle) {
     CUstream stream;
-    CUresult entered = submit_enter(handle, &stream);
+    CUresult entered = enter(handle, &stream);
     if (entered)
         return entered;
-    if (stream->capture) {
-        capture_invalidate(stream->capture);
-        return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
     return driver_leave(queue_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
@@ -67,13 +68,9 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *d
     CUstream stream;
     if (!callback || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult entered = submit_enter(handle, &stream);
+    CUresult entered = enter(handle, &stream);
     if (entered)
         return entered;
-    if (stream->capture) {
-        capture_invalidate(stream->capture);
-        return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
     struct work work = {.kind = WORK_HOST, .callback = callback, .host_data = data};
     return driver_leave(submit(stream, &work));
 }

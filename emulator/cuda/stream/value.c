@@ -56,11 +56,6 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count, CUstreamBatc
     return driver_leave(result);
 }
 
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                            unsigned int flags) {
-    return cuStreamBatchMemOp_v2(stream, count, operations, flags);
-}
-
 /* Defines one kind of operation on one width, under its two names. */
 #define VALUES(kind, bits, field, member, operation_kind)                                                    \
     CUresult cuStream##kind##Value##bits##_v2(CUstream stream, CUdeviceptr address, cuuint##bits##_t value,  \

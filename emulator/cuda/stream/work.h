@@ -31,7 +31,7 @@ struct work {
     uint64_t parameters[MODULE_PARAMETERS]; /* parameters of a kernel */
     size_t parameter_count;
     CUgraphNodeType type; /* type of the node that a capture makes of it */
-    const void *params;   /* the API's parameters of that type, valid during the call; may be NULL */
+    CUgraph child;        /* the graph that such a node of type GRAPH runs, valid during the call */
     CUevent event;
     uint64_t ticket;
     CUhostFn host;

@@ -1,6 +1,5 @@
 """If the driver's look-up returns private addresses, the library finds the wrapper by the requested name."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -8,10 +7,11 @@ import pytest
 
 from hook.lib.variants import variants_in
 from plimsoll.broker.pages import FLAG_WHOLE_GPUS, KIND_UNKNOWN
+from tests.emulator.functions import functions_of
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.launches import another_driver
 from tests.hook.lib.lookups import HEADERS, answers, compile_lookups, run
-from tests.hook.lib.program import LIBRARY, NOT_READY, OUT_OF_MEMORY, ROOT, SUCCESS, Node
+from tests.hook.lib.program import LIBRARY, NOT_READY, OUT_OF_MEMORY, SUCCESS, Node
 
 NEWER = "newer_allocator.c"
 
@@ -33,14 +33,13 @@ def _lookups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_says_what_the_emulator_says() -> None:
     """Each variant of the emulator, whose type is checked there, stands behind the same name and version."""
-    text = (ROOT / "emulator/cuda/functions.def").read_text("utf-8")
-    rows = re.findall(r"^(?:FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)(?:, (\w+))?\)", text, re.MULTILINE)
+    rows = functions_of("functions") + functions_of("unsupported")
     table = {
         (variant.name, variant.suffix, variant.version): variant.symbol for variant in variants_in(HEADERS)
     }
     assert len(rows) > 300
-    for name, version, symbol, suffix in rows:
-        assert table[name, suffix, int(version)] == symbol
+    for row in rows:
+        assert table[row.name, row.suffix, row.version] == row.symbol
 
 
 def test_versions_that_match_no_symbols_fail_the_build(tmp_path: Path) -> None:

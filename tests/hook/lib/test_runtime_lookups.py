@@ -5,11 +5,11 @@ The runtime, static or shared, opens `libcuda.so.1`, asks `dlsym` for `cuGetProc
 Names and versions come from the pinned headers, `PFN_<name>_v<version>` in cudaTypedefs.h.
 """
 
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.emulator.functions import functions_of
 from tests.hook.lib.container import Container
 from tests.hook.lib.lookups import (
     ALLOCATING,
@@ -20,7 +20,7 @@ from tests.hook.lib.lookups import (
     names_in,
     run,
 )
-from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, ROOT, SUCCESS, Node
+from tests.hook.lib.program import LIBRARY, OUT_OF_MEMORY, SUCCESS, Node
 
 DRIVER = "libcuda.so.1"
 LOOKUPS = ["cuGetProcAddress", "cuGetProcAddress_v2"]
@@ -60,8 +60,7 @@ def test_every_variant_is_its_own_wrapper_or_the_drivers_own(
 
 def unreachable() -> set[str]:
     """Hooks whose function the emulated driver (CUDA 12.8) does not have, or hands out under no name."""
-    lists = (ROOT / "emulator/cuda/functions.def").read_text("utf-8")
-    return {hook for hook in hooked_symbols() if not re.search(rf" {hook}[,)]", lists)}
+    return hooked_symbols() - {row.symbol for row in functions_of("functions")}
 
 
 def test_every_pointer_that_allocates_is_held_to_the_line(
