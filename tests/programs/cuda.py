@@ -20,6 +20,8 @@ from typing import Any, Final
 U64, SIZE, PTR, INT, UINT = c_uint64, c_size_t, c_void_p, c_int, c_uint
 HOST: Final = ctypes.CFUNCTYPE(None, PTR)
 """A host function in a stream."""
+CALLBACK: Final = ctypes.CFUNCTYPE(None, PTR, INT, PTR)
+"""A callback of a stream."""
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 SHAPE: Final = (UINT * 6)(1, 1, 1, 1, 1, 1)
