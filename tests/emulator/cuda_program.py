@@ -1,15 +1,12 @@
-"""CUDA programs on an emulated node: `busy`, and small ones written in Python over ctypes.
+"""CUDA programs on an emulated node: `busy`, and the functions in `programs`, which call the driver over ctypes.
 
-What always holds: each is a process of its own, since the driver's state belongs to a process. A Python program
-gets `cuda`, which calls `libcuda.so.1` and raises `CudaError` on every result but success, and prints one JSON
-value.
+What always holds: each is a process of its own, since the driver's state belongs to a process.
 """
 
 import json
 import os
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,71 +36,11 @@ reserved = 1Gi
 context = 300Mi
 """
 
-PRELUDE: Final = """
-import ctypes, json, mmap, os, threading, time
-from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-U64, SIZE, PTR, INT, UINT = c_uint64, c_size_t, c_void_p, c_int, c_uint
-MIB, GIB = 1 << 20, 1 << 30
-library = ctypes.CDLL("libcuda.so.1")
-class CudaError(Exception):
-    pass
-class Cuda:
-    def raw(self, name, *args):
-        return getattr(library, name)(*args)
-    def name(self, code):
-        text = c_char_p()
-        library.cuGetErrorName(code, byref(text))
-        return text.value.decode()
-    def result(self, name, *args):
-        return self.name(self.raw(name, *args))
-    def __getattr__(self, name):
-        def call(*args):
-            code = self.raw(name, *args)
-            if code:
-                raise CudaError(f"{name}: {self.name(code)}")
-        return call
-    def context(self, device=0):
-        self.cuInit(0)
-        context = PTR()
-        self.cuDevicePrimaryCtxRetain(byref(context), device)
-        self.cuCtxSetCurrent(context)
-        return context
-    def alloc(self, size):
-        address = U64()
-        self.cuMemAlloc_v2(byref(address), SIZE(size))
-        return address
-    def info(self):
-        free, total = SIZE(), SIZE()
-        self.cuMemGetInfo_v2(byref(free), byref(total))
-        return free.value, total.value
-    def make(self, function, *args):
-        handle = PTR()
-        getattr(self, function)(byref(handle), *args)
-        return handle
-    def kernel(self, name=b"busy"):
-        return self.make("cuModuleGetFunction", self.make("cuModuleLoadData", c_char_p(b"any image")), name)
-    def busy(self, kernel, ms, stream=None):
-        length = U64(int(ms * 1e6))
-        parameters = (PTR * 1)(ctypes.addressof(length))
-        self.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
-    def spin(self, kernel, ms, address, value, stream=None, start_address=0, start_value=0):
-        values = U64(int(ms * 1e6)), U64(address), UINT(value), U64(start_address), UINT(start_value)
-        parameters = (PTR * 5)(*(ctypes.addressof(one) for one in values))
-        self.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
-    def words(self, path=None):
-        words = (UINT * 1024).from_buffer(mmap.mmap(os.open(path, os.O_RDWR) if path else -1, 4096))
-        self.cuMemHostRegister_v2(PTR(ctypes.addressof(words)), SIZE(4096), 0)
-        return words, ctypes.addressof(words)
-    def elapsed(self, start, end):
-        elapsed = c_float()
-        self.cuEventElapsedTime(byref(elapsed), start, end)
-        return elapsed.value
-    def wait(self, condition):
-        while not condition(): time.sleep(0.001)
-cuda = Cuda()
-def show(value):
-    print(json.dumps(value), flush=True)
-"""
+
+def _command(program: str, *arguments: object) -> list[str]:
+    module, function = program.split(".")
+    run = [sys.executable, "-m", "tests.programs.run", f"tests.emulator.programs.{module}"]
+    return [*run, function, json.dumps(arguments)]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -151,10 +88,11 @@ class Node:
         )
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
-    def python(self, program: str, **more: str) -> Any:  # noqa: ANN401 - JSON of any shape
-        """Runs a program over ctypes: the JSON value it printed last."""
+    def python(self, program: str, *arguments: object, **more: str) -> Any:  # noqa: ANN401 - JSON of any shape
+        """Runs a program, named as `module.function`, in an environment with more: what it returned."""
         done = subprocess.run(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
+            _command(program, *arguments),
+            cwd=ROOT,
             env=self.environment(**more),
             capture_output=True,
             text=True,
@@ -164,10 +102,11 @@ class Node:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    def background(self, program: str) -> subprocess.Popen[str]:
-        """Starts a program over ctypes, and waits for its first line."""
+    def background(self, program: str, *arguments: object) -> subprocess.Popen[str]:
+        """Starts a program, named as `module.function`, and waits for its first line."""
         process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
+            _command(program, *arguments),
+            cwd=ROOT,
             env=self.environment(),
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,
@@ -186,10 +125,6 @@ class Node:
         """The emulator's own book, per GPU."""
         done = subprocess.run([self.tool], env=self.environment(), capture_output=True, text=True, check=True)
         return cast("list[dict[str, Any]]", json.loads(done.stdout)["gpus"])
-
-    def book_from(self, path: Path) -> list[dict[str, Any]]:
-        """A book that a program on this node wrote to a file while it ran."""
-        return cast("list[dict[str, Any]]", json.loads(path.read_text())["gpus"])
 
     def used_bytes(self, gpu: int = 0) -> int:
         """What living processes hold on a GPU."""

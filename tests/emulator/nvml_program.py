@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Self
 
-LIBRARIES: Final = Path(__file__).parents[2] / "build" / "emulator"
+ROOT: Final = Path(__file__).parents[2]
+LIBRARIES: Final = ROOT / "build" / "emulator"
 
 NODE: Final = """
 driver = 570.124.06
@@ -58,46 +59,6 @@ path = NV4
 MIB: Final = 1 << 20
 COPY_BYTES_PER_S: Final = 64 * MIB
 
-_PROGRAM: Final = """
-import ctypes, json, sys, traceback
-import pynvml as n
-
-def gpu(index): return n.nvmlDeviceGetHandleByIndex(index)
-
-class Cuda:
-    def __init__(self):
-        self.driver = ctypes.CDLL("libcuda.so.1")
-        self.pointers = []
-        self.call("cuInit", 0)
-    def call(self, name, *arguments):
-        code = getattr(self.driver, name)(*arguments)
-        if code: raise RuntimeError(f"{name}: CUDA error {code}")
-    def open(self, index):
-        context = ctypes.c_void_p()
-        self.call("cuCtxCreate_v2", ctypes.byref(context), 0, index)
-    def allocate(self, size):
-        pointer = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
-        self.pointers.append(pointer)
-    def copy(self, size):
-        self.call("cuMemcpyHtoD_v2", self.pointers[0], ctypes.create_string_buffer(size), ctypes.c_size_t(size))
-
-scope = dict(n=n, gpu=gpu, Cuda=Cuda, ctypes=ctypes)
-for line in sys.stdin:
-    code = json.loads(line)
-    try:
-        try:
-            value = eval(compile(code, "<test>", "eval"), scope)
-        except SyntaxError:
-            value = exec(compile(code, "<test>", "exec"), scope)
-        reply = {"value": value}
-    except n.NVMLError as error:
-        reply = {"nvml_error": error.value}
-    except Exception:
-        reply = {"failure": traceback.format_exc()}
-    print(json.dumps(reply), flush=True)
-"""
-
 
 class NvmlRefusedError(Exception):
     """NVML answered with an error.
@@ -124,7 +85,8 @@ class Program:
 
     def __init__(self, node_file: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-m", "tests.emulator.programs.nvml"],
+            cwd=ROOT,
             env=environment(node_file),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

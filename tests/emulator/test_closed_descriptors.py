@@ -7,34 +7,14 @@ import pytest
 from tests.emulator.cuda_program import Node, wait_for
 from tests.emulator.test_spinning import HOG, answer, of_pid, running
 
-CLOSING = """
-    cuda.context(); module = cuda.make("cuModuleLoadData", c_char_p(b"any image"))
-    busy, spin = (cuda.make("cuModuleGetFunction", module, name) for name in (b"busy", b"spin"))
-    words, address = cuda.words(); event = cuda.make("cuEventCreate", 0)
-    one, other = cuda.make("cuStreamCreate", 1), cuda.make("cuStreamCreate", 1)
-    {work}
-    show(1); input()
-    for descriptor in range(3, 1024):
-        try: os.close(descriptor)
-        except OSError: pass
-    show(2)
-    seen = [cuda.result({call})]
-    seen += [cuda.result("cuMemAlloc_v2", byref(U64()), SIZE(1)), cuda.result("cuCtxSynchronize")]
-    show(seen); input()
-"""
-BUSY = "cuda.busy(busy, 3600e3, one); cuda.cuEventRecord(event, one)"
-WAITING = "cuda.cuStreamWaitValue32_v2(one, U64(address), 1, 0); cuda.cuEventRecord(event, one)"
-SPINNING = "cuda.spin(spin, 1, address, 1, one); cuda.cuEventRecord(event, one)"
 UNKNOWN = ["CUDA_ERROR_UNKNOWN"] * 3
 
 
-@pytest.mark.parametrize("work", [BUSY, WAITING, SPINNING])
-@pytest.mark.parametrize(
-    "call", ['"cuStreamSynchronize", one', '"cuEventSynchronize", event', '"cuCtxSynchronize"']
-)
+@pytest.mark.parametrize("work", ["busy", "waiting", "spinning"])
+@pytest.mark.parametrize("call", ["stream", "event", "context"])
 def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str, call: str) -> None:
-    """A program without its descriptors counts as dead: the current wait and all later calls return an error."""
-    with running(node, CLOSING.format(work=work, call=call)) as (program,):
+    """Taken for dead by whoever looks, it gets an error from the wait under way and from all later calls."""
+    with running(node, ("closed_descriptors.close", work, call)) as (program,):
         assert len(node.book()[0]["processes"]) == 1
         assert answer(program) == 2
         wait_for(lambda: not node.book()[0]["processes"])
@@ -43,8 +23,8 @@ def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str
 
 
 def test_a_program_without_its_descriptors_takes_nobody_for_dead(node: Node) -> None:
-    """A program without its descriptors notices the loss when its turn ends, and a neighbour's work stays."""
-    program = CLOSING.format(work=BUSY, call='"cuStreamSynchronize", one')
+    """With work of its own it finds out when its turn ends, and the neighbour's work stays."""
+    program = ("closed_descriptors.close", "busy", "stream")
     with running(node, HOG, program) as (hog, closing):
         assert len(node.book()[0]["processes"]) == 2
         assert answer(closing) == 2
@@ -57,8 +37,7 @@ def test_a_program_without_its_descriptors_takes_nobody_for_dead(node: Node) -> 
 
 def test_the_next_in_a_lost_slot_is_left_alone(node: Node) -> None:
     """A process that gets the slot of one without descriptors keeps its own memory and work."""
-    program = CLOSING.format(work="cuda.alloc(64 * MIB)", call='"cuCtxGetDevice", byref(INT())')
-    heir = "cuda.context(); cuda.alloc(MIB); cuda.busy(cuda.kernel(), 50); cuda.cuCtxSynchronize(); show(1); input()"
+    program, heir = ("closed_descriptors.close", "memory", "device"), ("closed_descriptors.inherit",)
     with running(node, program) as (closing,):
         assert closing.stdin is not None
         assert closing.stdout is not None

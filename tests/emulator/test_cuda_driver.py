@@ -11,38 +11,7 @@ from tests.hook.lib.elf import read_library
 
 def test_calls_out_of_order_get_the_drivers_errors(node: Node) -> None:
     """Each misuse gets the error that NVIDIA's driver documents for it."""
-    seen = node.python("""
-        address, count, handle, free = U64(), INT(), PTR(), SIZE()
-        seen = {}
-        seen["before cuInit"] = cuda.result("cuDeviceGetCount", byref(count))
-        seen["cuInit flags"] = cuda.result("cuInit", 1)
-        cuda.cuInit(0)
-        seen["no context"] = cuda.result("cuMemAlloc_v2", byref(address), SIZE(1))
-        seen["no device 2"] = cuda.result("cuDeviceGet", byref(count), 2)
-        seen["null"] = cuda.result("cuDeviceGetCount", None)
-        context = PTR()
-        cuda.cuCtxCreate_v2(byref(context), 0, 0)
-        seen["zero bytes"] = cuda.result("cuMemAlloc_v2", byref(address), SIZE(0))
-        seen["too many bytes"] = cuda.result("cuMemAlloc_v2", byref(address), SIZE(1 << 60))
-        seen["foreign pointer"] = cuda.result("cuMemFree_v2", U64(4096))
-        seen["free of null"] = cuda.result("cuMemFree_v2", U64(0))
-        seen["stale stream"] = cuda.result("cuStreamQuery", PTR(4096))
-        seen["bad event"] = cuda.result("cuEventQuery", PTR(4096))
-        seen["bad function"] = cuda.result("cuLaunchKernel", PTR(4096), 1, 1, 1, 1, 1, 1, 0, None, None, None)
-        kernel = cuda.kernel(b"other")
-        seen["no grid"] = cuda.result("cuLaunchKernel", kernel, 0, 1, 1, 1, 1, 1, 0, None, None, None)
-        seen["block"] = cuda.result("cuLaunchKernel", kernel, 1, 1, 1, 1025, 1, 1, 0, None, None, None)
-        ptx = c_char_p(b".version 6.0\\n.visible .entry there(){ret;}")
-        module = cuda.make("cuModuleLoadData", ptx)
-        seen["in ptx"] = cuda.result("cuModuleGetFunction", byref(handle), module, b"there")
-        seen["not in ptx"] = cuda.result("cuModuleGetFunction", byref(handle), module, b"here")
-        other = cuda.alloc(4096)
-        seen["past the end"] = cuda.result("cuMemsetD8_v2", other, 1, SIZE(4097))
-        cuda.cuCtxDestroy_v2(context)
-        cuda.cuCtxCreate_v2(byref(context), 0, 0)
-        seen["freed with its context"] = cuda.result("cuMemFree_v2", other)
-        show(seen)
-    """)
+    seen = node.python("driver.misuse")
     assert seen == {
         "before cuInit": "CUDA_ERROR_NOT_INITIALIZED",
         "cuInit flags": "CUDA_ERROR_INVALID_VALUE",
@@ -66,33 +35,14 @@ def test_calls_out_of_order_get_the_drivers_errors(node: Node) -> None:
 
 
 def test_a_forked_child_finds_the_driver_uninitialised(node: Node) -> None:
-    """After a fork the child gets NOT_INITIALIZED and owns nothing, and the parent goes on."""
-    seen = node.python("""
-        cuda.context(); address = cuda.alloc(64 * MIB); count = INT()
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            results = [cuda.raw("cuInit", 0), cuda.raw("cuDeviceGetCount", byref(count))]
-            os.write(writer, json.dumps(results).encode()); os._exit(0)
-        os.waitpid(child, 0)
-        free = cuda.info()[0]
-        show([json.loads(os.read(reader, 100)), cuda.result("cuMemFree_v2", address), 8 * GIB - free])
-    """)
+    """After a fork the child gets NOT_INITIALIZED and the parent goes on; the child takes nothing with it."""
+    seen = node.python("driver.fork_after_init")
     assert seen == [[3, 3], "CUDA_SUCCESS", 364 << 20]
 
 
 def test_a_child_forked_before_the_start_is_a_process_of_its_own(node: Node) -> None:
-    """A process whose parent never initialised the driver initialises it as any process does."""
-    seen = node.python("""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            cuda.context(); cuda.alloc(64 * MIB)
-            os.write(writer, json.dumps(cuda.info()[0]).encode()); os._exit(0)
-        os.waitpid(child, 0)
-        cuda.context()
-        show([8 * GIB - json.loads(os.read(reader, 100)), 8 * GIB - cuda.info()[0]])
-    """)
+    """A process whose parent never initialised the driver has it all to itself."""
+    seen = node.python("driver.fork_before_init")
     assert seen == [364 << 20, 300 << 20]
 
 
@@ -111,41 +61,15 @@ def test_a_child_forked_before_the_start_is_a_process_of_its_own(node: Node) -> 
 def test_visible_devices_are_chosen_and_ordered(node: Node, visible: str, names: list[str] | str) -> None:
     """CUDA_VISIBLE_DEVICES takes indices, uuids and their prefixes, and ends at the first that is neither."""
     seen = node.python(
-        """
-        result, count, names = cuda.result("cuInit", 0), INT(), []
-        if result == "CUDA_SUCCESS":
-            cuda.cuDeviceGetCount(byref(count))
-            for device in range(count.value):
-                uuid = (c_char * 16)()
-                cuda.cuDeviceGetUuid_v2(uuid, device)
-                names.append("GPU-" + uuid.raw[:4].hex())
-        show(names or result)
-        """,
+        "driver.visible_devices",
         CUDA_VISIBLE_DEVICES=visible,
     )
     assert seen == names
 
 
 def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
-    """`cuGetProcAddress` returns the symbol of a name for a version, and for per-thread default streams."""
-    seen = node.python("""
-        def find(name, version, flags=0):
-            address, status = PTR(), INT(-1)
-            code = library.cuGetProcAddress_v2(name.encode(), byref(address), version, U64(flags), byref(status))
-            symbols = [s for s in SYMBOLS if ctypes.cast(getattr(library, s), PTR).value == address.value]
-            return [code, symbols[0] if symbols else None, status.value]
-        SYMBOLS = ["cuMemAlloc", "cuMemAlloc_v2", "cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4",
-                   "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds",
-                   "cuGetProcAddress", "cuGetProcAddress_v2", "cuInit"]
-        address = PTR()
-        show([find("cuMemAlloc", 2000), find("cuMemAlloc", 12080), find("cuCtxCreate", 11030),
-              find("cuCtxCreate", 11040), find("cuCtxCreate", 12050), find("cuLaunchKernel", 12080),
-              find("cuLaunchKernel", 12080, 2), find("cuLaunchKernel", 6050, 2), find("cuMemcpyHtoD", 12080, 2),
-              find("cuGetProcAddress", 11030), find("cuGetProcAddress", 12000), find("cuInit", 12080, 2),
-              find("cuLaunchKernelEx", 11050), find("cuNothing", 12080),
-              cuda.result("cuGetProcAddress", b"cuNothing", byref(address), 12080, U64(0)),
-              cuda.result("cuGetProcAddress", b"cuInit", byref(address), 12080, U64(64))])
-    """)
+    """`cuGetProcAddress` gives the symbol a name means for a version, and for per-thread default streams."""
+    seen = node.python("driver.find_functions")
     assert seen == [
         [0, "cuMemAlloc", 0],
         [0, "cuMemAlloc_v2", 0],
@@ -180,20 +104,8 @@ def test_an_unsupported_function_is_found_and_refuses(node: Node) -> None:
 
 
 def test_per_thread_functions_use_the_threads_own_stream(node: Node) -> None:
-    """Stream 0 of `_ptsz` functions is the calling thread's stream, which does not wait for another thread's."""
-    seen = node.python("""
-        context = cuda.context(); kernel = cuda.kernel()
-        length = U64(400_000_000); params = (PTR * 1)(ctypes.addressof(length))
-        cuda.cuLaunchKernel_ptsz(kernel, 1, 1, 1, 1, 1, 1, 0, None, params, None)
-        results = []
-        def other():
-            cuda.cuCtxSetCurrent(context)
-            results.append(cuda.result("cuStreamQuery_ptsz", None))
-        thread = threading.Thread(target=other); thread.start(); thread.join()
-        own = cuda.result("cuStreamQuery_ptsz", None)
-        cuda.cuStreamSynchronize_ptsz(None)
-        show(results + [own, cuda.result("cuStreamQuery_ptsz", None)])
-    """)
+    """`_ptsz` functions mean the calling thread's stream by 0, which does not wait for another thread's."""
+    seen = node.python("driver.per_thread_stream")
     assert seen == ["CUDA_SUCCESS", "CUDA_ERROR_NOT_READY", "CUDA_SUCCESS"]
 
 

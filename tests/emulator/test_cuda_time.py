@@ -10,11 +10,7 @@ from tests.emulator.cuda_program import PATIENCE_S, Node, wait_for
 
 def test_synchronising_waits_for_the_work(node: Node) -> None:
     """A kernel takes its time on the device, and synchronising returns only when it is over."""
-    launched_ms, synchronised_ms = node.python("""
-        cuda.context(); kernel = cuda.kernel()
-        start = time.monotonic(); cuda.busy(kernel, 200); launched = time.monotonic() - start
-        cuda.cuCtxSynchronize(); show([launched * 1e3, (time.monotonic() - start) * 1e3])
-    """)
+    launched_ms, synchronised_ms = node.python("device_time.synchronise")
     assert launched_ms < 200
     assert synchronised_ms >= 200
     assert node.book()[0]["busy_ns"] == 200_000_000
@@ -22,17 +18,7 @@ def test_synchronising_waits_for_the_work(node: Node) -> None:
 
 def test_short_kernels_lose_nothing_to_sleeping(node: Node) -> None:
     """Ten thousand 20 µs kernels back to back take 200 ms of device time, with no gaps between them."""
-    gap_ms = node.python("""
-        cuda.context(); kernel = cuda.kernel()
-        start, end, elapsed = cuda.make("cuEventCreate", 0), cuda.make("cuEventCreate", 0), c_float()
-        cuda.busy(kernel, 300)
-        cuda.cuEventRecord(start, None)
-        for _ in range(10000): cuda.busy(kernel, 0.02)
-        cuda.cuEventRecord(end, None)
-        cuda.cuEventSynchronize(end)
-        cuda.cuEventElapsedTime(byref(elapsed), start, end)
-        show(elapsed.value - 200)
-    """)
+    gap_ms = node.python("device_time.short_kernels")
     gpu = node.book()[0]
     assert gpu["busy_ns"] == 500_000_000
     assert -1 < gap_ms < 150
@@ -40,24 +26,7 @@ def test_short_kernels_lose_nothing_to_sleeping(node: Node) -> None:
 
 def test_work_keeps_its_order_across_streams_and_events(node: Node) -> None:
     """A stream that waits for another's event runs after it, and host functions run at their place."""
-    order = node.python("""
-        cuda.context(); kernel = cuda.kernel()
-        one, other = cuda.make("cuStreamCreate", 1), cuda.make("cuStreamCreate", 1)
-        event, order = cuda.make("cuEventCreate", 2), []
-        HOST = ctypes.CFUNCTYPE(None, PTR)
-        say = [HOST(lambda _, i=i: order.append([i, cuda.name(library.cuMemFree_v2(U64(0)))])) for i in range(4)]
-        cuda.cuLaunchHostFunc(other, say[0], None)
-        cuda.busy(kernel, 50, one)
-        cuda.cuLaunchHostFunc(one, say[1], None)
-        cuda.cuEventRecord(event, one)
-        cuda.cuStreamWaitEvent(other, event, 0)
-        cuda.cuLaunchHostFunc(other, say[2], None)
-        cuda.busy(kernel, 1, other)
-        cuda.cuLaunchHostFunc(other, say[3], None)
-        early = cuda.result("cuStreamQuery", other), cuda.result("cuEventQuery", event)
-        cuda.cuStreamSynchronize(other)
-        show([order, early, cuda.result("cuStreamQuery", other), cuda.result("cuEventQuery", event)])
-    """)
+    order = node.python("device_time.ordered_work")
     assert order == [
         [[i, "CUDA_ERROR_NOT_PERMITTED"] for i in range(4)],
         ["CUDA_ERROR_NOT_READY", "CUDA_ERROR_NOT_READY"],
@@ -68,23 +37,7 @@ def test_work_keeps_its_order_across_streams_and_events(node: Node) -> None:
 
 def test_the_default_stream_waits_for_blocking_streams(node: Node) -> None:
     """Work on the legacy default stream comes after all earlier work of blocking streams, and before later."""
-    seen = node.python("""
-        cuda.context(); kernel = cuda.kernel()
-        stream, free, order = cuda.make("cuStreamCreate", 0), cuda.make("cuStreamCreate", 1), []
-        event, other = cuda.make("cuEventCreate", 2), cuda.make("cuEventCreate", 2)
-        HOST, gate = ctypes.CFUNCTYPE(None, PTR), threading.Event()
-        slow = HOST(lambda _: (gate.wait(), order.append("stream")))
-        legacy, last = HOST(lambda _: order.append("legacy")), HOST(lambda _: order.append("last"))
-        cuda.cuLaunchHostFunc(stream, slow, None)
-        cuda.cuEventRecord(event, None)
-        cuda.cuEventRecord(other, free)
-        early = cuda.result("cuEventQuery", event), cuda.result("cuEventQuery", other)
-        cuda.cuLaunchHostFunc(None, legacy, None)
-        cuda.cuLaunchHostFunc(stream, last, None)
-        gate.set()
-        cuda.cuCtxSynchronize()
-        show([order, early, cuda.result("cuEventQuery", event)])
-    """)
+    seen = node.python("device_time.default_stream")
     assert seen == [
         ["stream", "legacy", "last"],
         ["CUDA_ERROR_NOT_READY", "CUDA_SUCCESS"],
@@ -120,18 +73,9 @@ def test_processes_share_a_gpu_evenly(node: Node) -> None:
 
 
 def test_the_death_of_a_working_process_passes_its_turn(node: Node) -> None:
-    """After a kill of a process with an hour of queued work, its neighbour gets the GPU without sweeping the book."""
-    victim = node.background("cuda.context(); cuda.busy(cuda.kernel(), 3600e3); show(1); time.sleep(600)")
-    heir = node.background("""
-        cuda.context(); kernel = cuda.kernel(); show(1); input()
-        start, end, elapsed = cuda.make("cuEventCreate", 0), cuda.make("cuEventCreate", 0), c_float()
-        cuda.cuEventRecord(start, None)
-        cuda.busy(kernel, 2000)
-        cuda.cuEventRecord(end, None)
-        cuda.cuEventSynchronize(end)
-        cuda.cuEventElapsedTime(byref(elapsed), start, end)
-        show(elapsed.value)
-    """)
+    """Killed with an hour of work queued, a process leaves the GPU to a neighbour that never swept the book."""
+    victim = node.background("device_time.hog")
+    heir = node.background("device_time.two_seconds_when_told")
     assert len(node.book()[0]["processes"]) == 2
     victim.kill()
     victim.communicate()
@@ -155,23 +99,14 @@ def test_an_idle_neighbour_costs_nothing(node: Node) -> None:
 
 
 def test_a_full_queue_blocks_the_launch(node: Node) -> None:
-    """A program's run-ahead is bounded: the 1025th launch waits for the first."""
-    launching_ms = node.python("""
-        cuda.context(); kernel = cuda.kernel()
-        start = time.monotonic()
-        for _ in range(3000): cuda.busy(kernel, 0.5)
-        show((time.monotonic() - start) * 1e3)
-    """)
+    """A program cannot run ahead of the device without bound: the 1025th launch waits for the first."""
+    launching_ms = node.python("device_time.full_queue")
     assert launching_ms >= (3000 - 1024 - 1) * 0.5
 
 
 def test_the_book_can_be_watched(node: Node) -> None:
-    """Each line of a watched book is one GPU at the moment that it names. The watch ends when its reader is gone."""
-    with node.background("""
-        cuda.context(); kernel = cuda.kernel()
-        for _ in range(4): cuda.busy(kernel, 60000)
-        show(1); input()
-    """) as program:
+    """Each line of a watched book is one GPU at the moment it names; who no longer reads has ended it."""
+    with node.background("device_time.four_minutes") as program:
         with subprocess.Popen(
             [node.tool, "watch", "0", "20"], env=node.environment(), stdout=subprocess.PIPE, text=True
         ) as watching:

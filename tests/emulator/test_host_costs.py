@@ -4,25 +4,11 @@ import pytest
 
 from tests.emulator.cuda_program import NODE, Node
 
-PROGRAM = """
-    cuda.context(); kernel = cuda.kernel(); event = cuda.make("cuEventCreate", 2); graph, run = PTR(), PTR()
-    stream = cuda.make("cuStreamCreate", 1)
-    cuda.cuStreamBeginCapture_v2(stream, 2); cuda.busy(kernel, 0.001, stream)
-    cuda.cuStreamEndCapture(stream, byref(graph)); cuda.cuGraphInstantiateWithFlags(byref(run), graph, U64(0))
-    def cost_us(call, times=20):
-        begun = time.monotonic_ns()
-        for _ in range(times): call()
-        return (time.monotonic_ns() - begun) / times / 1e3
-    show([cost_us(lambda: cuda.busy(kernel, 0.001, stream)), cost_us(lambda: cuda.cuGraphLaunch(run, stream)),
-          cost_us(lambda: cuda.cuEventRecord(event, stream)), cost_us(lambda: cuda.raw("cuEventQuery", event)),
-          cost_us(lambda: cuda.raw("cuStreamQuery", stream))])
-"""
-
 
 def test_calls_last_as_long_as_the_node_file_says(node: Node) -> None:
     """Launches, records and queries each keep the program busy for their time."""
     node.config.write_text(f"launch-us = 3000\nevent-us = 2000.5\nquery-us = 1000.25\n{NODE}")
-    launch, graph, record, query, stream_query = node.python(PROGRAM)
+    launch, graph, record, query, stream_query = node.python("host_costs.calls")
     assert min(launch, graph) >= 3000
     assert record >= 2000.5
     assert min(query, stream_query) >= 1000.25
@@ -31,11 +17,11 @@ def test_calls_last_as_long_as_the_node_file_says(node: Node) -> None:
 def test_costs_can_be_switched_off(node: Node) -> None:
     """With a cost of 0 a call lasts only as long as its work, which is less than a millisecond."""
     node.config.write_text(f"launch-us = 0\nevent-us = 0.0\nquery-us = 0\n{NODE}")
-    assert min(node.python(PROGRAM)) < 1000
+    assert min(node.python("host_costs.calls")) < 1000
 
 
 @pytest.mark.parametrize("value", ["", "-1", "1.2345", ".5", "2us", "10001", "1.", "1e3"])
 def test_a_bad_cost_is_refused(node: Node, value: str) -> None:
     """A cost is a number of microseconds with at most three places."""
     node.config.write_text(f"launch-us = {value}\n{NODE}")
-    assert node.python('show(cuda.result("cuInit", 0))') == "CUDA_ERROR_SYSTEM_NOT_READY"
+    assert node.python("host_costs.start") == "CUDA_ERROR_SYSTEM_NOT_READY"

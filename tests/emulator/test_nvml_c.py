@@ -15,7 +15,7 @@ from tests.hook.lib.elf import read_library
 LIBRARY = LIBRARIES / "libnvidia-ml.so.1"
 HEADER = Path(sysconfig.get_path("purelib")) / "nvidia" / "nvml_dev" / "include" / "nvml.h"
 TARGET = f"{platform.machine()}-linux-gnu.2.17"  # the Makefile's, so that zig has its libc already
-SOURCE = Path(__file__).with_name("nvml_caller.c")
+SOURCE = Path(__file__).parent / "programs" / "nvml_caller.c"
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,7 @@ def slow_node(node: Node) -> Node:
 def test_a_record_is_reached_in_its_processs_next_slice(slow_node: Node) -> None:
     """Beside two processes that always work, an idle stream's record waits until both had their slices."""
     with running(slow_node, HOG, HOG):
-        gap_ms = slow_node.python("""
-            cuda.context(); stream = cuda.make("cuStreamCreate", 1)
-            events = [cuda.make("cuEventCreate", 0) for _ in range(2)]
-            cuda.cuEventRecord(events[0], stream); cuda.cuEventSynchronize(events[0])
-            cuda.cuEventRecord(events[1], stream); early = cuda.result("cuStreamQuery", stream)
-            cuda.cuStreamSynchronize(stream)
-            show([early, cuda.elapsed(*events)])
-        """)
+        gap_ms = slow_node.python("records.next_slice")
     assert gap_ms[0] == "CUDA_ERROR_NOT_READY"
     assert gap_ms[1] >= 2 * SLICE_MS - 1
 
@@ -33,40 +26,19 @@ def test_a_record_is_reached_in_its_processs_next_slice(slow_node: Node) -> None
 def test_a_record_does_not_queue_behind_other_streams(slow_node: Node) -> None:
     """A process with an hour of work in one stream reaches a record in another at its next slice."""
     with running(slow_node, HOG):
-        shown = slow_node.python("""
-            cuda.context(); kernel = cuda.kernel()
-            stream, event = cuda.make("cuStreamCreate", 1), cuda.make("cuEventCreate", 0)
-            cuda.busy(kernel, 3600e3, stream)
-            for _ in range(3):
-                cuda.cuEventRecord(event, None); cuda.cuEventSynchronize(event)
-            show([cuda.result("cuStreamQuery", None), cuda.result("cuStreamQuery", stream)])
-            os._exit(0)
-        """)
+        shown = slow_node.python("records.beside_a_stream")
     assert shown == ["CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"]
 
 
 def test_what_follows_a_record_waits_for_its_slice(slow_node: Node) -> None:
     """A kernel, and another stream's wait, come after the record before them."""
     with running(slow_node, HOG, HOG):
-        gaps_ms = slow_node.python("""
-            cuda.context(); kernel = cuda.kernel()
-            one, other = cuda.make("cuStreamCreate", 1), cuda.make("cuStreamCreate", 1)
-            events = [cuda.make("cuEventCreate", 0) for _ in range(4)]
-            for event in events[:2]: cuda.cuEventRecord(event, one)
-            cuda.cuStreamWaitEvent(other, events[1], 0)
-            cuda.busy(kernel, 10, other); cuda.cuEventRecord(events[2], other)
-            cuda.busy(kernel, 10, one); cuda.cuEventRecord(events[3], one)
-            cuda.cuCtxSynchronize()
-            show([cuda.elapsed(*pair) for pair in zip(events, events[1:])])
-        """)
+        gaps_ms = slow_node.python("records.after_a_record")
     assert gaps_ms == pytest.approx([0, 10, 10], abs=0.01)
 
 
 def test_a_record_is_reached_at_once_where_nobody_works(slow_node: Node) -> None:
-    """Without other work on the GPU a record in an idle stream is reached at once, and does not count as work."""
-    shown = slow_node.python("""
-        cuda.context(); event = cuda.make("cuEventCreate", 0)
-        cuda.cuEventRecord(event, None); show(cuda.result("cuEventQuery", event))
-    """)
+    """Without other work on the GPU a record in an idle stream has come as soon as it is made, and is no work."""
+    shown = slow_node.python("records.alone")
     assert shown == "CUDA_SUCCESS"
     assert slow_node.book()[0]["busy_ns"] == 0

@@ -10,71 +10,12 @@ import pytest
 
 from tests.emulator.cuda_program import CONTEXT_BYTES, MIB, Node
 
-PEER = """
-import socket, sys
-class Location(ctypes.Structure):
-    _fields_ = [("where", INT), ("id", INT)]
-class Props(ctypes.Structure):
-    _fields_ = [("type", INT), ("handles", INT), ("location", Location), ("meta", PTR), ("flags", U64)]
-class Access(ctypes.Structure):
-    _fields_ = [("location", Location), ("flags", INT)]
-class Handle(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
-def create(size, handles=1):
-    handle = U64()
-    cuda.cuMemCreate(byref(handle), SIZE(size), byref(Props(1, handles, Location(1, 0))), U64(0))
-    return handle
-def map_in(handle, size):
-    address = U64()
-    cuda.cuMemAddressReserve(byref(address), SIZE(size), SIZE(0), U64(0), U64(0))
-    cuda.cuMemMap(address, SIZE(size), SIZE(0), handle, U64(0))
-    cuda.cuMemSetAccess(address, SIZE(size), byref(Access(Location(1, 0), 3)), SIZE(1))
-    return address
-def export(handle):
-    fd = INT(-1)
-    cuda.cuMemExportToShareableHandle(byref(fd), handle, 1, U64(0))
-    return fd.value
-def take(fd):
-    handle = U64()
-    cuda.cuMemImportFromShareableHandle(byref(handle), PTR(fd), 1)
-    return handle
-def send(fd, path):
-    with socket.socket(socket.AF_UNIX) as wire:
-        wire.connect(path)
-        socket.send_fds(wire, [b"x"], [fd])
-def listen(path):
-    global door
-    door = socket.socket(socket.AF_UNIX); door.bind(path); door.listen(1)
-def receive():
-    return socket.recv_fds(door.accept()[0], 1, 1)[1][0]
-def put(address, value):
-    cuda.cuMemsetD8_v2(address, value, SIZE(64))
-def get(address):
-    back = (ctypes.c_ubyte * 1)()
-    cuda.cuMemcpyDtoH_v2(back, address, SIZE(1))
-    return back[0]
-def offer(address):
-    handle = Handle()
-    cuda.cuIpcGetMemHandle(byref(handle), address)
-    return bytes(handle.bytes).hex()
-def handle_of(text):
-    return Handle((ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
-def opened(text):
-    address = U64()
-    cuda.cuIpcOpenMemHandle_v2(byref(address), handle_of(text), 1)
-    return address
-cuda.context()
-show(1)
-for line in sys.stdin:
-    exec(json.loads(line))
-"""
-
 
 class Peer:
     """A process that does on its node what it is told."""
 
     def __init__(self, node: Node) -> None:
-        self.process = node.background(PEER)
+        self.process = node.background("peer.obey")
 
     def ask(self, program: str) -> Any:  # noqa: ANN401 - JSON of any shape
         """Runs a program there: what it showed."""
@@ -117,7 +58,7 @@ def hand_over(exporter: Peer, importer: Peer, path: Path) -> None:
     importer.tell(f"listen({str(path)!r})")
     exporter.tell("handle = create(64 * MIB); address = map_in(handle, 64 * MIB); fd = export(handle)")
     exporter.tell(f"send(fd, {str(path)!r}); os.close(fd)")
-    importer.tell("fd = receive(); handle = take(fd); os.close(fd)")
+    importer.tell("handle = brought(receive())")
 
 
 def test_imported_physical_memory_is_the_same_and_paid_once(
@@ -132,14 +73,14 @@ def test_imported_physical_memory_is_the_same_and_paid_once(
     importer.tell("address = map_in(handle, 64 * MIB); put(address, 9)")
     assert exporter.ask("show(get(address))") == 9
     assert held(node, exporter, importer) == [64, 0]
-    exporter.tell("cuda.cuMemUnmap(address, SIZE(64 * MIB))")
+    exporter.tell("unmap(address, 64 * MIB)")
     assert held(node, exporter, importer) == [64, 0]
-    exporter.tell("cuda.cuMemRelease(handle)")
+    exporter.tell("release(handle)")
     assert held(node, exporter, importer) == [0, 64]
     assert importer.ask("show(get(address))") == 9
-    importer.tell("cuda.cuMemRelease(handle)")
+    importer.tell("release(handle)")
     assert held(node, exporter, importer) == [0, 64]
-    importer.tell("cuda.cuMemUnmap(address, SIZE(64 * MIB))")
+    importer.tell("unmap(address, 64 * MIB)")
     assert held(node, exporter, importer) == [0, 0]
 
 
@@ -174,7 +115,7 @@ def test_a_descriptor_under_way_keeps_the_memory_for_whoever_takes_it(
     exporter.tell(f"send(export(handle), {path!r})")
     exporter.kill()
     assert node.used_bytes() == CONTEXT_BYTES
-    importer.tell("handle = take(receive())")
+    importer.tell("handle = brought(receive())")
     assert held(node, importer) == [64]
     assert importer.ask("show(get(map_in(handle, 64 * MIB)))") == 5
 
@@ -183,7 +124,7 @@ def test_only_what_was_meant_to_be_exported_is(peers: tuple[Peer, Peer]) -> None
     """A handle without the export type, a foreign file, and another type of handle are refused."""
     seen = peers[0].ask("""
 fd = INT()
-show([cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB, 0), 1, U64(0)),
+show([cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB, handle_types=0), 1, U64(0)),
       cuda.result("cuMemExportToShareableHandle", byref(fd), create(2 * MIB), 8, U64(0)),
       cuda.result("cuMemImportFromShareableHandle", byref(U64()), PTR(0), 1),
       cuda.result("cuMemImportFromShareableHandle", byref(U64()), PTR(999), 1)])
@@ -200,21 +141,23 @@ def test_an_ipc_handle_opens_the_exporters_memory(node: Node, peers: tuple[Peer,
     """
     exporter, importer = peers
     mib = max(size, 2 * MIB) // MIB
-    exporter.tell(f"spacer, address = cuda.alloc(512), cuda.alloc({size}); put(address, 3)")
-    handle = exporter.ask("show(offer(address))")
+    exporter.tell(f"spacer, address = alloc(512), alloc({size}); put(address, 3)")
+    handle = exporter.ask("show(offered(address))")
     importer.tell(f"address = opened({handle!r}); again = opened({handle!r})")
-    assert importer.ask("show([get(address), address.value == again.value])") == [3, True]
+    assert importer.ask("show([get(address), address == again])") == [3, True]
     importer.tell("put(address, 4)")
     assert exporter.ask("show(get(address))") == 4
     total = mib if size < MIB else mib + 2  # a small one shares the spacer's block
     assert held(node, exporter, importer) == [total, 0]
-    exporter.tell("cuda.cuMemFree_v2(address); cuda.cuMemFree_v2(spacer)")
+    exporter.tell("free(address); free(spacer)")
     assert held(node, exporter, importer) == [0, mib]
-    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    importer.tell("cuda.cuIpcCloseMemHandle(U64(address))")
     assert importer.ask("show(get(address))") == 4
-    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    importer.tell("cuda.cuIpcCloseMemHandle(U64(address))")
     assert held(node, exporter, importer) == [0, 0]
-    assert importer.ask("show(cuda.result('cuIpcCloseMemHandle', address))") == "CUDA_ERROR_INVALID_VALUE"
+    assert (
+        importer.ask("show(cuda.result('cuIpcCloseMemHandle', U64(address)))") == "CUDA_ERROR_INVALID_VALUE"
+    )
 
 
 def test_ipc_handles_are_refused_where_the_driver_refuses_them(peers: tuple[Peer, Peer]) -> None:
@@ -223,32 +166,32 @@ def test_ipc_handles_are_refused_where_the_driver_refuses_them(peers: tuple[Peer
     A free of an import is refused too.
     """
     exporter, importer = peers
-    handle = exporter.ask("address = cuda.alloc(4 * MIB); show(offer(address))")
+    handle = exporter.ask("address = alloc(4 * MIB); show(offered(address))")
     assert exporter.ask(f"""
 pooled = U64()
 cuda.cuMemAllocAsync(byref(pooled), SIZE(MIB), None)
-show([cuda.result("cuIpcOpenMemHandle_v2", byref(U64()), handle_of({handle!r}), 1),
-      cuda.result("cuIpcGetMemHandle", byref(Handle()), pooled),
-      cuda.result("cuIpcGetMemHandle", byref(Handle()), U64(address.value + 1024))])
+show([cuda.result("cuIpcOpenMemHandle_v2", byref(U64()), opaque({handle!r}), 1),
+      cuda.result("cuIpcGetMemHandle", byref(Opaque()), pooled),
+      cuda.result("cuIpcGetMemHandle", byref(Opaque()), U64(address + 1024))])
 """) == ["CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_VALUE"]
     seen = importer.ask(
         f"address = opened({handle!r})\n"
-        f"show([cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), handle_of({handle!r}), 0),"
-        " cuda.result('cuMemFree_v2', address)])"
+        f"show([cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), opaque({handle!r}), 0),"
+        " cuda.result('cuMemFree_v2', U64(address))])"
     )
     assert seen == ["CUDA_ERROR_INVALID_VALUE"] * 2
-    importer.tell("cuda.cuIpcCloseMemHandle(address)")
+    importer.tell("cuda.cuIpcCloseMemHandle(U64(address))")
     exporter.kill()
-    late = f"show(cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), handle_of({handle!r}), 1))"
+    late = f"show(cuda.result('cuIpcOpenMemHandle_v2', byref(U64()), opaque({handle!r}), 1))"
     assert importer.ask(late) == "CUDA_ERROR_INVALID_VALUE"
 
 
 def test_the_importers_context_takes_its_mappings_with_it(node: Node, peers: tuple[Peer, Peer]) -> None:
     """A reset of the primary context closes the mappings that it had opened."""
     exporter, importer = peers
-    handle = exporter.ask("address = cuda.alloc(64 * MIB); show(offer(address))")
+    handle = exporter.ask("address = alloc(64 * MIB); show(offered(address))")
     importer.tell(f"opened({handle!r})")
-    exporter.tell("cuda.cuMemFree_v2(address)")
+    exporter.tell("free(address)")
     assert held(node, exporter, importer) == [0, 64]
     importer.tell("cuda.cuDevicePrimaryCtxReset_v2(0); cuda.context()")
     assert held(node, exporter, importer) == [0, 0]
@@ -263,20 +206,20 @@ def test_a_pool_can_be_shared_pointer_by_pointer(
     importer.tell(f"listen({path!r})")
     exporter.tell(f"""
 pool, fd, address = PTR(), INT(), U64()
-cuda.cuMemPoolCreate(byref(pool), (ctypes.c_ubyte * 88)(1, 0, 0, 0, 1, 0, 0, 0, 1))
+cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(1, 1, Location(1, 0))))
 cuda.cuMemPoolSetAttribute(pool, 4, byref(U64(1 << 40)))
-cuda.cuMemAllocFromPoolAsync(byref(address), SIZE(5 * MIB), pool, None); put(address, 6)
+cuda.cuMemAllocFromPoolAsync(byref(address), SIZE(5 * MIB), pool, None); put(address.value, 6)
 cuda.cuMemPoolExportToShareableHandle(byref(fd), pool, 1, U64(0)); send(fd.value, {path!r})
 """)
     data = exporter.ask(
-        "data = Handle(); cuda.cuMemPoolExportPointer(byref(data), address); show(bytes(data.bytes).hex())"
+        "data = Opaque(); cuda.cuMemPoolExportPointer(byref(data), address); show(bytes(data.bytes).hex())"
     )
     seen = importer.ask(f"""
 pool, address = PTR(), U64()
 cuda.cuMemPoolImportFromShareableHandle(byref(pool), PTR(receive()), 1, U64(0))
 refused = cuda.result("cuMemAllocFromPoolAsync", byref(U64()), SIZE(MIB), pool, None)
-cuda.cuMemPoolImportPointer(byref(address), pool, byref(handle_of({data!r})))
-show([refused, get(address)])
+cuda.cuMemPoolImportPointer(byref(address), pool, byref(opaque({data!r})))
+show([refused, get(address.value)])
 """)
     assert seen == ["CUDA_ERROR_INVALID_VALUE", 6]
     assert held(node, exporter, importer) == [32, 0]

@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-PROGRAM = """
-import ctypes, json, os, pynvml
-ctypes.CDLL("libcuda.so.1")
-maps = open("/proc/self/maps").read().splitlines()
-driver = next(words[5] for words in map(str.split, maps) if len(words) > 5 and "libcuda.so" in words[5])
-pynvml.nvmlInit()
-named = os.environ.get("PLIMSOLL_TEST_GPU")
-uuid = named or pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
-print(json.dumps([driver, uuid]))
-"""
+PROGRAM = Path(__file__).parent / "programs" / "facts.py"
 
 
 class Facts(NamedTuple):
@@ -30,8 +21,8 @@ class Facts(NamedTuple):
 
 
 def find(surroundings: Mapping[str, str]) -> Facts:
-    """Read the facts from the machine."""
-    command = [sys.executable, "-c", PROGRAM]
+    """Look at the machine."""
+    command = [sys.executable, str(PROGRAM)]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=60)
     driver, uuid = json.loads(done.stdout)
     return Facts(Path(driver), uuid)

@@ -20,26 +20,7 @@ pytestmark = pytest.mark.gpu
 LINE_BYTES = 2 * GIB
 PATHS = ("alloc", "pitch", "managed", "async", "create")
 
-SHOW_MEMORY = """
-import ctypes, json, pynvml
-cuda = ctypes.CDLL("libcuda.so.1")
-device, context, free, total = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
-for code in (
-    cuda.cuInit(0),
-    cuda.cuDeviceGet(ctypes.byref(device), 0),
-    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-    cuda.cuCtxSetCurrent(context),
-    cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
-):
-    assert code == 0, code
-pynvml.nvmlInit()
-uuid = (ctypes.c_ubyte * 16)()
-assert cuda.cuDeviceGetUuid(uuid, device) == 0
-text = bytes(uuid).hex()
-name = "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-seen = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(name))
-print(json.dumps({"cuda": total.value, "cuda_free": free.value, "nvml": seen.total, "nvml_free": seen.free}))
-"""
+SHOW_MEMORY = "tests.gpu.programs.show_memory"
 
 
 async def run_under_plimsoll(root: Path, *command: str) -> tuple[int, list[str]]:
@@ -84,7 +65,7 @@ async def test_a_program_past_its_line_is_refused(tmp_path: Path, path: str) -> 
 
 async def test_a_program_sees_its_line_as_the_whole_gpu(tmp_path: Path) -> None:
     """Both cuMemGetInfo and NVML show 2 GiB in total, and no more than that free."""
-    code, lines = await run_under_plimsoll(tmp_path, sys.executable, "-c", SHOW_MEMORY)
+    code, lines = await run_under_plimsoll(tmp_path, sys.executable, "-m", SHOW_MEMORY)
     assert code == 0, lines
     seen = json.loads(lines[-1])
     assert seen["cuda"] == seen["nvml"] == LINE_BYTES

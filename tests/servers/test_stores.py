@@ -102,16 +102,9 @@ async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> Non
 
 
 async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
-    """SIGKILL of the process that started a server ends the server too."""
-    code = (
-        "import asyncio, pathlib, plimsoll.cli.demo.servers as e\n"
-        "async def main():\n"
-        f"    async with e.valkey_server(pathlib.Path({str(tmp_path)!r})) as server:\n"
-        "        print(server.pid, flush=True)\n"
-        "        await asyncio.Event().wait()\n"
-        "asyncio.run(main())\n"
-    )
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    """SIGKILL of the process that started a server ends the server too: no orphan is left behind."""
+    program = ("-m", "tests.servers.programs.valkey_parent", str(tmp_path))
+    parent = await asyncio.create_subprocess_exec(sys.executable, *program, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
     pid = int(await parent.stdout.readline())
     watch = os.pidfd_open(pid)

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,11 @@ SUCCESS, OUT_OF_MEMORY, NOT_INITIALIZED, NOT_FOUND, NOT_READY = 0, 2, 3, 500, 80
 
 MIB = 1 << 20
 ANSWER_S = 120
+
+
+def look_command(what: str, *arguments: object) -> list[str]:
+    """The program that prints a look at NVML, to be run in `ROOT`."""
+    return [sys.executable, "-m", "tests.hook.lib.programs.looks", what, json.dumps(arguments)]
 
 
 class Program:

@@ -1,7 +1,8 @@
 """A CUDA program in Python that does what a test tells it, piece by piece, under the real preload.
 
 For what needs structures or threads: the driver's functions are called by ctypes, which looks each up by dlsym as
-any program does. Names that a piece defines stay for the next.
+any program does. Names that a piece defines stay for the next; `programs.calls` has those that are there at first,
+and `use` brings those of another module of `programs`.
 """
 
 import json
@@ -11,100 +12,9 @@ import sys
 import textwrap
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from tests.hook.lib.program import ANSWER_S, Node
-
-PRELUDE: Final = """
-import ctypes, json, os, sys, threading
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
-
-U64, SIZE, PTR, INT, UINT = c_uint64, c_size_t, c_void_p, c_int, c_uint
-MIB = 1 << 20
-library = ctypes.CDLL("libcuda.so.1")
-
-
-def call(name, *args):
-    return getattr(library, name)(*args)
-
-
-def must(name, *args):
-    code = call(name, *args)
-    assert code == 0, f"{name}: {code}"
-
-
-def make(name, *args):
-    made = U64()
-    must(name, byref(made), *args)
-    return made
-
-
-def context(device):
-    made = make("cuDevicePrimaryCtxRetain", device)
-    must("cuCtxSetCurrent", made)
-
-
-class Location(ctypes.Structure):
-    _fields_ = [("type", INT), ("id", INT)]
-
-
-class PoolProps(ctypes.Structure):
-    _fields_ = [("alloc_type", INT), ("handle_types", INT), ("location", Location), ("attributes", PTR),
-                ("max_size", SIZE), ("usage", ctypes.c_ushort), ("reserved", ctypes.c_ubyte * 54)]
-
-
-class HandleProps(ctypes.Structure):
-    _fields_ = [("type", INT), ("handle_types", INT), ("location", Location), ("meta", PTR),
-                ("flags", ctypes.c_ubyte * 8)]
-
-
-class NodeProps(ctypes.Structure):
-    _fields_ = [("pool", PoolProps), ("access", PTR), ("access_count", SIZE), ("size", SIZE), ("address", U64)]
-
-
-def pool_on(device, location_type=1):
-    return make("cuMemPoolCreate", byref(PoolProps(1, 0, Location(location_type, device))))
-
-
-def hold_all(pool):
-    must("cuMemPoolSetAttribute", pool, 4, byref(U64(2**64 - 1)))
-
-
-def default_pool(device=0):
-    return make("cuDeviceGetDefaultMemPool", device)
-
-
-def take(size, stream=None):
-    address = U64()
-    return call("cuMemAllocAsync", byref(address), SIZE(size), stream), address.value
-
-
-def take_from(pool, size, stream=None):
-    address = U64()
-    return call("cuMemAllocFromPoolAsync", byref(address), SIZE(size), pool, stream), address.value
-
-
-def alloc(size):
-    address = U64()
-    return call("cuMemAlloc_v2", byref(address), SIZE(size)), address.value
-
-
-def free(address, stream=None):
-    must("cuMemFreeAsync", U64(address), stream)
-
-
-def sync():
-    must("cuCtxSynchronize")
-
-
-must("cuInit", 0)
-context(0)
-print("ready", flush=True)
-for line in sys.stdin:
-    answer = None
-    exec(json.loads(line), globals())
-    print(json.dumps(answer), flush=True)
-"""
+from tests.hook.lib.program import ANSWER_S, ROOT, Node
 
 
 class Script:
@@ -114,7 +24,8 @@ class Script:
         self._errors = root / "script-errors"
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PRELUDE],
+                [sys.executable, "-m", "tests.hook.lib.programs.script"],
+                cwd=ROOT,
                 env=node.environment(container),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -149,6 +60,10 @@ class Script:
         """End it by SIGKILL and wait until it is gone."""
         self._process.kill()
         self._process.wait()
+
+    def use(self, module: str) -> None:
+        """Have the names of a module of `programs` for all later pieces."""
+        self.do(f"from tests.hook.lib.programs.{module} import *")
 
     def do(self, source: str) -> Any:  # noqa: ANN401 - whatever JSON holds
         """Run one piece; returns what it left in `answer`.

@@ -8,7 +8,7 @@ from pathlib import Path
 from plimsoll.broker.pages import Work
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.gate import GateWriter, beating, until
-from tests.hook.lib.launches import CASES, slow_node
+from tests.hook.lib.launches import slow_node
 from tests.hook.lib.program import MIB, Node
 from tests.hook.lib.script import Script
 
@@ -56,5 +56,5 @@ def staged(root: Path, state: int, extra: dict[str, str] | None = None) -> Itera
     gate = GateWriter(container, state)
     environment = container.environment | (extra or {})
     with beating(gate), Script(node, environment, root) as script:
-        script.do(CASES)
+        script.use("cases")
         yield Stage(node, container, gate, script)

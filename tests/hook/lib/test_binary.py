@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.broker.pages import Counts, GpuLimit, Limits, Message, Slot, c_name
-from tests.hook.lib.conftest import compile_c
+from tests.hook.lib.conftest import PROGRAMS, compile_c
 from tests.hook.lib.elf import Library, read_library
 from tests.hook.lib.program import LIBRARY, ROOT
 
@@ -48,19 +48,16 @@ def test_both_supported_machines_are_built() -> None:
 
 def test_c_and_python_lay_out_the_same_bytes(tmp_path: Path) -> None:
     """Every field of every shared structure has the same offset and size in the header as in ctypes."""
-    expected, prints = [], []
+    expected, listed = [], []
     for structure in (GpuLimit, Limits, Slot, Counts, Message):
         name = c_name(structure)
-        prints.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        listed.append(f"STRUCTURE({name})")
         expected.append(f"{name} {ctypes.sizeof(structure)}")
         for field in structure._fields_:
             descriptor = getattr(structure, field[0])
-            arguments = f"offsetof(struct {name}, {field[0]}), sizeof(((struct {name} *)0)->{field[0]})"
-            prints.append(f'printf("{field[0]} %zu %zu\\n", {arguments});')
+            listed.append(f"FIELD({name}, {field[0]})")
             expected.append(f"{field[0]} {descriptor.offset} {descriptor.size}")
-    source = tmp_path / "offsets.c"
-    body = "\n".join(prints)
-    source.write_text(f'#include <stdio.h>\n#include "pages.h"\nint main(void) {{\n{body}\nreturn 0;\n}}\n')
-    compile_c([source], tmp_path / "offsets", [f"-I{ROOT / 'build/hook'}"])
+    (tmp_path / "fields.h").write_text("\n".join(listed) + "\n")
+    compile_c([PROGRAMS / "offsets.c"], tmp_path / "offsets", [f"-I{tmp_path}", f"-I{ROOT / 'build/hook'}"])
     done = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected

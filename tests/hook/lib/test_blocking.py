@@ -7,7 +7,6 @@ from time import sleep
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
-from tests.hook.lib.blockers import BLOCKERS
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching
@@ -31,7 +30,8 @@ def _gate(container: Container) -> GateWriter:
 @pytest.fixture(name="launcher")
 def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
     with beating(gate), launching(node, container, tmp_path) as launcher:
-        launcher.do(BLOCKERS)
+        launcher.use("blockers")
+        launcher.use("steps")
         yield launcher
         launcher.kill()  # where a test fails, its threads may never come back
 
@@ -102,37 +102,11 @@ def test_what_was_blocked_shows_as_soon_as_it_executes(launcher: Launcher) -> No
     assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.02)
 
 
-GIL = f"""
-held = ctypes.PyDLL("libcuda.so.1")  # whose calls keep Python's lock
-stepped = 0
-
-
-@HOST_FUNCTION
-def step_done(_):
-    global stepped
-    stepped += 1
-
-
-def step_on():
-    steps = 0
-    while not is_over:
-        assert held.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, one, parameters({MS}), None) == 0
-        must("cuLaunchHostFunc", one, step_done, None)
-        steps += 1
-        while steps - stepped > 4:
-            time.sleep(0.0005)
-    return steps
-
-
-aside(step_on)
-"""
-
-
 def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
     launcher: Launcher, gate: GateWriter
 ) -> None:
-    """A thread stands with Python's lock while nothing executes, and the program goes on each time the gate opens."""
-    launcher.do(GIL)
+    """A thread stands with Python's lock: nothing executes, and the program goes on each time the gate opens."""
+    launcher.do("aside(step_under_lock, one)")
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
         until(launcher.stands_idle)
@@ -141,27 +115,8 @@ def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
         assert (launcher.launches(), launcher.work().standing) == (launches, 1)
         gate.set(GATE_METERED)
         until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
-    launcher.do("is_over = True; joined(); sync()")
-    assert launcher.get("stepped") == launcher.launches()
-
-
-STREAMS = """
-def step_on():
-    # Each step's work in the one stream waits for a word that the other writes 8 launches later.
-    step = 0
-    while not is_over:
-        step += 1
-        must("cuStreamWaitValue32_v2", one, address_of(BLOCKED), step, GEQ)
-        launch(3000000, one)
-        for _ in range(8):
-            launch(300000, other)
-        must("cuStreamWriteValue32_v2", other, address_of(BLOCKED), step, 0)
-        must("cuStreamSynchronize", one)
-    return step
-
-
-aside(step_on)
-"""
+    launcher.do("over.set(); joined(); sync()")
+    assert launcher.get("len(done)") == launcher.launches()
 
 
 def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate: GateWriter) -> None:
@@ -169,7 +124,7 @@ def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate
     launcher.do(
         "for _ in range(20): launch(1000); sync()"
     )  # a look right after an end tells the clocks apart
-    launcher.do(STREAMS)
+    launcher.do("aside(step_across, one, other, address_of(BLOCKED))")
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
         until(launcher.stands_idle)
@@ -178,7 +133,7 @@ def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate
         assert (launcher.launches(), launcher.work().standing) == (launches, 1)
         gate.set(GATE_METERED)
         until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
-    launcher.do("is_over = True; joined(); sync()")
+    launcher.do("over.set(); joined(); sync()")
     sleep(SEEN_S)
     until(lambda: launcher.work().launched_ns == 0)
     assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.1)

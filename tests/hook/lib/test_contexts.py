@@ -13,29 +13,11 @@ from tests.hook.lib.script import Script
 GREEN_MIB = 8
 """What the emulator takes for a green context itself. No call tells it, so no word holds it."""
 
-HELPERS = """
-class Resource(ctypes.Structure):
-    _fields_ = [("type", INT), ("device", INT), ("padding", ctypes.c_ubyte * 88), ("sms", UINT),
-                ("rest", ctypes.c_ubyte * 44)]
-
-
-def green_on(device):
-    whole, count, part = Resource(), UINT(1), (Resource * 1)()
-    must("cuDeviceGetDevResource", device, byref(whole), 1)
-    must("cuDevSmResourceSplitByCount", part, byref(count), byref(whole), None, 0, 8)
-    plan, green = make("cuDevResourceGenerateDesc", part, 1), U64()
-    return call("cuGreenCtxCreate", byref(green), plan, device, 1), green
-
-
-def enter(green):
-    must("cuCtxSetCurrent", make("cuCtxFromGreenCtx", green))
-"""
-
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
     with Script(node, container.environment, tmp_path) as script:
-        script.do(HELPERS)
+        script.use("green")
         yield script
 
 

@@ -88,27 +88,9 @@ def test_a_capture_does_not_stand(launcher: Launcher, gate: GateWriter) -> None:
 
 
 def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """The library's calls to the driver meanwhile break no capture, not even one of the strictest mode."""
-    launcher.do("""
-        def capture(seconds):
-            stream, graph, end, count = make("cuStreamCreate", 1), U64(), time.monotonic() + seconds, 0
-            while time.monotonic() < end:
-                must("cuStreamBeginCapture_v2", stream, 0)
-                for _ in range(20):
-                    assert launch(1000, stream) == 0
-                must("cuStreamEndCapture", stream, byref(graph))
-                must("cuGraphDestroy", graph)
-                count += 1
-            return count
-
-        def replay(seconds):
-            stream, end = make("cuStreamCreate", 1), time.monotonic() + seconds
-            while time.monotonic() < end:
-                assert launch(200000, stream) == 0
-            return True
-
-        aside(capture, 2), aside(replay, 2)
-    """)
+    """What the library asks of the driver meanwhile breaks no capture, of the strictest mode."""
+    launcher.use("steps")
+    launcher.do("aside(capture, 2), aside(replay, 2)")
     while launcher.get("any(thread.is_alive() for thread in threads)"):
         for state in (GATE_SHUT, GATE_METERED, GATE_SHUT, GATE_OPEN):
             gate.set(state)

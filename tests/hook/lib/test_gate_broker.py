@@ -71,12 +71,9 @@ def test_an_open_gate_needs_no_beat(launcher: Launcher, gate: GateWriter, tmp_pa
 
 
 def test_signals_without_rest_hide_no_lost_broker(launcher: Launcher) -> None:
-    """A launch whose every sleep is ended early by a signal notices that the beat stands still."""
-    launcher.do("""
-        import signal
-        signal.signal(signal.SIGALRM, lambda *_: None)
-        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    """)
+    """A launch whose every sleep is ended early by a signal sees all the same that the beat stands still."""
+    launcher.use("signals")
+    launcher.do("interrupt(0.01)")
     assert launcher.get("launch(1000)") == SUCCESS
 
 
@@ -93,7 +90,7 @@ def test_work_launched_without_a_broker_is_metered_by_the_next(
         until(lambda: launcher.work().launched_ns > 0)
         until(lambda: launcher.work().standing == 1)
         gate.set(GATE_METERED)
-        launcher.do("is_over = True; joined()")
+        launcher.do("over.set(); joined()")
         until(lambda: launcher.work().launched_ns == 0)
     assert launcher.told_ns() > 0
 

@@ -13,7 +13,6 @@ from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.launches import another_driver
 from tests.hook.lib.program import Node
 from tests.hook.lib.script import Script
-from tests.hook.lib.test_contexts import HELPERS as GREEN
 
 SECOND = 1_000_000_000
 
@@ -42,7 +41,7 @@ def _strict(node: Node, container: Container, gate: GateWriter, tmp_path: Path) 
     """A program over a driver that counts what the emulator puts up with."""
     driver = another_driver(tmp_path, "strict_driver.c")
     with beating(gate), Script(node, container.environment | driver, tmp_path) as script:
-        script.do(GREEN)
+        script.use("green")
         yield script
 
 
@@ -50,17 +49,8 @@ COUNTED = "(counted := (UINT * 3)(), call('strictCounts', counted), list(counted
 
 
 def test_the_driver_is_asked_for_nothing_that_costs_or_fails(strict: Script, container: Container) -> None:
-    """The library binds no green context to a second thread, makes no stream by a query, and needs no interrupts."""
-    strict.do("""
-        code, green = green_on(0)
-        enter(green)
-        mine, done, address = make("cuGreenCtxStreamCreate", green, 1, 0), make("cuEventCreate", 0), alloc(MIB)[1]
-        for _ in range(50):
-            must("cuMemsetD8Async", U64(address), 0, SIZE(MIB), mine)
-            must("cuEventRecord", done, mine)
-            must("cuEventSynchronize", done)
-        sync()
-    """)
+    """No second thread takes a green context, no stream is made by asking after it, no event needs an interrupt."""
+    strict.do("fill_often(50)")
     slot = container.slot_of(strict.pid)
     until(lambda: container.counts().works[slot].gpus[0].sure_ns > 0)
     assert strict.get(COUNTED) == [0, 0, 0]

@@ -10,7 +10,6 @@ from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.program import EMULATOR, SUCCESS, Node
-from tests.hook.lib.test_contexts import HELPERS as GREEN
 
 MS = 1_000_000
 ROUNDS = 50
@@ -45,27 +44,19 @@ def test_a_thread_that_is_cancelled_at_the_gate(
 def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateWriter) -> None:
     """A launch whose every sleep is ended early by a signal stands all the same, and its handlers run."""
     gate.set(GATE_SHUT)
-    launcher.do("""
-        import signal
-        handled = 0
-        def handle(*_):
-            global handled
-            handled += 1
-        signal.signal(signal.SIGALRM, handle)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        aside(launch, 1000)
-    """)
+    launcher.use("signals")
+    launcher.do("interrupt(0.001)\naside(launch, 1000)")
     until(lambda: launcher.work().standing == 1)
-    before = launcher.get("handled")
-    until(lambda: bool(launcher.get("handled") > before + 500))
+    before = launcher.get("len(handled)")
+    until(lambda: bool(launcher.get("len(handled)") > before + 500))
     assert (launcher.launches(), launcher.work().standing) == (0, 1)
     gate.set(GATE_METERED)
     assert launcher.get("joined()") == [SUCCESS]
 
 
 def test_every_green_context_is_metered(launcher: Launcher) -> None:
-    """Every green context is metered, and none leaves anything behind for the next one."""
-    launcher.do(GREEN)
+    """Green contexts that come and go are metered to the last: none leaves anything behind for the next one."""
+    launcher.use("green")
     launcher.do("""
         for green in [green_on(0)[1] for _ in range(20)]:
             enter(green)

@@ -9,39 +9,11 @@ from tests.hook.lib.container import Container
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
-HELPERS = """
-def by_hand(size, device=0, freed=True):
-    graph = make("cuGraphCreate", 0)
-    node, end = U64(), U64()
-    params = NodeProps(PoolProps(1, 0, Location(1, device)), None, 0, size)
-    must("cuGraphAddMemAllocNode", byref(node), graph, None, SIZE(0), byref(params))
-    if freed:
-        must("cuGraphAddMemFreeNode", byref(end), graph, byref(node), SIZE(1), U64(params.address))
-    return make("cuGraphInstantiateWithFlags", graph, U64(0)), params.address
-
-
-def captured(size):
-    must("cuStreamBeginCapture_v2", stream, 2)
-    code, address = take(size, stream)
-    assert code == 0
-    free(address, stream)
-    graph = U64()
-    must("cuStreamEndCapture", stream, byref(graph))
-    return make("cuGraphInstantiateWithFlags", graph, U64(0)), address
-
-
-def launch(graph, on=None):
-    return call("cuGraphLaunch", graph, on or stream)
-
-
-stream = make("cuStreamCreate", 1)
-"""
-
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
     with Script(node, container.environment, tmp_path) as script:
-        script.do(HELPERS)
+        script.use("graphs")
         yield script
 
 

@@ -10,39 +10,11 @@ from tests.hook.lib.program import SUCCESS, Node
 from tests.hook.lib.script import Script
 from tests.hook.lib.shared import agree, sharing
 
-ARRAYS = """
-class Form(ctypes.Structure):
-    _fields_ = [("width", SIZE), ("height", SIZE), ("depth", SIZE), ("format", INT), ("channels", UINT),
-                ("flags", UINT)]
-
-
-class MapInfo(ctypes.Structure):
-    _fields_ = [("kind", INT), ("resource", PTR), ("place", INT), ("where", U64 * 4), ("operation", INT),
-                ("handle_type", INT), ("handle", U64), ("offset", U64), ("devices", UINT), ("flags", UINT),
-                ("reserved", UINT * 2)]
-
-
-SPARSE, DEFERRED, MAP, UNMAP = 0x40, 0x80, 1, 2
-
-
-def array(flags):
-    return make("cuArray3DCreate_v2", byref(Form(1024, 4096, 0, 0x20, 1, flags)))
-
-
-def place(resource, handle=0, operation=MAP, offset=0):
-    where = (U64 * 4)(0, offset, 0, 1)
-    return MapInfo(0, resource.value, 0, where, operation, 0, handle, 0, 1)
-
-
-def put(*places, function="cuMemMapArrayAsync"):
-    return call(function, (MapInfo * len(places))(*places), len(places), None)
-"""
-
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
     with sharing(node, container, tmp_path) as script:
-        script.do(ARRAYS)
+        script.use("arrays")
         yield script
 
 
@@ -114,26 +86,17 @@ def test_several_pieces_imported_where_they_were_made_never_count_too_little(
 def test_an_array_mapped_later_costs_nothing_and_keeps_what_is_mapped_into_it(
     script: Script, node: Node, container: Container, function: str, flags: str, usage: int
 ) -> None:
-    """A sparse array is free. A released handle counts until it is unmapped or replaced, or the array is gone."""
-    script.do(
-        f"""
-        def fill(size):
-            handle = create(size, 0, {usage})
-            code = put(place(where, handle.value), function={function!r})
-            release(handle)
-            return code
-
-        where = array({flags})
-        """
-    )
+    """Made without memory it is free; a released handle counts until it is unmapped, replaced, or the array gone."""
+    script.do(f"where = array({flags})")
+    fill = f"fill(where, {{}} * MIB, {usage}, {function!r})"
     agree(script, node, container, 64)
-    assert script.get("fill(64 * MIB)") == SUCCESS
+    assert script.get(fill.format(64)) == SUCCESS
     agree(script, node, container, 64 + 64)
-    assert script.get("fill(32 * MIB)") == SUCCESS
+    assert script.get(fill.format(32)) == SUCCESS
     agree(script, node, container, 64 + 32)
     assert script.get(f"put(place(where, operation=UNMAP), function={function!r})") == SUCCESS
     agree(script, node, container, 64)
-    assert script.get("fill(64 * MIB)") == SUCCESS
+    assert script.get(fill.format(64)) == SUCCESS
     script.do("must('cuArrayDestroy', where)")
     agree(script, node, container, 64)
 

@@ -12,22 +12,11 @@ from tests.hook.lib.script import Script
 STACK, PRINTF, HEAP = 0, 1, 2
 CONTEXT_MIB = 64
 
-HELPERS = """
-def get(limit):
-    size = SIZE()
-    must("cuCtxGetLimit", byref(size), limit)
-    return size.value
-
-
-def change(limit, size):
-    return call("cuCtxSetLimit", limit, SIZE(size))
-"""
-
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
     with Script(node, container.environment, tmp_path) as script:
-        script.do(HELPERS)
+        script.use("limits")
         yield script
 
 

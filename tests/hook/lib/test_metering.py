@@ -115,7 +115,7 @@ def test_what_was_queued_behind_an_open_gate_is_metered_from_its_shutting_on(
     assert 0 < launcher.told_ns() < executed_ns - from_ns + 100 * MS
     sleep(0.05)
     assert launcher.executed_ns() == executed_ns
-    launcher.do("is_over = True")
+    launcher.do("over.set()")
     gate.set(GATE_OPEN)
     launcher.do("joined()")
 
@@ -131,7 +131,7 @@ def test_an_opening_ends_what_is_told(launcher: Launcher, gate: GateWriter) -> N
         sleep(0.1)
         assert launcher.work().settled == settled
         gate.set(GATE_METERED)
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
 
 
 def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWriter) -> None:
@@ -139,7 +139,7 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
     launcher.do("streams = [make('cuStreamCreate', 1) for _ in range(4)]")
 
     def work() -> None:
-        launcher.do("is_over = False; threads.clear(); results.clear()")
+        launcher.do("over.clear(); threads.clear(); results.clear()")
         launcher.do("for stream in streams: aside(greedy, 300000, 60, False, 1.0, 0.02, stream)")
         for _ in range(5):
             sleep(0.1)
@@ -149,7 +149,7 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
             sleep(0.02)
             assert launcher.launches() == launches
             gate.set(GATE_METERED)
-        launcher.do("is_over = True")
+        launcher.do("over.set()")
         assert min(launcher.get("joined()")) > 10
 
     _until_agreed(launcher, work, points=2)
@@ -157,25 +157,12 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
 
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
-    """Two GPUs at work at once are metered separately."""
-    launcher.do("""
-        context(1)
-        second, other = make("cuDevicePrimaryCtxRetain", 1), load()
-
-        def pair(rounds):
-            for _ in range(rounds):
-                must("cuCtxSetCurrent", second)
-                assert call("cuLaunchKernel", other, 1, 1, 1, 1, 1, 1, 0, None, parameters(20000000), None) == 0
-                must("cuCtxSetCurrent", primary)
-                assert launch(10000000) == 0
-                sync()
-                must("cuCtxSetCurrent", second)
-                sync()
-            must("cuCtxSetCurrent", primary)
-    """)
+    """Two GPUs at work at once are told of each by itself."""
+    launcher.use("steps")
+    launcher.do("pair = Pair()")
     _until_agreed(
         launcher,
-        lambda: launcher.do("pair(20)"),
+        lambda: launcher.do("pair.work(20)"),
         least_ns=(1 + gpu) * 200 * MS,
         points=2,
         gpus=range(gpu, gpu + 1),
@@ -184,20 +171,10 @@ def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
 
 @pytest.mark.parametrize("way", ["by turns", "at once"])
 def test_twenty_contexts_are_metered_like_the_first(launcher: Launcher, way: str) -> None:
-    """The time of each context is metered, however many a process has on a GPU."""
-    launcher.do(f"""
-        made = []
-        for _ in range(20):
-            made.append(make("cuCtxCreate_v2", 0, 0))
-            made[-1].kernel = load()
-
-        def launch_in(context, ns):
-            must("cuCtxSetCurrent", context)
-            must("cuLaunchKernel", context.kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters(ns), None)
-            if {way!r} == "by turns":
-                sync()
-    """)
-    work = f"for _ in range(5): [launch_in(each, {2 * MS}) for each in made]"
+    """However many contexts a process has on a GPU, the time of each is told."""
+    launcher.use("steps")
+    launcher.do("crowd = Crowd(20)")
+    work = f"for _ in range(5): crowd.work({2 * MS}, by_turns={way == 'by turns'})"
     _until_agreed(launcher, lambda: launcher.do(work), least_ns=200 * MS)
 
 
@@ -214,13 +191,13 @@ def test_a_context_may_end_while_it_is_metered(launcher: Launcher, gate: GateWri
             else:
                 made, ending = make("cuDevicePrimaryCtxRetain", 0), 0
                 must("cuCtxSetCurrent", made)
-            kernel = load()
+            reload()
             assert [launch(300000) for _ in range(5)] == [0] * 5
             must({end!r}, ending)
         """)
         until(lambda: launcher.work().launched_ns == 0)
         gate.set(GATE_METERED)
-    launcher.do("context(0); kernel = load()")
+    launcher.do("context(0); reload()")
     _until_agreed(launcher, lambda: launcher.do(f"greedy({MS}, 0.5)"))
 
 

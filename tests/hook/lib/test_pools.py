@@ -150,39 +150,9 @@ def test_host_pools_cost_no_gpu(script: Script, container: Container) -> None:
 
 
 def test_threads_in_one_pool_leave_nothing(script: Script, node: Node, container: Container) -> None:
-    """For any order of takes and frees by threads in one pool, the final count equals the driver's."""
-    script.do(
-        """
-        hold_all(default_pool())
-        made = []
-
-        def churn(seed):
-            context(0)
-            stream = make("cuStreamCreate", 1)
-            kept, count = [], 0
-            for round in range(300):
-                code, address = take((seed * 7919 + round * 104729) % (48 * MIB) + 1, stream)
-                if code == 0:
-                    kept.append(address)
-                    count += 1
-                if len(kept) > 2 or code:
-                    for address in kept:
-                        free(address, stream)
-                    kept = []
-                if round % 17 == 0:
-                    must("cuStreamSynchronize", stream)
-            for address in kept:
-                free(address, stream)
-            made.append(count)
-
-        threads = [threading.Thread(target=churn, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        """
-    )
-    made = script.get("made")
+    """Whatever order threads take from and give to one pool, the count is the driver's when they are done."""
+    script.use("churn")
+    made = script.get("churn_together(4)")
     assert len(made) == 4
     assert min(made) > 50
     script.do("sync()")

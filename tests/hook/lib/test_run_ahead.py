@@ -49,7 +49,7 @@ def test_little_is_queued_ahead(launcher: Launcher, gate: GateWriter, state: int
     launches, executed_ns = launcher.launches(), launcher.executed_ns()
     sleep(0.1)
     assert (launcher.launches(), launcher.executed_ns()) == (launches, executed_ns)
-    launcher.do("is_over = True")
+    launcher.do("over.set()")
     gate.set(GATE_OPEN)
     launcher.do("joined()")
 
@@ -70,7 +70,7 @@ def test_enough_is_queued_that_the_gpu_never_idles(
         sleep(2)
         until_ns, until_executed_ns = monotonic_ns(), launcher.executed_ns()
         busy_ratio.append((until_executed_ns - executed_ns + kernel_ns) / (until_ns - from_ns))
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_long_launches_are_not_queued_by_what_short_ones_took(
     before = launcher.executed_ns()
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     until(lambda: launcher.executed_ns() - before > 2 * kernel_ns)
-    launcher.do("is_over = True")
+    launcher.do("over.set()")
     launcher.do("joined()")
     executed_ns = launcher.executed_ns() - before
     assert executed_ns < 2 * MOST_NS[state] + FEW * kernel_ns + 500 * MS

@@ -15,7 +15,7 @@ from plimsoll.part.processes import read_stat
 from tests.hook.broker.conftest import MAIN, POD, Broker
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
-from tests.hook.lib.shared import HELPERS
+from tests.hook.lib.shared import SHARING
 
 LINE_MIB = 512
 OTHER = PodUid("bbbbbbbb-0000-4000-8000-000000000002")
@@ -82,7 +82,7 @@ async def test_what_an_exporter_let_go_of_is_taken_off_the_importers_line(
             for pod in (POD, OTHER)
         )
         for script in (exporter, importer):
-            script.do(HELPERS)
+            script.do(SHARING)
         pods = {exporter.pid: POD, importer.pid: OTHER}
         fd = exporter.do("handle = create(256 * MIB); answer = export(handle)")
         importer.do(f"at = map_in(brought(fetched({exporter.pid}, {fd})), 256 * MIB)")

@@ -7,7 +7,6 @@ from time import sleep
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_SHUT
-from tests.hook.lib.blockers import BLOCKERS
 from tests.hook.lib.container import Container
 from tests.hook.lib.gate import GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching
@@ -30,7 +29,8 @@ def _gate(container: Container) -> GateWriter:
 @pytest.fixture(name="launcher")
 def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
     with beating(gate), launching(node, container, tmp_path) as launcher:
-        launcher.do(BLOCKERS)
+        launcher.use("blockers")
+        launcher.use("steps")
         yield launcher
         launcher.kill()  # where a test fails, its threads may never come back
 
@@ -54,14 +54,7 @@ def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, 
     """While a persistent kernel waits for a value that later launches write, these go through the shut gate."""
     _spin(launcher)
     gate.set(GATE_SHUT)
-    launcher.do("""
-        def launch_all():
-            codes = [launch(1000, other) for _ in range(8)]
-            must("cuStreamWriteValue32_v2", other, address_of(SPINNING), 1, 0)
-            return codes
-
-        aside(launch_all)
-    """)
+    launcher.do("aside(launch_and_write, other, address_of(SPINNING))")
     assert launcher.get("joined()") == [[SUCCESS] * 8]
     until(lambda: launcher.work().launched_ns == 0)
     assert launcher.work().standing == 0
@@ -109,15 +102,7 @@ def test_what_the_other_gpu_executes_bounds_a_stand(launcher: Launcher, gate: Ga
     """In a collective over two GPUs the kernel on the first waits for the one on the second, which goes."""
     _spin(launcher)
     gate.set(GATE_SHUT)
-    launcher.do("""
-        second = make("cuDevicePrimaryCtxRetain", 1)
-
-        def launch_there():
-            kernel = load()
-            return call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters(1000), None)
-
-        aside(launch_there, context=second)
-    """)
+    launcher.do("aside(launch_there, context=make('cuDevicePrimaryCtxRetain', 1))")
     assert launcher.get("joined()") == [SUCCESS]
     assert launcher.launches(1) == 1
     launcher.do("words[SPINNING] = 1; sync()")
@@ -143,7 +128,7 @@ def test_a_queue_that_ends_in_its_time_lets_nothing_through(
         assert launcher.executed_ns() == executed_ns
         gate.set(GATE_METERED)
         sleep(0.1)
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
 
 
 def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher, gate: GateWriter) -> None:
@@ -153,16 +138,10 @@ def test_work_that_takes_longer_than_ever_lets_little_through(launcher: Launcher
     until(lambda: launcher.work().executed_ns > 0)
     gate.set(GATE_SHUT)
     launches = launcher.launches()
-    launcher.do(f"""
-        def until_over():
-            while not is_over:
-                launch({5 * MS}, other)
-
-        aside(until_over)
-    """)
+    launcher.do(f"aside(launch_until_over, {5 * MS}, other)")
     until(lambda: launcher.work().launched_ns == 0)
     assert launcher.launches() - launches < 100
-    launcher.do("is_over = True")
+    launcher.do("over.set()")
     gate.set(GATE_METERED)
     launcher.do("joined()")
 

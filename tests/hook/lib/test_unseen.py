@@ -14,32 +14,12 @@ from tests.hook.lib.script import Script
 
 CONTEXT_IS_DESTROYED = 709
 
-HELPERS = """
-def enter(how="plimsoll_emulator_private_retain", device=1):
-    must("cuCtxSetCurrent", make(how, device))
-
-
-def end_unseen(device=1):
-    must("plimsoll_emulator_private_reset", device)
-
-
-def begin_anew():
-    end_unseen()
-    enter()
-
-
-def array(mib):
-    flat = (U64 * 3)(1024, mib * 256, 0x20 | 1 << 32)
-    made = U64()
-    return call("cuArrayCreate_v2", byref(made), byref(flat)), made.value
-"""
-
 
 @pytest.fixture(name="script")
 def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
     driver = another_driver(tmp_path, "private_driver.c")
     with Script(node, container.environment | driver, tmp_path) as script:
-        script.do(HELPERS)
+        script.use("unseen")
         yield script
 
 

@@ -2,32 +2,24 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 
 from plimsoll.broker.pages import LIMITS_NAME
 from tests.hook.lib.container import Container, Line, limits_of
-from tests.hook.lib.program import MIB, SUCCESS, Node, Program
-
-ALL = "map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))"
-
-NVML_LOOK = """
-import json, sys, pynvml
-pynvml.nvmlInit()
-looks = []
-for handle in eval(sys.argv[1]):
-    first = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    second = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    looks.append([first.total, first.free, first.used, second.total, second.reserved, second.free, second.used])
-print(json.dumps(looks))
-"""
+from tests.hook.lib.program import MIB, ROOT, SUCCESS, Node, Program, look_command
 
 
-def nvml_looks(node: Node, container: Container, handles: str = ALL) -> list[list[int]]:
-    """What the real pynvml reads in a process of this container, per GPU; `handles` is Python for which."""
-    environment = node.environment(container.environment)
-    command = [sys.executable, "-c", NVML_LOOK, handles]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+def nvml_looks(node: Node, container: Container, what: str = "memory") -> list[list[int]]:
+    """What the real pynvml reads in a process of this container, per GPU."""
+    done = subprocess.run(
+        look_command(what),
+        cwd=ROOT,
+        env=node.environment(container.environment),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     looks: list[list[int]] = json.loads(done.stdout)
     return looks
 
@@ -77,7 +69,8 @@ def test_nvml_without_limits_is_not_ready(node: Node, container: Container) -> N
     """Before the first limits NVML's memory call fails instead of showing the card."""
     (container.limits_dir / LIMITS_NAME).unlink()
     look = subprocess.run(
-        [sys.executable, "-c", NVML_LOOK, ALL],
+        look_command("memory"),
+        cwd=ROOT,
         env=node.environment(container.environment),
         capture_output=True,
         text=True,
@@ -93,6 +86,5 @@ def test_a_gpu_that_was_not_given_shows_no_memory(
 ) -> None:
     """A handle to a GPU outside `limits`, as the topology's calls return it, shows an empty card."""
     container.write(limits_of(lines[1:]))
-    nearest = "pynvml.nvmlDeviceGetTopologyNearestGpus(pynvml.nvmlDeviceGetHandleByIndex(0), 50)"
     assert [look[0] for look in nvml_looks(node, container)] == [320 * MIB]
-    assert nvml_looks(node, container, nearest) == [[0] * 7]
+    assert nvml_looks(node, container, "memory_of_nearest") == [[0] * 7]

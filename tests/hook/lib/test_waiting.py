@@ -24,7 +24,6 @@ from plimsoll.broker.pages import (
 from tests.hook.lib.container import ANSWER_S, Container, Line
 from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Node, Program
 from tests.hook.lib.script import Script
-from tests.hook.lib.test_graphs import HELPERS as GRAPHS
 
 
 class ScriptedBroker:
@@ -110,16 +109,14 @@ def test_a_graph_waits_at_its_launch(
     """A launch of a graph waits for its nodes' memory like an allocation."""
     with Script(node, container.environment, tmp_path) as script:
         container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
-        script.do(GRAPHS)
-        script.do("whole, _ = by_hand(100 * MIB)\nresults = []")
-        script.do("def run():\n    context(0)\n    results.append(launch(whole))")
-        script.do("waiting = threading.Thread(target=run)\nwaiting.start()")
+        script.use("graphs")
+        script.do("whole, _ = by_hand(100 * MIB); waiting = launch_aside(whole)")
         wait, connection = broker.next(KIND_WAIT)
         assert (wait.requested_bytes, wait.used_bytes) == (100 * MIB, 64 * MIB)
         container.rewrite(lines)
         _answer(connection, KIND_GRANTED)
         script.do("waiting.join()")
-        assert script.get("results") == [SUCCESS]
+        assert script.get("launched") == [SUCCESS]
         assert container.used_bytes() == 164 * MIB
 
 
@@ -129,7 +126,7 @@ def test_a_launch_that_is_captured_asks_for_nothing(
     """A captured launch gets the driver's answer at once, without a wait."""
     with Script(node, container.environment, tmp_path) as script:
         container.rewrite([replace(line, granted_bytes=100 * MIB) for line in lines])
-        script.do(GRAPHS)
+        script.use("graphs")
         script.do("whole, _ = by_hand(100 * MIB)")
         script.do("must('cuStreamBeginCapture_v2', stream, 2)")
         assert script.get("launch(whole)") != OUT_OF_MEMORY

@@ -74,7 +74,7 @@ def test_every_copy_is_whole_and_the_sums_only_grow(launcher: Launcher, containe
                 {name: getattr(work, name) for name in WORDS} for work in (before, after)
             ]
             copies, before = copies + 1, after
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
     assert copies > 1000
     assert before.settled > first.settled + 1000
 
@@ -93,7 +93,7 @@ def test_a_swinging_gate_tears_no_copy(launcher: Launcher, container: Container,
             assert after is None or _follows(before, after)
             before = after or before
     gate.set(GATE_METERED)
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
     until(lambda: launcher.work().launched_ns == 0)
     assert 0 < launcher.work().unfinished_ns < (monotonic() - begun) * 1e9
 
@@ -126,15 +126,7 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
     slot = container.slot_of(launcher.pid)
     gate.set(GATE_SHUT)
     launcher.do("""
-        program = '''
-        import ctypes, time
-        cuda = ctypes.CDLL("libcuda.so.1")
-        context = ctypes.c_void_p()
-        assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-        print("again", flush=True)
-        time.sleep(600)
-        '''
-        program = [sys.executable, "-c", program.replace("\\n        ", "\\n")]
+        program = [sys.executable, "-m", "tests.hook.lib.programs.again"]
         threading.Timer(0.2, lambda: os.execv(sys.executable, program)).start()
     """)
     until(lambda: container.slot_of(launcher.pid) == slot and launcher.work().begun == 0)
@@ -144,22 +136,9 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
 
 
 def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
-    """A child that runs beside its parent's bursts leaves the page alone."""
-    launcher.do("""
-        launch(1000); sync()
-        children = []
-        for _ in range(5):
-            child = os.fork()
-            if child == 0:
-                for _ in range(100):
-                    launch(1000)
-                    time.sleep(0.001)
-                os._exit(0)
-            children.append(child)
-        greedy(1000000, 1.0)
-        statuses = [os.waitpid(child, 0)[1] for child in children]
-    """)
-    assert launcher.get("statuses") == [0] * 5
+    """A child that runs on beside its parent's bursts leaves the page to the parent."""
+    launcher.use("steps")
+    assert launcher.get("work_beside_children(5)") == [0] * 5
     until(lambda: launcher.work().launched_ns == 0)
     assert launcher.work().standing == 0
     assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.05)
@@ -177,7 +156,7 @@ def test_signals_leave_the_page_whole(
         sleep(0.01)
         os.kill(launcher.pid, signal.SIGCONT)
         sleep(0.01)
-    launcher.do("is_over = True; joined()")
+    launcher.do("over.set(); joined()")
     page = Page(container, container.slot_of(launcher.pid))
     until(lambda: (work := page.consistent()) is not None and work.launched_ns == 0)
     assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.1)

@@ -303,29 +303,6 @@ async def test_redis_away_delays_and_loses_nothing(tmp_path: Path, own_valkey: E
         await eventually(lambda: phase(front_end, row.uid), "Running")
 
 
-KILLED_PLACER = """
-import asyncio, json, sys
-from pathlib import Path
-from placer.core.ledger import Ledger
-from placer.local.node import LocalNode
-from tests.placer.local.world import *
-
-async def main():
-    told = json.loads(sys.argv[1])
-    scores = ScoreList(told["redis"])
-    reports = ReportView()
-    node = LocalNode("n1", Path(told["socket"]), told["environment"])
-    here = World((node,), Decider(scores, reports, Ledger(), Metrics()), Path(told["output"]))
-    await here.tell(idle_report("n1"))
-    async with here.front_end() as front_end:
-        answer = await front_end.submit(pod("survivor", ["sleep", "1000"], "20Gi"))
-        print(answer.pod, flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
 async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: EmbeddedServer) -> None:
     """After SIGKILL of the placer the next one counts the running pod, keeps its room, and notices its end."""
     async with world(tmp_path, valkey, "n1") as here:
@@ -337,7 +314,9 @@ async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: Embed
             "output": str(here.output),
         }
         first = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", KILLED_PLACER, json.dumps(told), stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "tests.placer.local.programs.killed_placer"),
+            json.dumps(told),
+            stdout=asyncio.subprocess.PIPE,
         )
         assert first.stdout is not None
         uid = PodUid((await first.stdout.readline()).decode().strip())

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import resource
-import sys
 
 import pytest
 
@@ -64,9 +63,7 @@ async def test_deaths_are_reported_once() -> None:
     watch = DeathWatch(dead.append)
     watch.watch("gone", None)
     assert dead == ["gone"]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE
-    )
+    child = await asyncio.create_subprocess_exec("sleep", "1000")
     try:
         for name in ("child", "child", "other"):
             watch.watch(name, os.pidfd_open(child.pid))

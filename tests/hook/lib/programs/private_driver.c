@@ -4,25 +4,12 @@
  */
 #define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
+
+#include "emulated.h"
 
 #define DEVICES 2
 
 static CUcontext replaced[DEVICES]; /* what stands for a device's primary context; NULL for its own */
-
-static void *find(const char *name) {
-    return dlsym(dlopen("libemul.so.1", RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
-/* ISO C has no cast for this. */
-#define EMULATED(name, ...)                                                                                  \
-    __extension__({                                                                                          \
-        __typeof__(&name) function;                                                                          \
-        void *found = find(#name);                                                                           \
-        memcpy(&function, &found, sizeof(found));                                                            \
-        function(__VA_ARGS__);                                                                               \
-    })
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     *context = replaced[device];

@@ -5,8 +5,9 @@
  */
 #define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
 #include <string.h>
+
+#include "emulated.h"
 
 #define GREENS 64
 
@@ -15,19 +16,6 @@ static unsigned green_count;
 static struct {
     unsigned refused, asked_per_thread, blocking_events;
 } counts;
-
-static void *find(const char *name) {
-    return dlsym(dlopen("libemul.so.1", RTLD_LAZY | RTLD_NOLOAD), name);
-}
-
-/* ISO C has no cast for this. */
-#define EMULATED(name, ...)                                                                                  \
-    __extension__({                                                                                          \
-        __typeof__(&name) function;                                                                          \
-        void *found = find(#name);                                                                           \
-        memcpy(&function, &found, sizeof(found));                                                            \
-        function(__VA_ARGS__);                                                                               \
-    })
 
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     CUresult result = EMULATED(cuCtxFromGreenCtx, context, green);

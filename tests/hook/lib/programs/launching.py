@@ -1,0 +1,135 @@
+"""Launches kernels of known length, along every path, in threads of their own where a test wants that."""
+
+import threading
+import time
+from collections.abc import Callable
+from ctypes import addressof, byref, c_void_p
+from typing import Any
+
+from tests.hook.lib.programs.calls import call, make, must
+from tests.programs.cuda import SHAPE, U64, cuda, library, parameters
+from tests.programs.structures import Config, Launch
+
+Stream = c_void_p | None
+
+primary = make("cuDevicePrimaryCtxRetain", 0)
+kernel = cuda.kernel()
+over = threading.Event()
+"""Ends whatever launches until then."""
+threads: list[threading.Thread] = []
+results: dict[int, Any] = {}
+
+
+def load() -> c_void_p:
+    """A kernel of the current context."""
+    return cuda.kernel()
+
+
+def reload() -> None:
+    """From now on launches are of a kernel of the current context."""
+    global kernel  # noqa: PLW0603 - the kernel of all launches here
+    kernel = load()
+
+
+def by_kernel(name: str, ns: int, stream: Stream) -> int:
+    """By a function like cuLaunchKernel."""
+    return call(name, kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters(ns), None)
+
+
+def by_config(name: str, ns: int, stream: Stream) -> int:
+    """By a function like cuLaunchKernelEx."""
+    return call(name, byref(Config(SHAPE, 0, stream)), kernel, parameters(ns), None)
+
+
+def cooperative(name: str, ns: int, stream: Stream) -> int:
+    """By a function like cuLaunchCooperativeKernel."""
+    return call(name, kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters(ns))
+
+
+def on_all(name: str, ns: int, stream: Stream) -> int:
+    """By the function for several devices, on one."""
+    held = parameters(ns)
+    return call(name, byref(Launch(kernel, SHAPE, 0, stream, addressof(held))), 1, 0)
+
+
+def oldest(name: str, ns: int, stream: Stream) -> int:
+    """By a function that finds shape and parameters in the kernel."""
+    must("cuFuncSetBlockShape", kernel, 1, 1, 1)
+    must("cuParamSetSize", kernel, 8)
+    must("cuParamSetv", kernel, 0, byref(U64(ns)), 8)
+    more: dict[str, tuple[object, ...]] = {"cuLaunch": (), "cuLaunchGrid": (1, 1)}
+    return call(name, kernel, *more.get(name, (1, 1, stream)))
+
+
+def by_graph(name: str, ns: int, stream: Stream) -> int:
+    """By a graph of one kernel."""
+    maker = make("cuStreamCreate", 1)
+    must("cuStreamBeginCapture_v2", maker, 2)
+    assert by_kernel("cuLaunchKernel", ns, maker) == 0
+    graph = U64()
+    must("cuStreamEndCapture", maker, byref(graph))
+    return call(name, make("cuGraphInstantiateWithFlags", graph, U64(0)), stream)
+
+
+PATHS: dict[str, Callable[[str, int, Stream], int]] = {
+    "cuLaunchKernel": by_kernel,
+    "cuLaunchKernel_ptsz": by_kernel,
+    "cuLaunchKernelEx": by_config,
+    "cuLaunchKernelEx_ptsz": by_config,
+    "cuLaunchCooperativeKernel": cooperative,
+    "cuLaunchCooperativeKernel_ptsz": cooperative,
+    "cuLaunchCooperativeKernelMultiDevice": on_all,
+    "cuLaunch": oldest,
+    "cuLaunchGrid": oldest,
+    "cuLaunchGridAsync": oldest,
+    "cuGraphLaunch": by_graph,
+    "cuGraphLaunch_ptsz": by_graph,
+}
+
+
+def launch(ns: int, stream: Stream = None, name: str = "cuLaunchKernel") -> int:
+    """Launches a kernel of that length by a path: code."""
+    return PATHS[name](name, ns, stream)
+
+
+def greedy(
+    ns: int,
+    seconds: float,
+    synced: bool = False,  # noqa: FBT001, FBT002 - likewise
+    duty: float = 1.0,
+    every: float = 0.02,
+    stream: Stream = None,
+) -> int:
+    """Launches for so long, or until it is over, in a part of each period if `duty` says so: how often."""
+    held, end, count = parameters(ns), time.monotonic() + seconds, 0
+    launch_one, wait = library.cuLaunchKernel, library.cuStreamSynchronize
+    while (now := time.monotonic()) < end and not over.is_set():
+        if duty < 1 and now % every > every * duty:
+            wait(stream)
+            time.sleep(every - time.monotonic() % every)
+        launch_one(kernel, 1, 1, 1, 1, 1, 1, 0, stream, held, None)
+        count += 1
+        if synced:
+            wait(stream)
+    wait(stream)
+    return count
+
+
+def aside(function: Callable[..., object], *args: object, context: c_void_p | None = None) -> int:
+    """Runs a function in a thread of its own; returns the thread's number."""
+
+    def run() -> None:
+        must("cuCtxSetCurrent", context or primary)
+        results[number] = function(*args)
+
+    number = len(threads)
+    threads.append(threading.Thread(target=run))
+    threads[-1].start()
+    return number
+
+
+def joined() -> list[Any]:
+    """What the functions of all threads returned, in the order of the threads."""
+    for thread in threads:
+        thread.join()
+    return [results[number] for number in range(len(threads))]
