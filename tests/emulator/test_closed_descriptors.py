@@ -13,7 +13,7 @@ UNKNOWN = ["CUDA_ERROR_UNKNOWN"] * 3
 @pytest.mark.parametrize("work", ["busy", "waiting", "spinning"])
 @pytest.mark.parametrize("call", ["stream", "event", "context"])
 def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str, call: str) -> None:
-    """Taken for dead by whoever looks, it gets an error from the wait under way and from all later calls."""
+    """A program without its descriptors counts as dead: the current wait and all later calls return an error."""
     with running(node, ("closed_descriptors.close", work, call)) as (program,):
         assert len(node.book()[0]["processes"]) == 1
         assert answer(program) == 2
@@ -23,7 +23,7 @@ def test_a_program_without_its_descriptors_waits_no_longer(node: Node, work: str
 
 
 def test_a_program_without_its_descriptors_takes_nobody_for_dead(node: Node) -> None:
-    """With work of its own it finds out when its turn ends, and the neighbour's work stays."""
+    """A program without its descriptors notices the loss when its turn ends, and a neighbour's work stays."""
     program = ("closed_descriptors.close", "busy", "stream")
     with running(node, HOG, program) as (hog, closing):
         assert len(node.book()[0]["processes"]) == 2

@@ -4,7 +4,7 @@ from tests.emulator.cuda_program import Node, wait_for
 
 
 def test_a_contexts_event_stands_for_the_work_of_all_its_streams(node: Node) -> None:
-    """It is reached after all that any stream was handed before, from whatever thread, and not after later work."""
+    """A context's event is reached after all earlier work of all streams and threads, and not after later work."""
     seen = node.python("context_events.all_streams")
     assert seen == ["CUDA_SUCCESS", "CUDA_ERROR_NOT_READY", "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"]
 
@@ -16,7 +16,7 @@ def test_a_context_that_waits_for_an_event_holds_all_later_work(node: Node) -> N
 
 
 def test_a_green_contexts_event_stands_for_its_own_work_only(node: Node) -> None:
-    """The primary context's event waits for its green contexts' work too, theirs not for its."""
+    """The primary context's event waits for its green contexts' work too. Theirs do not wait for its work."""
     seen = node.python("context_events.green_context")
     assert seen == [
         ["CUDA_SUCCESS", "CUDA_SUCCESS"],
@@ -35,7 +35,7 @@ def test_a_contexts_event_and_a_capture_exclude_each_other(node: Node) -> None:
 
 
 def test_asking_for_an_event_harms_another_threads_global_capture_unless_relaxed(node: Node) -> None:
-    """In its thread's own mode: global fails and spoils the capture, thread-local and relaxed pass."""
+    """A query of an event acts by its thread's mode: global fails and spoils the capture, the other modes pass."""
     seen = node.python("context_events.asking_during_a_capture")
     spoiled = ["CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"]
     fine = ["CUDA_SUCCESS", "CUDA_SUCCESS"]
@@ -50,7 +50,7 @@ def test_a_kernel_on_an_idle_stream_is_timed_by_the_device(node: Node) -> None:
 
 
 def test_an_event_keeps_its_date_whatever_comes_after(node: Node) -> None:
-    """Thousands of later kernels with pauses between them do not move a date that nobody asked for yet."""
+    """Thousands of later kernels with pauses between them do not move the date of an event that is queried late."""
     early, late, whole = node.python("context_events.late_dates")
     assert 20 <= early < whole - 60
     assert abs(early - late) < 0.01

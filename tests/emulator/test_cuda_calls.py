@@ -4,7 +4,7 @@ from tests.emulator.cuda_program import MIB, Node
 
 
 def test_arrays_hold_and_cost_what_they_should(node: Node) -> None:
-    """An array is charged, keeps what is copied into it row by row, and a mipmap costs all its levels."""
+    """An array is charged and keeps each row that is copied into it; a mipmap costs all its levels."""
     seen = node.python("calls.arrays")
     assert seen == [4 * MIB, True, "CUDA_ERROR_INVALID_VALUE", 10 * MIB, 0]
 
@@ -28,7 +28,7 @@ def test_pointers_tell_what_they_are(node: Node) -> None:
 
 
 def test_a_lost_gpu_answers_with_an_error(node: Node) -> None:
-    """After a GPU fell off the bus its contexts fail, and another GPU's work on."""
+    """After a GPU fell off the bus its contexts fail, and another GPU's contexts go on."""
     seen = node.python("calls.lost_gpu", str(node.tool))
     assert seen == ["CUDA_ERROR_UNKNOWN", "CUDA_SUCCESS", "CUDA_SUCCESS"]
 

@@ -35,13 +35,13 @@ def test_calls_out_of_order_get_the_drivers_errors(node: Node) -> None:
 
 
 def test_a_forked_child_finds_the_driver_uninitialised(node: Node) -> None:
-    """After a fork the child gets NOT_INITIALIZED and the parent goes on; the child takes nothing with it."""
+    """After a fork the child gets NOT_INITIALIZED and owns nothing, and the parent goes on."""
     seen = node.python("driver.fork_after_init")
     assert seen == [[3, 3], "CUDA_SUCCESS", 364 << 20]
 
 
 def test_a_child_forked_before_the_start_is_a_process_of_its_own(node: Node) -> None:
-    """A process whose parent never initialised the driver has it all to itself."""
+    """A process whose parent never initialised the driver initialises it as any process does."""
     seen = node.python("driver.fork_before_init")
     assert seen == [364 << 20, 300 << 20]
 
@@ -68,7 +68,7 @@ def test_visible_devices_are_chosen_and_ordered(node: Node, visible: str, names:
 
 
 def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
-    """`cuGetProcAddress` gives the symbol a name means for a version, and for per-thread default streams."""
+    """`cuGetProcAddress` returns the symbol of a name for a version, and for per-thread default streams."""
     seen = node.python("driver.find_functions")
     assert seen == [
         [0, "cuMemAlloc", 0],
@@ -104,7 +104,7 @@ def test_an_unsupported_function_is_found_and_refuses(node: Node) -> None:
 
 
 def test_per_thread_functions_use_the_threads_own_stream(node: Node) -> None:
-    """`_ptsz` functions mean the calling thread's stream by 0, which does not wait for another thread's."""
+    """Stream 0 of `_ptsz` functions is the calling thread's stream, which does not wait for another thread's."""
     seen = node.python("driver.per_thread_stream")
     assert seen == ["CUDA_SUCCESS", "CUDA_ERROR_NOT_READY", "CUDA_SUCCESS"]
 

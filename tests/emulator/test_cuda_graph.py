@@ -11,7 +11,7 @@ def test_a_captured_graph_runs_as_often_as_it_is_launched(node: Node) -> None:
 
 
 def test_a_graph_built_by_hand_runs_in_the_order_of_its_edges(node: Node) -> None:
-    """Nodes run after what they depend on, whatever the order in which they were added; cycles are refused."""
+    """Nodes run after the nodes they depend on, in whatever order they were added; cycles are refused."""
     seen = node.python("graphs.edges")
     assert seen == [[2, 1, 0], "CUDA_ERROR_INVALID_VALUE"]
 
@@ -23,7 +23,7 @@ def test_a_kernel_node_can_be_changed_after_instantiation(node: Node) -> None:
 
 
 def test_a_global_capture_forbids_unsafe_calls(node: Node) -> None:
-    """Allocating or synchronising during a global capture fails and spoils it; relaxed mode lets it pass."""
+    """Allocating or synchronising fails during a global capture and spoils it; relaxed mode allows both."""
     seen = node.python("captures.unsafe_calls")
     spoilt = ["CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"]
     fine = ["CUDA_SUCCESS", "CUDA_SUCCESS"]
@@ -46,7 +46,7 @@ def test_captures_end_only_as_the_driver_allows(node: Node) -> None:
 
 
 def test_generic_nodes_are_the_same_nodes(node: Node) -> None:
-    """`cuGraphAddNode` adds what the call of the node's own type adds, and edges can be read back."""
+    """`cuGraphAddNode` adds the same node as the call of the node's own type, and edges can be read back."""
     seen = node.python("graphs.generic_nodes")
     assert seen == [1, True, True, 5, True, "CUDA_ERROR_NOT_SUPPORTED"]
     assert node.book()[0]["busy_ns"] == 5_000_000

@@ -40,7 +40,7 @@ def test_a_kill_frees_everything_at_once(node: Node) -> None:
 
 
 def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
-    """An allocation that needs a dead process's memory gets it, though nobody swept before."""
+    """An allocation that needs a dead process's memory gets it, though no other process swept before."""
     victim = node.background("memory.hold", 7 * GIB)
     heir = node.background("memory.allocate_when_told", 7 * GIB)
     victim.kill()
@@ -50,7 +50,7 @@ def test_a_killed_process_makes_room_for_its_neighbour(node: Node) -> None:
 
 
 def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> None:
-    """The peak of a card is of what stood at one moment: freed memory and the dead do not add to it."""
+    """The peak of a card counts the memory held at one moment; freed memory and dead processes do not add to it."""
     program = "memory.rise_and_fall"
     victim, heir = node.background(program), node.background(program)
     assert node.book()[0]["peak_bytes"] == (1 + 3) * GIB + 2 * CONTEXT_BYTES
@@ -62,7 +62,7 @@ def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> N
 
 
 def test_the_dead_do_not_raise_the_peak(node: Node) -> None:
-    """What a process takes right after another's death is not added to what that one held."""
+    """Memory that a process takes just after another's death is not added to the dead process's memory."""
     victim = node.background("memory.hold", 2 * GIB)
     heir = node.background("memory.allocate_when_told", 2 * GIB)
     victim.kill()
@@ -105,14 +105,14 @@ def test_memory_keeps_its_contents(node: Node) -> None:
 
 
 def test_a_reserve_is_never_given_away(node: Node) -> None:
-    """Total and free leave out what the driver keeps for itself."""
+    """Total and free leave out the memory that the driver reserves."""
     free, total = node.python("memory.second_gpu")
     assert total == 3 * GIB
     assert free == 3 * GIB - CONTEXT_BYTES
 
 
 def test_a_pool_is_trimmed_and_bounded(node: Node) -> None:
-    """A trim gives back what is unused down to what it is told to keep; a pool never passes its size."""
+    """A trim frees the unused memory above its lower bound, and a pool never passes its size."""
     seen = node.python("pools.trim")
     assert seen == ["CUDA_ERROR_OUT_OF_MEMORY", [128, 50, 50, 10, 10, 0]]
 
@@ -129,7 +129,7 @@ def test_pools_keep_what_their_threshold_allows(node: Node) -> None:
 
 
 def test_mapped_memory_is_charged_until_nothing_refers_to_it(node: Node) -> None:
-    """Physical memory costs from its creation until both its handle and its mappings are gone."""
+    """Physical memory costs from its creation until its handle and all its mappings are gone."""
     seen = node.python("memory.mapped")
     assert seen == [2 * MIB, 8 * MIB, 77, 8 * MIB, 0, "CUDA_ERROR_INVALID_VALUE"]
 
@@ -141,7 +141,7 @@ def test_an_absurd_address_range_is_refused(node: Node) -> None:
 
 
 def test_addresses_are_reserved_where_asked_for(node: Node) -> None:
-    """A free place that is wished for is given, so that addresses of 32 bits can be had; a taken one is not."""
+    """A requested address is given if it is free, so that 32-bit addresses can be had, and refused if it is taken."""
     seen = node.python("memory.wished_address")
     assert seen == [0x40000000, False]
 
@@ -161,7 +161,7 @@ def test_memory_grows_in_steps(node: Node) -> None:
 
 
 def test_a_contexts_heap_and_printf_buffer_cost_memory(node: Node) -> None:
-    """Beyond 8 and 1 MiB they take the card's memory, as far as there is any, and give it back with the context."""
+    """Beyond 8 and 1 MiB the buffers take the card's free memory, and the context's end frees them."""
     seen = node.python("contexts.heap_and_printf")
     fine, refused = "CUDA_SUCCESS", "CUDA_ERROR_OUT_OF_MEMORY"
     assert seen == [

@@ -73,7 +73,7 @@ def test_processes_share_a_gpu_evenly(node: Node) -> None:
 
 
 def test_the_death_of_a_working_process_passes_its_turn(node: Node) -> None:
-    """Killed with an hour of work queued, a process leaves the GPU to a neighbour that never swept the book."""
+    """After a kill of a process with an hour of queued work, its neighbour gets the GPU without sweeping the book."""
     victim = node.background("device_time.hog")
     heir = node.background("device_time.two_seconds_when_told")
     assert len(node.book()[0]["processes"]) == 2
@@ -99,13 +99,13 @@ def test_an_idle_neighbour_costs_nothing(node: Node) -> None:
 
 
 def test_a_full_queue_blocks_the_launch(node: Node) -> None:
-    """A program cannot run ahead of the device without bound: the 1025th launch waits for the first."""
+    """A program's run-ahead is bounded: the 1025th launch waits for the first."""
     launching_ms = node.python("device_time.full_queue")
     assert launching_ms >= (3000 - 1024 - 1) * 0.5
 
 
 def test_the_book_can_be_watched(node: Node) -> None:
-    """Each line of a watched book is one GPU at the moment it names; who no longer reads has ended it."""
+    """Each line of a watched book is one GPU at the moment that it names. The watch ends when its reader is gone."""
     with node.background("device_time.four_minutes") as program:
         with subprocess.Popen(
             [node.tool, "watch", "0", "20"], env=node.environment(), stdout=subprocess.PIPE, text=True

@@ -4,7 +4,7 @@ from tests.emulator.cuda_program import Node
 
 
 def test_every_fill_fills(node: Node) -> None:
-    """Lines and rows of bytes, words and double words, at once and in a stream, under either default stream."""
+    """Rows and boxes are filled with bytes, words and double words, at once and in a stream of either default."""
     seen = node.python("launch_paths.fills")
     assert seen == []
 
@@ -16,7 +16,7 @@ def test_every_copy_on_the_device_copies(node: Node) -> None:
 
 
 def test_a_batch_of_copies_runs_whole_or_not_at_all(node: Node) -> None:
-    """All copies of a batch run in their stream; one that is unsound is named, and none runs."""
+    """All copies of a batch run in their stream. If one is malformed it is named, and none runs."""
     seen = node.python("launch_paths.batch")
     invalid, nothing = "CUDA_ERROR_INVALID_VALUE", [0] * 20
     assert seen[:2] == [["CUDA_SUCCESS", True], [7, 7] + [0] * 6 + [7] * 4 + [0] * 4 + list(b"host")]
@@ -25,7 +25,7 @@ def test_a_batch_of_copies_runs_whole_or_not_at_all(node: Node) -> None:
 
 
 def test_kernels_launch_in_the_oldest_ways(node: Node) -> None:
-    """The function keeps its blocks' shape and its parameters; without a shape there is nothing to launch."""
+    """A function keeps its blocks' shape and its parameters, and cannot launch without a shape."""
     seen = node.python("launch_paths.oldest_ways")
     assert seen == ["CUDA_ERROR_INVALID_VALUE"] * 3
     assert node.book()[0]["busy_ns"] == 70_010_000
@@ -38,7 +38,7 @@ def test_a_cooperative_launch_runs_on_each_device(node: Node) -> None:
 
 
 def test_a_stream_waits_on_the_device_for_what_is_launched_later(node: Node) -> None:
-    """Work behind a wait for a word runs once another stream has written it, after that stream's own work."""
+    """A stream's work behind a wait for a word runs once another stream has written it, after earlier work there."""
     seen = node.python("launch_paths.wait_for_later")
     assert seen[0] == [[], "CUDA_ERROR_NOT_READY"]
     assert seen[1] in ([2, 0, 3, 1], [2, 3, 0, 1])

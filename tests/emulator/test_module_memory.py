@@ -16,7 +16,7 @@ def _costly(tmp_path: Path) -> Node:
 
 
 def test_a_module_costs_its_image_from_the_first_launch_to_the_unload(costly: Node) -> None:
-    """Loading and looking up cost nothing; the first launch does, once; NVML's figure shows it."""
+    """Loading and look-ups cost nothing; the first launch costs the image once, and NVML's figure shows it."""
     seen, process = costly.python("module_memory.from_launch_to_unload", str(costly.tool))
     assert seen == [0, 0, 4, 1, 0, 4, 0]
     assert process["module_bytes"] == 4 * MIB
@@ -33,17 +33,17 @@ def test_eager_modules_cost_at_once_and_need_room(costly: Node) -> None:
 
 
 def test_modules_cost_nothing_by_default(node: Node) -> None:
-    """A node file without `module` charges none, as before; a context takes its modules with it."""
+    """Without `module` in the node file modules cost nothing, and a context takes its modules with it."""
     assert node.python("module_memory.launch_once") == [0, 1]
 
 
 def test_a_context_takes_its_modules_with_it(costly: Node) -> None:
-    """After a reset of the primary context nothing of them is charged."""
+    """After a reset of the primary context none of its modules is charged."""
     assert costly.python("module_memory.reset") == 0
 
 
 def test_the_last_detach_destroys_a_context(node: Node) -> None:
-    """Attached twice, a context lives until the detach that its creation stands for; a primary one refuses."""
+    """A context attached twice lives until the detach that matches its creation; a primary context refuses."""
     seen = node.python("contexts.detach")
     invalid, foreign = "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CONTEXT"
     assert seen == [True, invalid, foreign, CONTEXT_BYTES, CONTEXT_BYTES, 0, foreign]

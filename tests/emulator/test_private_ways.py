@@ -13,7 +13,7 @@ def test_a_primary_context_is_made_and_reset_privately(node: Node) -> None:
 
 
 def test_every_context_has_an_id_of_its_own(node: Node) -> None:
-    """No id is used twice in a program's life, not even by a primary context that was reset and retained anew."""
+    """No context id is used twice in a program's life, not even after a reset of the primary context."""
     ids = node.python("private_ways.context_ids")
     assert len(set(ids)) == len(ids) == 6
 

@@ -38,7 +38,7 @@ def test_what_follows_a_record_waits_for_its_slice(slow_node: Node) -> None:
 
 
 def test_a_record_is_reached_at_once_where_nobody_works(slow_node: Node) -> None:
-    """Without other work on the GPU a record in an idle stream has come as soon as it is made, and is no work."""
+    """Without other work on the GPU a record in an idle stream is reached at once, and does not count as work."""
     shown = slow_node.python("records.alone")
     assert shown == "CUDA_SUCCESS"
     assert slow_node.book()[0]["busy_ns"] == 0

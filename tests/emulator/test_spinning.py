@@ -50,7 +50,7 @@ def grows(read: Callable[[], int], by: int) -> None:
 
 
 def test_a_kernel_spins_until_the_host_says_so(node: Node) -> None:
-    """It starts and spins at once, is no work while it does, and takes its length after the word has come."""
+    """A spinning kernel starts at once, does not count as work, and takes its length after the word has come."""
     seen = node.python("spinning.until_the_host")
     gpu = node.book()[0]
     assert seen[0] == "CUDA_ERROR_NOT_READY"
@@ -61,13 +61,13 @@ def test_a_kernel_spins_until_the_host_says_so(node: Node) -> None:
 
 @pytest.mark.parametrize(("value", "word"), [(5, 4), (0, 2**32 - 1), (2**31, 2**31 - 1)])
 def test_the_word_counts_as_a_signed_counter(node: Node, value: int, word: int) -> None:
-    """A word one short of the value keeps the kernel spinning, one past it does not, across the wrap too."""
+    """A word one below the value keeps the kernel spinning, and one above it does not, also across the wrap."""
     seen = node.python("spinning.signed_counter", value, word)
     assert seen == "CUDA_ERROR_NOT_READY"
 
 
 def test_other_streams_work_beside_a_kernel_that_spins(node: Node) -> None:
-    """Plain kernels and a stream's write go on in another stream, and what follows the spinning kernel waits."""
+    """Plain kernels and a stream's write go on in another stream, while work behind the spinning kernel waits."""
     seen = node.python("spinning.beside_other_streams")
     early, until_spun, behind = seen
     assert early == "CUDA_ERROR_NOT_READY"
@@ -93,7 +93,7 @@ def test_the_default_stream_spins_after_blocking_streams(node: Node) -> None:
 
 
 def test_a_kernel_that_spins_takes_turns(node: Node) -> None:
-    """Beside a process with work all the time it occupies half of the GPU, and counts as working all along."""
+    """Beside a process that always works a spinning kernel occupies half of the GPU, and is always unfinished."""
     with running(node, HOG, ("spinning.until_told",)) as (hog, spinning):
         before, start = of_pid(node, hog), of_pid(node, spinning)
         grows(lambda: of_pid(node, spinning)["spun_ns"], 1_000_000_000)
@@ -107,7 +107,7 @@ def test_a_kernel_that_spins_takes_turns(node: Node) -> None:
 
 
 def test_the_death_of_a_kernel_that_spins_passes_its_turn(node: Node) -> None:
-    """Killed while it spins, a process leaves the GPU to a neighbour that never swept the book."""
+    """After a kill of a spinning process its neighbour gets the GPU without sweeping the book."""
     with running(node, ("spinning.until_told",), ("device_time.two_seconds_when_told",)) as (
         spinning,
         working,
@@ -133,14 +133,14 @@ def test_ranks_of_a_collective_wait_for_each_other(node: Node, tmp_path: Path) -
 
 
 def test_kernels_spin_in_graphs_and_from_packed_parameters(node: Node) -> None:
-    """A captured kernel keeps its parameters, those of a buffer are found, and bad addresses are refused."""
+    """A captured kernel keeps its parameters, parameters in a buffer are found, and bad addresses are refused."""
     seen = node.python("spinning.graphs_and_packed")
     assert seen == [6, "CUDA_ERROR_ILLEGAL_ADDRESS", [[0, 8], [8, 8], [16, 4], [24, 8], [32, 4]]]
     assert node.book()[0]["busy_ns"] == 10_000_000
 
 
 def test_launches_behind_a_kernel_that_spins_are_bounded(node: Node) -> None:
-    """Launches beyond the queue's depth wait, and run on once the oldest has ended."""
+    """Launches beyond the queue's depth wait, and go on once the oldest kernel has ended."""
     launched = node.python("spinning.full_queue")
     assert launched == [1024, 1200]
     assert node.book()[0]["busy_ns"] == 12_000_000

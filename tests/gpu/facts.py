@@ -21,7 +21,7 @@ class Facts(NamedTuple):
 
 
 def find(surroundings: Mapping[str, str]) -> Facts:
-    """Look at the machine."""
+    """Read the facts from the machine."""
     command = [sys.executable, str(PROGRAM)]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=60)
     driver, uuid = json.loads(done.stdout)

@@ -102,7 +102,7 @@ async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> Non
 
 
 async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
-    """SIGKILL of the process that started a server ends the server too: no orphan is left behind."""
+    """SIGKILL of the process that started a server ends the server too."""
     program = ("-m", "tests.servers.programs.valkey_parent", str(tmp_path))
     parent = await asyncio.create_subprocess_exec(sys.executable, *program, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None

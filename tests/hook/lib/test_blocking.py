@@ -105,7 +105,7 @@ def test_what_was_blocked_shows_as_soon_as_it_executes(launcher: Launcher) -> No
 def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
     launcher: Launcher, gate: GateWriter
 ) -> None:
-    """A thread stands with Python's lock: nothing executes, and the program goes on each time the gate opens."""
+    """A thread stands with Python's lock while nothing executes, and the program goes on each time the gate opens."""
     launcher.do("aside(step_under_lock, one)")
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)

@@ -62,7 +62,7 @@ def test_a_graph_is_metered_by_what_it_holds_now(stage: Stage) -> None:
 
 
 def test_a_gate_that_swings_breaks_no_capture(stage: Stage) -> None:
-    """While the driver is asked about what is queued, captures begin and go on as if nobody asked."""
+    """Captures begin and go on undisturbed while the library asks the driver about queued work."""
     stage.script.do("threads = [aside(draw), aside(work)]")
     for _ in range(150):
         for state in (GATE_OPEN, GATE_METERED, GATE_SHUT):

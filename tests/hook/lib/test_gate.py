@@ -88,7 +88,7 @@ def test_a_capture_does_not_stand(launcher: Launcher, gate: GateWriter) -> None:
 
 
 def test_captures_live_through_every_change_of_the_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """What the library asks of the driver meanwhile breaks no capture, of the strictest mode."""
+    """The library's calls to the driver meanwhile break no capture, not even one of the strictest mode."""
     launcher.use("steps")
     launcher.do("aside(capture, 2), aside(replay, 2)")
     while launcher.get("any(thread.is_alive() for thread in threads)"):

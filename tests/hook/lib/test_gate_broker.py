@@ -71,7 +71,7 @@ def test_an_open_gate_needs_no_beat(launcher: Launcher, gate: GateWriter, tmp_pa
 
 
 def test_signals_without_rest_hide_no_lost_broker(launcher: Launcher) -> None:
-    """A launch whose every sleep is ended early by a signal sees all the same that the beat stands still."""
+    """A launch whose every sleep is ended early by a signal notices that the beat stands still."""
     launcher.use("signals")
     launcher.do("interrupt(0.01)")
     assert launcher.get("launch(1000)") == SUCCESS

@@ -49,7 +49,7 @@ COUNTED = "(counted := (UINT * 3)(), call('strictCounts', counted), list(counted
 
 
 def test_the_driver_is_asked_for_nothing_that_costs_or_fails(strict: Script, container: Container) -> None:
-    """No second thread takes a green context, no stream is made by asking after it, no event needs an interrupt."""
+    """The library binds no green context to a second thread, makes no stream by a query, and needs no interrupts."""
     strict.do("fill_often(50)")
     slot = container.slot_of(strict.pid)
     until(lambda: container.counts().works[slot].gpus[0].sure_ns > 0)

@@ -55,7 +55,7 @@ def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateW
 
 
 def test_every_green_context_is_metered(launcher: Launcher) -> None:
-    """Green contexts that come and go are metered to the last: none leaves anything behind for the next one."""
+    """Every green context is metered, and none leaves anything behind for the next one."""
     launcher.use("green")
     launcher.do("""
         for green in [green_on(0)[1] for _ in range(20)]:

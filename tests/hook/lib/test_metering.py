@@ -157,7 +157,7 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
 
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
-    """Two GPUs at work at once are told of each by itself."""
+    """Two GPUs at work at once are metered separately."""
     launcher.use("steps")
     launcher.do("pair = Pair()")
     _until_agreed(
@@ -171,7 +171,7 @@ def test_each_gpu_has_its_own_time(launcher: Launcher, gpu: int) -> None:
 
 @pytest.mark.parametrize("way", ["by turns", "at once"])
 def test_twenty_contexts_are_metered_like_the_first(launcher: Launcher, way: str) -> None:
-    """However many contexts a process has on a GPU, the time of each is told."""
+    """The time of each context is metered, however many a process has on a GPU."""
     launcher.use("steps")
     launcher.do("crowd = Crowd(20)")
     work = f"for _ in range(5): crowd.work({2 * MS}, by_turns={way == 'by turns'})"

@@ -73,7 +73,7 @@ def _blue(tmp_path: Path, node: Node, asker: Path) -> Iterator[Neighbour]:
 
 
 def test_each_sees_its_own_gpus_in_the_drivers_order(red: Neighbour, blue: Neighbour, node: Node) -> None:
-    """A container's GPUs are numbered from 0 as NVML orders them, whatever the order of its lines."""
+    """A container's GPUs are numbered from 0 in NVML's order, whatever the order of its lines."""
     first, second, third = node.uuids
     assert look(node, red.container, "names") == [[first, 0, 320 * MIB], [third, 1, 320 * MIB]]
     assert look(node, blue.container, "names") == [[second, 0, 320 * MIB], [third, 1, 320 * MIB]]
@@ -87,7 +87,7 @@ def test_no_index_leads_past_the_containers_gpus(red: Neighbour, node: Node, ver
 
 
 def test_anothers_gpu_is_not_found_by_name(red: Neighbour, node: Node) -> None:
-    """By UUID and by address only the container's own GPUs are found, and with their numbers."""
+    """A look-up by UUID or address finds only the container's own GPUs, with their numbers."""
     addresses = look(node, None, "addresses")
     found = look(node, red.container, "by_name", node.uuids, addresses)
     assert found == [[0, -NOT_FOUND, 1], [0, -NOT_FOUND, 1], [0, NOT_FOUND, 0], [-NOT_FOUND]]
@@ -108,7 +108,7 @@ def test_neither_sees_the_others_processes(red: Neighbour, blue: Neighbour, node
 
 @pytest.mark.parametrize("version", ["", "_v2", "_v3"])
 def test_a_list_keeps_nvmls_rule_for_its_room(red: Neighbour, node: Node, asker: Path, version: str) -> None:
-    """Too little room is an error that tells the needed number; enough is filled; the rest stays untouched."""
+    """Too little room is an error with the needed number. Enough room is filled, and the rest stays untouched."""
     with node.run(asker, red.container.environment) as other:
         other.start(2)
         nobody, both = [0, 0], [[red.program.pid, 64 * MIB], [other.pid, 64 * MIB]]
@@ -124,7 +124,7 @@ def test_a_list_keeps_nvmls_rule_for_its_room(red: Neighbour, node: Node, asker:
 
 
 def test_the_newest_lists_know_no_mig_instance(red: Neighbour, node: Node) -> None:
-    """Where there is no MIG, both instance numbers say so."""
+    """Without MIG both instance numbers say so."""
     mine = [red.program.pid, 64 * MIB, NO_INSTANCE, NO_INSTANCE]
     assert look(node, red.container, "instances") == [mine, mine]
 
@@ -134,12 +134,12 @@ def test_the_newest_lists_know_no_mig_instance(red: Neighbour, node: Node) -> No
 def test_there_are_no_graphics_and_no_mps_clients(
     red: Neighbour, node: Node, sort: str, version: str
 ) -> None:
-    """Those lists are there, and empty."""
+    """The lists of graphics and MPS clients exist and are empty."""
     assert look(node, red.container, "count_of", sort, version) == [0, 0]
 
 
 def test_how_busy_strangers_are_is_not_told(red: Neighbour, node: Node) -> None:
-    """NVML's list of who keeps the card busy names every container's processes, so a shared card has none."""
+    """NVML's utilisation of processes would name every container's, so a shared card returns none."""
     assert look(node, red.container, "utilization") == NOT_SUPPORTED
 
 
@@ -174,7 +174,7 @@ def test_a_container_with_a_mig_instance_sees_what_its_runtime_shows(red: Neighb
     [("nvmlDeviceGetCount",), ("nvmlDeviceGetHandleByIndex", 0), ("nvmlDeviceGetHandleByUUID", None)],
 )
 def test_before_the_limits_no_gpu_is_shown(red: Neighbour, node: Node, call: tuple[object, ...]) -> None:
-    """A program that looks before its container's limits are there is told to come again."""
+    """A program that queries before its container's limits are there gets an error to retry."""
     (red.container.limits_dir / LIMITS_NAME).unlink()
     arguments = [node.uuids[0] if one is None else one for one in call]
     assert look(node, red.container, "called", *arguments) == NOT_READY

@@ -150,7 +150,7 @@ def test_host_pools_cost_no_gpu(script: Script, container: Container) -> None:
 
 
 def test_threads_in_one_pool_leave_nothing(script: Script, node: Node, container: Container) -> None:
-    """Whatever order threads take from and give to one pool, the count is the driver's when they are done."""
+    """For any order of takes and frees by threads in one pool, the final count equals the driver's."""
     script.use("churn")
     made = script.get("churn_together(4)")
     assert len(made) == 4

@@ -136,7 +136,7 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
 
 
 def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
-    """A child that runs on beside its parent's bursts leaves the page to the parent."""
+    """A child that runs beside its parent's bursts leaves the page alone."""
     launcher.use("steps")
     assert launcher.get("work_beside_children(5)") == [0] * 5
     until(lambda: launcher.work().launched_ns == 0)
