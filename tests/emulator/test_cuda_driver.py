@@ -92,14 +92,7 @@ def test_functions_are_found_by_version_and_default_stream(node: Node) -> None:
 
 def test_an_unsupported_function_is_found_and_refuses(node: Node) -> None:
     """A function of unsupported.def has an address for each default stream, and says that it is not supported."""
-    seen = node.python("""
-        address = PTR()
-        def answer(flags):
-            cuda.cuGetProcAddress(b"cuStreamGetAttribute", byref(address), 12080, U64(flags))
-            return ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value)(None, 1, None)
-        cuda.context()
-        show([answer(1), answer(2)])
-    """)
+    seen = node.python("driver.call_unsupported")
     assert seen == [801, 801]
 
 

@@ -116,6 +116,18 @@ def find_functions() -> object:
     ]
 
 
+def call_unsupported() -> object:
+    cuda.context()
+    address = PTR()
+
+    def answer(flags: int) -> int:
+        cuda.cuGetProcAddress(b"cuStreamGetAttribute", byref(address), 12080, U64(flags))
+        function = ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value or 0)
+        return int(function(None, 1, None))
+
+    return [answer(1), answer(2)]
+
+
 def per_thread_stream() -> object:
     context = cuda.context()
     kernel = cuda.kernel()

@@ -40,6 +40,10 @@ from plimsoll.ids import GpuUuid
 _WORDS: Final = 1 << 32
 """A gate's word counts modulo this."""
 
+_AWAY_NS: Final = 3 * S
+"""After a longer time without a tick, the broker was stopped. The libraries then took every gate for open, because no
+beat came, and recorded nothing. So neither their words nor NVML's figures for that time count."""
+
 
 class Scheduler:
     """The pure state machine."""
@@ -179,6 +183,8 @@ class Scheduler:
             return []
         self._ticked_ns = now_ns
         is_second = now_ns - self._reviewed_ns >= S
+        if span_ns > _AWAY_NS:
+            self._note_absence(self._clients.values(), now_ns)
         for number, words in event.pages.items():
             process = self._processes.get(number)
             if process is not None:
@@ -198,6 +204,13 @@ class Scheduler:
                 crowded.append(gpu)
         steps = list(self._decide(shut, crowded, now_ns))
         return [*steps, *self._review(now_ns)] if is_second else steps
+
+    def _note_absence(self, clients: Iterable[Client], now_ns: int) -> None:
+        """Note that nothing was metered until now."""
+        for client in clients:
+            client.note_unmetered(now_ns)
+            for process in client.processes.values():
+                process.is_unread = True
 
     def _decide(
         self, shut: dict[Client, None], crowded: list[Gpu], now_ns: int
@@ -251,6 +264,8 @@ class Scheduler:
             return []
         span_ns, gpu.utilised_ns = event.now_ns - gpu.utilised_ns, event.now_ns
         steps: list[ShareInstruction] = []
+        if event.now_ns - self._ticked_ns > _AWAY_NS:
+            self._note_absence([account.client for account in gpu.accounts], event.now_ns)
         for client in [account.client for account in gpu.accounts]:
             place = client.gpus.index(gpu)
             if client.state is GateState.OPEN:

@@ -378,3 +378,30 @@ def test_figures_of_a_span_that_was_hardly_metered_say_nothing() -> None:
         b.rest()
         node.tick(210)
     assert node.told == []
+
+
+@pytest.mark.parametrize("is_tick_first", [True, False])
+def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> None:
+    """The words and NVML's figures do not count for the time in which the broker was stopped and gates were open."""
+    node = Node()
+    node.join("A", 30, 30)
+    a = node.start("A", 1)
+    node.handle(Utilised(GPUS[0], node.now_ns, {}))
+    node.tick(200)
+    a.work(node.now_ns)
+    node.tick()
+    account, meter = node.account("A"), node.scheduler._processes[1].places[0][2]
+    charged_ns = account.tally.ran_ns
+    if is_tick_first:
+        node.tick(span_ns=6 * S)
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+    else:
+        node.now_ns += 6 * S
+        node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+        node.tick()
+    assert account.tally.ran_ns == charged_ns
+    assert account.credit_ns >= -5 * MS
+    a.work(node.now_ns)
+    node.tick(200)
+    node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
+    assert meter.factor == 1.0
