@@ -23,8 +23,8 @@ def in_first_pid_namespace() -> bool:
 
 
 def uptime_ticks() -> int:
-    """Clock ticks since the machine's boot."""
-    return int(float((PROC / "uptime").read_text().split()[0]) * TICKS_PER_S)
+    """Clock ticks since the machine's boot: the uptime or a little more, so that no process starts after it."""
+    return int(float((PROC / "uptime").read_text().split()[0]) * TICKS_PER_S) + 2
 
 
 def read_process(pid: int) -> Process | None:

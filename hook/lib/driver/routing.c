@@ -108,7 +108,7 @@ static plimsoll_function answered(const char *name, int version) {
     return function;
 }
 
-bool plimsoll_is_memory_routed(void) {
+static bool is_memory_routed(void) {
     int version = driver_version();
     plimsoll_function found = answered("cuMemAlloc", version);
     if (plimsoll.driver[HOOK_cuMemAlloc_v2] &&
@@ -121,4 +121,13 @@ bool plimsoll_is_memory_routed(void) {
                                             : "the missing cuMemAlloc_v2",
         version / 1000, version % 1000 / 10, NEWEST_KNOWN / 1000, NEWEST_KNOWN % 1000 / 10);
     return false;
+}
+
+/* The driver is queried once. In a forked child it may hold a lock for ever that a thread of the parent had, and
+ * only the driver's own `cuInit` knows to refuse the child before it needs that lock. */
+bool plimsoll_is_memory_routed(void) {
+    static bool is_routed;
+    if (!__atomic_load_n(&is_routed, __ATOMIC_ACQUIRE))
+        __atomic_store_n(&is_routed, is_memory_routed(), __ATOMIC_RELEASE);
+    return __atomic_load_n(&is_routed, __ATOMIC_ACQUIRE);
 }

@@ -41,6 +41,17 @@ def test_a_thread_that_is_cancelled_at_the_gate(
     assert container.counts().works[0].gpus[0].standing == 0
 
 
+def test_a_child_that_is_forked_beside_launches_gets_cudas_error(
+    node: Node, container: Container, gate: GateWriter, tmp_path: Path
+) -> None:
+    """`cuInit` returns in a forked child also if a thread of the parent held the driver's lock at the fork."""
+    source, program = Path(__file__).parent / "programs/forking_launcher.c", tmp_path / "forking_launcher"
+    compile_c([source], program, [f"-L{EMULATOR}", "-l:libcuda.so.1", "-lpthread"])
+    with beating(gate), node.run(program, container.environment) as launcher:
+        assert launcher.answer() == ["wrong", "0"]
+        assert launcher.end() == 0
+
+
 def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateWriter) -> None:
     """A launch whose every sleep is ended early by a signal stands all the same, and its handlers run."""
     gate.set(GATE_SHUT)
