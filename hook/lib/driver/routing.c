@@ -123,8 +123,8 @@ static bool is_memory_routed(void) {
     return false;
 }
 
-/* The driver is queried once. In a forked child it may hold a lock for ever that a thread of the parent had, and
- * only the driver's own `cuInit` knows to refuse the child before it needs that lock. */
+/* The driver is queried once. In a forked child it may hold a lock for ever that a thread of the parent had,
+ * and only the driver's own `cuInit` knows to refuse the child before it needs that lock. */
 bool plimsoll_is_memory_routed(void) {
     static bool is_routed;
     if (!__atomic_load_n(&is_routed, __ATOMIC_ACQUIRE))
