@@ -76,12 +76,13 @@ def _pids() -> Iterator[int]:
 
 
 def _own_pid(pid: int) -> int | None:
+    """The process's pid in its own namespace; None for a process that is gone, or has given its pid back already."""
     try:
         status = (PROC / str(pid) / "status").read_bytes()
     except GONE:
         return None
     numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
-    return int(numbers[-1]) if numbers else pid
+    return (int(numbers[-1]) or None) if numbers else pid
 
 
 def has_let_go(key: ProcessKey, file: Path) -> bool:
