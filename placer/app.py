@@ -15,7 +15,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from placer.bus import connect
+from placer.connection import connect
 from placer.core.ledger import Ledger
 from placer.core.policies import policy_named
 from placer.decide import Decider

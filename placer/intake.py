@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from placer.bus import REQUEST_S
+from placer.connection import REQUEST_S
 from placer.metrics import Metrics
 from placer.reports import ReportView, newest_of_each
 from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError

@@ -16,7 +16,7 @@ import structlog
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
-from placer.bus import REQUEST_S
+from placer.connection import REQUEST_S
 from placer.core.plan import Plan
 from placer.metrics import Metrics
 from plimsoll.bus import Stream, heed_cancellation

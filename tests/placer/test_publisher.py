@@ -8,7 +8,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from placer.bus import connect
+from placer.connection import connect
 from placer.metrics import Metrics
 from placer.publisher import Publisher
 from plimsoll.cli.demo.servers import EmbeddedServer

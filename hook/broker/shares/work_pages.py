@@ -15,7 +15,7 @@ from typing import Final
 
 from hook.broker.core.codec import SLOT_BYTES, owner_offset, work_offset
 from hook.broker.core.shares.events import Words
-from hook.broker.core.shares.work import WORDS
+from hook.broker.core.shares.meters import WORDS
 from plimsoll.broker.pages import MAX_SLOTS
 
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from hook.broker.core.shares.work import Meter
+from hook.broker.core.shares.meters import Meter
 
 POINTS: Final = (
     (0.06943184, 0.17392742),

@@ -6,7 +6,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.events import GateState, Terms, Words
 from hook.broker.core.shares.gpus import Gpu
-from hook.broker.core.shares.work import WORDS, Meter
+from hook.broker.core.shares.meters import WORDS, Meter
 
 
 @dataclass(eq=False, slots=True)

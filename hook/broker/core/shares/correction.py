@@ -8,8 +8,8 @@ by that much at their ends. So only a difference beyond that is corrected.
 
 from typing import Final
 
+from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.settings import MS
-from hook.broker.core.shares.work import Meter
 
 KEPT: Final = 0.9
 """The part of the sums that each span keeps: with spans of a second, the sums cover about ten of them."""

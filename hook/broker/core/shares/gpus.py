@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
+from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.rates import dues
 from hook.broker.core.shares.settings import HOLD_NS, MOMENT, MS, WINDOW_NS
-from hook.broker.core.shares.work import Meter
 from plimsoll.ids import GpuUuid
 
 if TYPE_CHECKING:

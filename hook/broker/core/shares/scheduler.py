@@ -31,9 +31,9 @@ from hook.broker.core.shares.events import (
     Words,
 )
 from hook.broker.core.shares.gpus import Gpu
+from hook.broker.core.shares.meters import Meter, ended
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.spans import Tally, unmet
-from hook.broker.core.shares.work import Meter, ended
 from plimsoll.broker.pages import GATE_STEP
 from plimsoll.ids import GpuUuid
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hook.broker.core.shares.meters import Meter, ended
 from hook.broker.core.shares.settings import DEBT_NS, MS, S
-from hook.broker.core.shares.work import Meter, ended
 from plimsoll.broker.pages import SILENT_NS
 
 TICK_NS, SLICE_NS, NOW_NS = 5 * MS, 2 * MS, 1000 * S
