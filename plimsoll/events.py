@@ -123,7 +123,8 @@ class Limit(Struct, frozen=True, kw_only=True):
     Attributes:
         pid: as the host sees it; 0 where the event is about the container as a whole.
         requested_bytes: size of the allocation that was refused or waits; 0 where there is none.
-        used_bytes: memory that the container holds on the GPU; by NVML for `violated`, by its counts otherwise.
+        used_bytes: memory that the container holds on the GPU; by NVML for `violated` and `unenforced`, else by its
+            counts.
         line_bytes: the container's line on the GPU; for `resized` the new one.
         call: name of the driver's function; empty where it is not known.
         reason: a text for people.

@@ -24,7 +24,8 @@ def options_of(arguments: list[str]) -> RunOptions:
         prog="plimsoll run",
         description="Run a command on a GPU of this machine, held to what it declares. Needs no Kubernetes, no bus "
         "and no placer; where no broker answers, one is started for as long as commands use it.",
-        epilog="Exit code: the command's (128 + n after signal n); 2: bad options; 75: no GPU has room now.",
+        epilog="Exit code: the command's (128 + n after signal n); 2: bad input, or a command that cannot be "
+        "started; 75: no GPU has room now; 1: any other error.",
     )
     parser.add_argument(
         "--gpu-memory",

@@ -137,7 +137,7 @@ class Engine:
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
         if isinstance(event, Unregister):
-            await self._hooks.last_words(key for key in self._node.containers() if key.pod == event.pod)
+            await self._hooks.farewell(key for key in self._node.containers() if key.pod == event.pod)
         async with self._turn:
             await self._carry_out(self._node.handle(event, time.time()))
 
@@ -198,7 +198,7 @@ class Engine:
     async def _bury(self, key: ProcessKey) -> None:
         for container in self._node.places(key):
             self._shares.died(container, self._node.processes(container)[key])
-        await self._hooks.last_words(self._node.places(key))
+        await self._hooks.last_words(key.pid, self._node.places(key))
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:

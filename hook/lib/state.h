@@ -96,9 +96,11 @@ struct plimsoll_state {
     bool is_end_watched;                  /* written only by the thread that started the keeper */
 
     /* limits as last read: written by the thread that raised is_refreshing */
-    bool is_refreshing;  /* atomic */
-    uint64_t generation; /* atomic */
-    uint32_t flags;      /* atomic */
+    bool is_refreshing;    /* atomic */
+    uint64_t generation;   /* atomic */
+    uint32_t flags;        /* atomic */
+    bool is_memory_routed; /* atomic; the driver's look-up was checked, and leads to the wrappers of this
+                              library */
     struct plimsoll_gpu gpus[PLIMSOLL_MAX_GPUS];
     int gpu_of_device[PLIMSOLL_DEVICES]; /* atomic; 0 = not queried yet, else index + 2 (1 = not listed) */
 

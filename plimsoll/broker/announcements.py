@@ -127,8 +127,8 @@ class Resized(MemoryAnnouncement, frozen=True, kw_only=True):
     """`line_bytes`, `share_pct` and `limit_pct` hold now, whichever of them changed."""
 
     what: Literal["resized"] = "resized"
-    share_pct: int
-    limit_pct: int
+    share_pct: int = 0
+    limit_pct: int = 0
 
 
 class ShareViolated(LimitAnnouncement, frozen=True, kw_only=True):

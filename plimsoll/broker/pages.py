@@ -93,6 +93,10 @@ GATE_SHUT: Final = 2
 GATE_STATES: Final = 3
 """Mask of the bits of `Gate.word` that hold one of the three states."""
 
+LOST_NS: Final = 3_000_000_000
+"""A gate with an older beat belongs to no living broker, and the library takes it for open. The broker beats once a
+second; on a busy machine a beat may be late."""
+
 SILENT_NS: Final = 100_000_000
 """A process with unfinished work or a standing launch checks its work every 5 to 50 ms, and writes `looked_ns`. A
 process that has not checked for this long is stopped, or gets no processor time. The broker then ignores its words

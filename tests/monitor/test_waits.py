@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from hook.broker.shares.gates import LOST_NS
+from plimsoll.broker.pages import LOST_NS
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid

@@ -21,8 +21,8 @@ NOBODY: Final = ProcessKey(0, 0)
 """The process of an announcement that concerns a container as a whole."""
 
 
-class Draft(TypedDict):
-    """The common fields of an announcement that has neither number nor time yet."""
+class Common(TypedDict):
+    """The fields of every announcement, while it has neither number nor time."""
 
     seq: int
     pod: PodUid
@@ -32,9 +32,9 @@ class Draft(TypedDict):
     time: str
 
 
-def about(container: ContainerKey, process: ProcessKey = NOBODY) -> Draft:
+def about(container: ContainerKey, process: ProcessKey = NOBODY) -> Common:
     """The common fields of an announcement about a process, or about a container as a whole."""
-    return Draft(
+    return Common(
         seq=0,
         pod=container.pod,
         container=container.container,
@@ -57,12 +57,12 @@ class Announcer:
         self._rewrite = rewrite
         self._shed_count = 0
 
-    def announce(self, draft: Announcement, now_s: float) -> list[Instruction]:
+    def announce(self, announcement: Announcement, now_s: float) -> list[Instruction]:
         """Number and date an announcement made with `about`, and put it into the journal if there is room."""
-        if not self._journal.admits(draft):
+        if not self._journal.admits(announcement):
             return self._shed(1)
         time = rfc3339(datetime.fromtimestamp(now_s, UTC))
-        announcement = msgspec.structs.replace(draft, seq=self._journal.next_seq, time=time)
+        announcement = msgspec.structs.replace(announcement, seq=self._journal.next_seq, time=time)
         shed = self._journal.append(announcement)
         return [*self._shed(shed), self._rewrite()] if shed else [Append(announcement)]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from hook.broker.files.shared import write_whole
-from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, VERSION
+from plimsoll.broker.pages import GATE_MAGIC, GATE_NAME, GATE_OPEN, GATE_STATES, GATE_STEP, LOST_NS, VERSION
 from plimsoll.broker.pages import Gate as GatePage
 from plimsoll.part.errors import InputError
 
@@ -27,9 +27,6 @@ GATE_BYTES: Final = ctypes.sizeof(GatePage)
 GATE_MODE: Final = 0o644
 WORDS: Final = 1 << 32
 """The gate word counts modulo this."""
-
-LOST_NS: Final = 3_000_000_000
-"""Nanoseconds. A gate with an older beat belongs to no living broker, and the library takes it for open."""
 
 _SYSCALL_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 """The number of the system call, from the kernel's tables; no C library has a function for futex."""

@@ -33,10 +33,13 @@ the queue is full, the library sends the message again with its next one, or the
 SOCKET_MODE: Final = 0o666
 """Any user inside the container may run a process of it."""
 
-LAST_WORDS_S: Final = 5.0
+LAST_WORDS_S: Final = 10.0
 """The longest time, in seconds, to read the datagrams of a dead process. They are in the kernel already. Only a
-container whose programs keep connecting or sending can use up this time. A request to remove its pod is answered
-after that, within the client's time."""
+program that keeps connecting, or a child that keeps sending over its parent's connection, can use up this time."""
+
+FAREWELL_S: Final = 1.0
+"""The longest time, in seconds, to read the datagrams of a pod before it is removed. It is short, because the monitor
+removes one pod after another."""
 
 GLANCE_S: Final = 0.001
 """Seconds between two checks whether a datagram is still unread."""
@@ -126,26 +129,35 @@ class HookSockets:
         except OSError as error:
             self._log.info("reply_not_sent", speaker.container, pid=speaker.pid, problem=str(error))
 
-    async def last_words(self, places: Iterable[ContainerKey]) -> None:
-        """Wait until all that these containers' processes said before the call is handled, at most `LAST_WORDS_S`.
+    async def last_words(self, pid: int, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram of a dead process in these containers was handled, at most `LAST_WORDS_S`.
 
-        A program whose allocation is refused often dies of that, and the death of its only process ends a pod. Then
-        the denial, the death and the pod's removal arrive together, and the denial may be in a connection that is not
-        accepted yet. A connection that a child holds open is waited for only as long as it holds a datagram. Other
-        containers, and containers removed meanwhile, are not waited for.
+        A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
+        the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
+        only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
         """
-        own = tuple(places)
+        await self._until_quiet(tuple(places), pid, LAST_WORDS_S)
+
+    async def farewell(self, places: Iterable[ContainerKey]) -> None:
+        """Wait until every datagram in these containers was handled, at most `FAREWELL_S`.
+
+        A pod often ends with the death of its only process. Then its removal arrives together with the last words.
+        """
+        await self._until_quiet(tuple(places), None, FAREWELL_S)
+
+    async def _until_quiet(self, places: tuple[ContainerKey, ...], pid: int | None, most_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(most_s):
                 # Twice: a datagram that the loop has read reaches its task in the loop's next round.
                 quiet_count = 0
                 while quiet_count < 2:
                     await asyncio.sleep(GLANCE_S)
-                    quiet_count = quiet_count + 1 if self._is_quiet(own) else 0
+                    quiet_count = quiet_count + 1 if self._is_quiet(places, pid) else 0
 
-    def _is_quiet(self, places: Iterable[ContainerKey]) -> bool:
-        """Whether no connection of these containers waits to be accepted, and no datagram to be read or handled."""
-        speakers = [speaker for place in places for speaker in self._speakers.get(place, {}).values()]
+    def _is_quiet(self, places: Iterable[ContainerKey], pid: int | None) -> bool:
+        """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""
+        everybody = [speaker for place in places for speaker in self._speakers.get(place, {}).values()]
+        speakers = [speaker for speaker in everybody if pid in (None, speaker.pid)]
         if any(speaker.is_in_use for speaker in speakers):
             return False
         poll = select.poll()

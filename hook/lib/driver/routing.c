@@ -123,11 +123,11 @@ static bool is_memory_routed(void) {
     return false;
 }
 
-/* The driver is queried once. In a forked child it may hold a lock for ever that a thread of the parent had,
- * and only the driver's own `cuInit` knows to refuse the child before it needs that lock. */
+/* After a good answer the driver is not queried again. In a forked child it may hold a lock for ever that a
+ * thread of the parent had, and only the driver's own `cuInit` refuses the child before it needs that lock.
+ */
 bool plimsoll_is_memory_routed(void) {
-    static bool is_routed;
-    if (!__atomic_load_n(&is_routed, __ATOMIC_ACQUIRE))
-        __atomic_store_n(&is_routed, is_memory_routed(), __ATOMIC_RELEASE);
-    return __atomic_load_n(&is_routed, __ATOMIC_ACQUIRE);
+    if (!__atomic_load_n(&plimsoll.is_memory_routed, __ATOMIC_ACQUIRE))
+        __atomic_store_n(&plimsoll.is_memory_routed, is_memory_routed(), __ATOMIC_RELEASE);
+    return __atomic_load_n(&plimsoll.is_memory_routed, __ATOMIC_ACQUIRE);
 }

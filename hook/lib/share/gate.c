@@ -11,8 +11,6 @@
 #include "say.h"
 #include "state.h"
 
-/* The broker beats once a second. On a busy machine a beat may be late. */
-#define BEAT_NS 3000000000u
 #define EVERYBODY 0x7fffffff
 #define US 1000u
 
@@ -45,7 +43,7 @@ uint32_t plimsoll_gate_state(uint32_t word, uint64_t now_ns) {
     uint32_t state = word & PLIMSOLL_GATE_STATES;
     if (state == PLIMSOLL_GATE_OPEN)
         return state;
-    bool is_lost = now_ns > __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED) + BEAT_NS;
+    bool is_lost = now_ns > __atomic_load_n(&plimsoll.gate->beat_ns, __ATOMIC_RELAXED) + PLIMSOLL_LOST_NS;
     if (is_lost != __atomic_load_n(&plimsoll.shares.is_lost, __ATOMIC_RELAXED))
         tell(is_lost);
     return is_lost ? PLIMSOLL_GATE_OPEN : state;

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from hook.broker.shares.gates import LOST_NS
 from plimsoll.broker.announcements import ShareUnenforced
 from plimsoll.broker.client import RefusedError
 from plimsoll.broker.pages import (
@@ -13,6 +12,7 @@ from plimsoll.broker.pages import (
     GATE_METERED,
     GATE_OPEN,
     GATE_SHUT,
+    LOST_NS,
     VERSION,
 )
 from plimsoll.broker.wire import ContainerLines, Line, Register

@@ -39,7 +39,7 @@ class Account:
 
     Attributes:
         request, limit: the container's terms, 0 to 1.
-        floor: growth of the spare per elapsed time, 0 to 1.
+        floor: growth of the spare per elapsed time, 0 to 1; the container's request, but not 0.
         claim_ns: the largest lag while the container pauses.
         enough_ns: the credit at which a gate opens that shut for a spent limit.
         most_spare_ns: the largest spare.

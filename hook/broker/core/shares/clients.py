@@ -15,7 +15,8 @@ class Process:
 
     Attributes:
         places: the GPU, account and meter for each of its container's GPUs, in their order.
-        is_unread: its words were not read yet; work before the first reading does not count.
+        is_unread: its words were not read yet, or the broker was stopped since; work before the next reading does
+            not count.
     """
 
     owner: int

@@ -34,15 +34,16 @@ from hook.broker.core.shares.gpus import Gpu
 from hook.broker.core.shares.meters import Meter, ended
 from hook.broker.core.shares.settings import MS, S, ShareSettings
 from hook.broker.core.shares.spans import Tally, unmet
-from plimsoll.broker.pages import GATE_STEP
+from plimsoll.broker.pages import GATE_STEP, LOST_NS
 from plimsoll.ids import GpuUuid
 
 _WORDS: Final = 1 << 32
 """A gate's word counts modulo this."""
 
-_AWAY_NS: Final = 3 * S
-"""After a longer time without a tick, the broker was stopped. The libraries then took every gate for open, because no
-beat came, and recorded nothing. So neither their words nor NVML's figures for that time count."""
+_AWAY_NS: Final = LOST_NS - S
+"""If ticks were needed and none came for longer, the broker was stopped. Its last beat may be a second older than its
+last tick, so the libraries may have taken every gate for open, and recorded nothing. Neither their words nor NVML's
+figures count for that time."""
 
 
 class Scheduler:
@@ -62,6 +63,8 @@ class Scheduler:
         self._shut: dict[Client, None] = {}
         self._open: dict[Client, None] = {}
         self._ticked_ns = 0
+        self._needed_ns = 0
+        self._is_needed = False
         self._reviewed_ns = 0
 
     def handle(self, event: ShareEvent) -> list[ShareInstruction]:
@@ -69,6 +72,18 @@ class Scheduler:
         match event:
             case Ticked():
                 return self._tick(event)
+            case Utilised():
+                return self._compare(event)
+            case Joined() | Left() | Appeared() | Gone():
+                steps = self._come_or_go(event)
+                if self.needs_ticks and not self._is_needed:
+                    self._needed_ns = event.now_ns
+                self._is_needed = self.needs_ticks
+                return steps
+        assert_never(event)
+
+    def _come_or_go(self, event: Joined | Left | Appeared | Gone) -> list[ShareInstruction]:
+        match event:
             case Joined():
                 return self._join(event)
             case Left():
@@ -77,8 +92,6 @@ class Scheduler:
                 return self._appear(event)
             case Gone():
                 return self._lose(event)
-            case Utilised():
-                return self._compare(event)
         assert_never(event)
 
     @property
@@ -167,7 +180,7 @@ class Scheduler:
             return []
         client = process.client
         del client.processes[event.number]
-        if event.words is not None:
+        if event.words is not None and self._is_needed:
             self._last.append((process, ended(event.words, event.now_ns, self._slice_ns)))
         if client.processes:
             return []
@@ -181,10 +194,10 @@ class Scheduler:
         now_ns, span_ns = event.now_ns, event.now_ns - self._ticked_ns
         if span_ns <= 0:
             return []
+        if self._was_away(now_ns):
+            self._note_absence(self._clients.values(), now_ns)
         self._ticked_ns = now_ns
         is_second = now_ns - self._reviewed_ns >= S
-        if span_ns > _AWAY_NS:
-            self._note_absence(self._clients.values(), now_ns)
         for number, words in event.pages.items():
             process = self._processes.get(number)
             if process is not None:
@@ -204,6 +217,9 @@ class Scheduler:
                 crowded.append(gpu)
         steps = list(self._decide(shut, crowded, now_ns))
         return [*steps, *self._review(now_ns)] if is_second else steps
+
+    def _was_away(self, now_ns: int) -> bool:
+        return now_ns - max(self._ticked_ns, self._needed_ns) > _AWAY_NS
 
     def _note_absence(self, clients: Iterable[Client], now_ns: int) -> None:
         """Note that nothing was metered until now."""
@@ -264,7 +280,7 @@ class Scheduler:
             return []
         span_ns, gpu.utilised_ns = event.now_ns - gpu.utilised_ns, event.now_ns
         steps: list[ShareInstruction] = []
-        if event.now_ns - self._ticked_ns > _AWAY_NS:
+        if self._was_away(event.now_ns):
             self._note_absence([account.client for account in gpu.accounts], event.now_ns)
         for client in [account.client for account in gpu.accounts]:
             place = client.gpus.index(gpu)

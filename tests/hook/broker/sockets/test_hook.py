@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
@@ -68,8 +69,8 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
     """A burial waits for the unaccepted connections of the dead process's own container, and of no other one."""
     async with asyncio.timeout(DEADLINE_S):
-        await sockets.last_words([OWN])
-    words = asyncio.create_task(sockets.last_words([OTHER]))
+        await sockets.last_words(os.getpid(), [OWN])
+    words = asyncio.create_task(sockets.last_words(os.getpid(), [OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     words.cancel()
 
@@ -79,7 +80,7 @@ async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
 ) -> None:
     """If a pod is removed while a burial waits for a dead process's last messages, the wait ends, not the broker."""
-    words = asyncio.create_task(sockets.last_words([OWN, OTHER]))
+    words = asyncio.create_task(sockets.last_words(os.getpid(), [OWN, OTHER]))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)
     listeners[OTHER].close()
