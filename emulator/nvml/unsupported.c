@@ -1,4 +1,5 @@
-/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting.
+/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting; and a
+ * few figures that no program here reads.
  *
  * A program gets NOT_SUPPORTED from them, as from a consumer card, rather than a library without the
  * symbol. The functions check only the handle. */
@@ -43,6 +44,7 @@ UNSUPPORTED(nvmlDeviceGetComputeInstanceId, unsigned *id)
 
 /* The NUMA node that the GPU itself forms, as on Grace Hopper. */
 UNSUPPORTED(nvmlDeviceGetNumaNodeId, unsigned *node)
+
 UNSUPPORTED(nvmlDeviceOnSameBoard, nvmlDevice_t other, int *same)
 UNSUPPORTED(nvmlDeviceGetFanSpeed, unsigned *speed)
 UNSUPPORTED(nvmlDeviceGetFanSpeed_v2, unsigned fan, unsigned *speed)

@@ -23,7 +23,7 @@ def test_a_kernel_node_can_be_changed_after_instantiation(node: Node) -> None:
 
 
 def test_a_global_capture_forbids_unsafe_calls(node: Node) -> None:
-    """Allocating or synchronising fails during a global capture and spoils it; relaxed mode allows both."""
+    """Allocating or synchronising fails during a global capture and spoils it; relaxed mode allows allocations."""
     seen = node.python("captures.unsafe_calls")
     spoilt = ["CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"]
     fine = ["CUDA_SUCCESS", "CUDA_SUCCESS"]

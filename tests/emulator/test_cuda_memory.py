@@ -141,7 +141,7 @@ def test_an_absurd_address_range_is_refused(node: Node) -> None:
 
 
 def test_addresses_are_reserved_where_asked_for(node: Node) -> None:
-    """A requested address is given if it is free, so that 32-bit addresses can be had, and refused if it is taken."""
+    """A requested address is given if it is free, so that 32-bit addresses can be had; else another address."""
     seen = node.python("memory.wished_address")
     assert seen == [0x40000000, False]
 

@@ -42,7 +42,7 @@ def test_a_launch_without_room_fails_and_takes_nothing(node: Node) -> None:
 def test_graphs_with_memory_are_restricted(node: Node) -> None:
     """A graph with memory cannot be cloned, nested, instantiated twice or updated.
 
-    It frees no memory twice and none of others.
+    It frees no memory twice and none of other graphs, and none of its nodes can be removed.
     """
     seen = node.python("graph_memory.restrictions")
     unsupported, invalid = "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_VALUE"

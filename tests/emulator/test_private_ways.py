@@ -20,7 +20,7 @@ def test_every_context_has_an_id_of_its_own(node: Node) -> None:
 
 @pytest.mark.parametrize("private", ["yes", "no"])
 def test_functions_have_private_addresses_where_the_node_says_so(node: Node, private: str) -> None:
-    """If the node says so, each looked-up function has an address of its own, differs from its export, and works."""
+    """If the node says so, each looked-up function works at an address of its own, which is not its export's."""
     node.config.write_text(f"private-addresses = {private}\n{NODE}")
     exported, distinct, free = node.python("private_ways.addresses")
     assert exported == (0 if private == "yes" else distinct)

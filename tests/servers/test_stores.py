@@ -14,6 +14,8 @@ import redis.asyncio as redis
 from plimsoll.cli.demo import servers as embedded
 from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
 
+ROOT = Path(__file__).parents[2]
+
 
 async def stored_messages(server: EmbeddedServer) -> list[bytes]:
     """All messages in stream S, in order."""
@@ -104,7 +106,9 @@ async def test_stop_and_kill_twice_do_nothing(own_valkey: EmbeddedServer) -> Non
 async def test_server_dies_with_its_killed_parent(tmp_path: Path) -> None:
     """SIGKILL of the process that started a server ends the server too."""
     program = ("-m", "tests.servers.programs.valkey_parent", str(tmp_path))
-    parent = await asyncio.create_subprocess_exec(sys.executable, *program, stdout=asyncio.subprocess.PIPE)
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, *program, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
     assert parent.stdout is not None
     pid = int(await parent.stdout.readline())
     watch = os.pidfd_open(pid)

@@ -37,18 +37,23 @@ void context_pop(void) {
     stack.depth--;
 }
 
+CUresult context_find(CUcontext *context) {
+    *context = context_current();
+    if (!*context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    bool alive = object_is(*context, OBJECT_CONTEXT) && (*context)->charged;
+    if (!alive)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    bool lost = book_is_lost(&driver.book, (*context)->gpu);
+    return lost ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
 CUresult context_enter(CUcontext *context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    *context = context_current();
-    if (!*context)
-        return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    bool alive = object_is(*context, OBJECT_CONTEXT) && (*context)->charged;
-    if (!alive)
-        return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    bool lost = book_is_lost(&driver.book, (*context)->gpu);
-    return lost ? driver_leave(CUDA_ERROR_UNKNOWN) : CUDA_SUCCESS;
+    CUresult found = context_find(context);
+    return found ? driver_leave(found) : CUDA_SUCCESS;
 }
 
 CUcontext context_make(CUdevice device) {

@@ -32,7 +32,9 @@ CUcontext context_make(CUdevice device);
 void context_discard(CUcontext context);
 /* The calling thread's current context; NULL = none. The context may have been destroyed. */
 CUcontext context_current(void);
-/* Enters the driver, as driver_enter does; there must be a current context. */
+/* The current context, within the driver; an error if the thread has none, or if it cannot be used. */
+CUresult context_find(CUcontext *context);
+/* Enters the driver, as driver_enter does, and finds the current context. */
 CUresult context_enter(CUcontext *context);
 /* Gives the context a new id: a primary context after a reset counts as another context. */
 void context_renew_id(CUcontext context);

@@ -68,20 +68,34 @@ static CUresult set_child(CUgraphNode node, CUgraph child) {
     return CUDA_SUCCESS;
 }
 
-/* Gives a node other work, unless `so_far` is an error. */
-static CUresult set_work(CUgraphNode node, CUresult so_far, const struct work *work) {
-    if (so_far == CUDA_SUCCESS)
-        node->work = *work;
-    return so_far;
+static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+    CUcontext context;
+    struct work work;
+    CUresult result = context_find(&context);
+    if (result == CUDA_SUCCESS)
+        result = launch_work(context, params, &work);
+    if (result == CUDA_SUCCESS)
+        node->work = work;
+    return result;
 }
 
-static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+static CUresult set_copy(CUgraphNode node, const CUDA_MEMCPY3D *params) {
     struct work work;
-    return set_work(node, launch_work(context_current(), params, &work), &work);
+    CUresult result = copy_box(params, &work);
+    if (result == CUDA_SUCCESS)
+        node->work = work;
+    return result;
+}
+
+static CUresult set_fill(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
+    struct work work;
+    CUresult result = copy_fill(params, &work);
+    if (result == CUDA_SUCCESS)
+        node->work = work;
+    return result;
 }
 
 static CUresult set(CUgraphNode node, const CUgraphNodeParams *params) {
-    struct work work;
     if (!node || node->type != params->type)
         return CUDA_ERROR_INVALID_VALUE;
     switch (params->type) {
@@ -90,10 +104,10 @@ static CUresult set(CUgraphNode node, const CUgraphNodeParams *params) {
         return set_kernel(node, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return set_work(node, copy_box(&params->memcpy.copyParams, &work), &work);
+        return set_copy(node, &params->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
         CUDA_MEMSET_NODE_PARAMS fill = graph_fill_of_v2(&params->memset);
-        return set_work(node, copy_fill(&fill, &work), &work);
+        return set_fill(node, &fill);
     }
     case CU_GRAPH_NODE_TYPE_HOST:
         return set_host(node, params->host.fn, params->host.userData);
@@ -109,8 +123,7 @@ static CUresult set(CUgraphNode node, const CUgraphNodeParams *params) {
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
+    CUresult entered = driver_enter();
     if (entered)
         return entered;
     if (!object_is(node, OBJECT_NODE) || !params)
@@ -125,8 +138,7 @@ static CUgraphNode node_in(CUgraphExec exec, CUgraphNode node) {
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
+    CUresult entered = driver_enter();
     if (entered)
         return entered;
     return driver_leave(params ? set(node_in(exec, node), params) : CUDA_ERROR_INVALID_VALUE);
@@ -134,8 +146,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS *params) {
-    CUcontext context;
-    CUresult entered = context_enter(&context);
+    CUresult entered = driver_enter();
     if (entered)
         return entered;
     CUgraphNode target = node_in(exec, node);

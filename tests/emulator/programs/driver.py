@@ -120,12 +120,14 @@ def call_unsupported() -> object:
     cuda.context()
     address = PTR()
 
-    def answer(flags: int) -> int:
+    def answer(flags: int) -> tuple[int, int]:
         cuda.cuGetProcAddress(b"cuStreamGetAttribute", byref(address), 12080, U64(flags))
-        function = ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value or 0)
-        return int(function(None, 1, None))
+        assert address.value is not None
+        function = ctypes.CFUNCTYPE(INT, PTR, INT, PTR)(address.value)
+        return address.value, int(function(None, 1, None))
 
-    return [answer(1), answer(2)]
+    (common, first), (per_thread, second) = answer(1), answer(2)
+    return [first, second, common != per_thread]
 
 
 def per_thread_stream() -> object:

@@ -247,11 +247,11 @@ def change_nodes() -> object:
     ]
     executable = cuda.make("cuGraphInstantiateWithFlags", graph, U64(0))
 
-    def run() -> None:
-        cuda.cuGraphLaunch(executable, stream)
+    def run(which: c_void_p) -> None:
+        cuda.cuGraphLaunch(which, stream)
         cuda.cuStreamSynchronize(stream)
 
-    run()
+    run(executable)
     seen: list[object] = [
         read(one, 1),
         cuda.result("cuEventElapsedTime", byref(c_float()), events[0], events[1]),
@@ -263,11 +263,16 @@ def change_nodes() -> object:
             for node, params in zip(nodes, changed, strict=True)
         ]
     )
-    run()
+    run(executable)
     seen += [read(one, 1), cuda.result("cuEventElapsedTime", byref(c_float()), events[0], events[1])]
     named = PTR()
     cuda.cuGraphEventRecordNodeGetEvent(nodes[2], byref(named))
+    context = cuda.make("cuCtxGetCurrent")
+    cuda.cuCtxSetCurrent(None)  # only a kernel needs a context
     cuda.cuGraphNodeSetParams(nodes[1], byref(fill(3)))
+    no_context = cuda.result("cuGraphNodeSetParams", nodes[0], byref(launch(1)))
+    cuda.cuCtxSetCurrent(context)
+    run(cuda.make("cuGraphInstantiateWithFlags", graph, U64(0)))
     wrong = cuda.result("cuGraphExecNodeSetParams", executable, nodes[0], byref(fill(1)))
-    seen += [named.value == events[0].value, wrong]
+    seen += [named.value == events[0].value, no_context, read(one, 1), wrong]
     return seen

@@ -86,7 +86,10 @@ def test_several_pieces_imported_where_they_were_made_never_count_too_little(
 def test_an_array_mapped_later_costs_nothing_and_keeps_what_is_mapped_into_it(
     script: Script, node: Node, container: Container, function: str, flags: str, usage: int
 ) -> None:
-    """A sparse array is free. A released handle counts until it is unmapped or replaced, or the array is gone."""
+    """A sparse or deferred array is free.
+
+    A released handle counts until it is unmapped or replaced, or until the array is gone.
+    """
     script.do(f"where = array({flags})")
     fill = f"fill(where, {{}} * MIB, {usage}, {function!r})"
     agree(script, node, container, 64)

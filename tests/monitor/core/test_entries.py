@@ -8,7 +8,7 @@ import pytest
 from monitor.core.entries import Entry, Moment, limit_entry, unwatched_entry
 from monitor.core.lifecycle import Owner, TaskKey, begin
 from plimsoll.broker.announcements import LimitAnnouncement
-from plimsoll.events import Limit, decode_event
+from plimsoll.events import LIMIT_EVENTS, Limit, decode_event
 from plimsoll.ids import NodeName, ProcessKey
 from tests.announcements import GPU, MAIN, POD, announcement
 
@@ -31,20 +31,25 @@ MEMORY = {"gpu": GPU, "used_bytes": 8, "line_bytes": 9}
 WAIT = {**MEMORY, "requested_bytes": 7, "waited_s": 1.5}
 
 
-@pytest.mark.parametrize(
-    ("what", "given", "fields"),
-    [
-        ("denied", {}, {**MEMORY, "requested_bytes": 7, "call": "text"}),
-        ("paused", {}, {**WAIT, "reason": "text"}),
-        ("resumed", {}, {**WAIT, "reason": "text"}),
-        ("violated", {}, {**MEMORY, "reason": "text"}),
-        ("violated", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "used_pct": 21.3}),
-        ("unenforced", {}, {**MEMORY, "reason": "text"}),
-        ("unenforced", {"gpu": None}, {"gpu": None, "reason": "text"}),
-        ("resized", {}, {**MEMORY, "reason": "text", "share_pct": 30, "limit_pct": 80}),
-        ("unmet", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "share_pct": 30, "used_pct": 21.3}),
-    ],
-)
+ROWS: list[tuple[str, dict[str, object], dict[str, Any]]] = [
+    ("denied", {}, {**MEMORY, "requested_bytes": 7, "call": "text"}),
+    ("paused", {}, {**WAIT, "reason": "text"}),
+    ("resumed", {}, {**WAIT, "reason": "text"}),
+    ("violated", {}, {**MEMORY, "reason": "text"}),
+    ("violated", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "used_pct": 21.3}),
+    ("unenforced", {}, {**MEMORY, "reason": "text"}),
+    ("unenforced", {"gpu": None}, {"gpu": None, "reason": "text"}),
+    ("resized", {}, {**MEMORY, "reason": "text", "share_pct": 30, "limit_pct": 80}),
+    ("unmet", {"used_pct": 21.3}, {"gpu": GPU, "reason": "text", "share_pct": 30, "used_pct": 21.3}),
+]
+
+
+def test_every_sort_of_limit_event_has_a_row() -> None:
+    """No event is without a row."""
+    assert {what for what, _, _ in ROWS} == LIMIT_EVENTS
+
+
+@pytest.mark.parametrize(("what", "given", "fields"), ROWS)
 def test_every_announcement_of_a_line_is_an_event_in_full(
     what: str, given: dict[str, object], fields: dict[str, Any]
 ) -> None:

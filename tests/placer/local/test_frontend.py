@@ -21,6 +21,8 @@ from plimsoll.quantity import GIB
 from tests.placer.arrivals import PATIENCE_S, eventually
 from tests.placer.local.world import BUSY, World, broker, gpu_of, idle_report, pod, world
 
+ROOT = Path(__file__).parents[3]
+
 SLEEP = ["sleep", "1000"]
 SHOW = ["sh", "-c", "env"]
 
@@ -317,6 +319,7 @@ async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: Embed
             *(sys.executable, "-m", "tests.placer.local.programs.killed_placer"),
             json.dumps(told),
             stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT,
         )
         assert first.stdout is not None
         uid = PodUid((await first.stdout.readline()).decode().strip())
