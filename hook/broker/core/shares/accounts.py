@@ -4,7 +4,7 @@ shuts.
 | sum | grows by | sinks by | bounds |
 | --- | --- | --- | --- |
 | lag | its due of all charges | its charges | ± DEBT; its idle claim while it pauses |
-| spare | its request of the time; below a lag of -1 ms, REPAY of that | its charges | -DEBT, SPARE × (1 - request) |
+| spare | its request of the time; below a lag of -OWED, REPAY of that | its charges | -DEBT, SPARE × (1 - request) |
 | credit | its limit of the time | its charges | CREDIT × (1 - limit) |
 
 Unlike a sliding window (KubeShare's), a lag forgets nothing. Under a window and with kernels of 200 ms, a container
@@ -21,7 +21,7 @@ from hook.broker.core.shares.settings import (
     DEBT_NS,
     FLOOR,
     IDLE_CLAIM_NS,
-    MS,
+    OWED_NS,
     PAUSED,
     REPAY,
     SPARE_NS,
@@ -96,7 +96,7 @@ class Account:
                 excess_ns = min(lag_ns - most_ns, growth_ns)
                 lag_ns -= excess_ns
         self.lag_ns = lag_ns
-        floor = self.floor if lag_ns > -MS else self.floor * REPAY
+        floor = self.floor if lag_ns > -OWED_NS else self.floor * REPAY
         spare_ns = self.spare_ns + span_ns * floor - charge_ns
         if spare_ns > self.most_spare_ns + span_ns:
             spare_ns = self.most_spare_ns + span_ns

