@@ -1,5 +1,5 @@
-/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting; and a
- * few figures that no program here reads.
+/* Features that the emulated card does not have: ECC, MIG, fans of its own, a serial number, accounting; and
+ * a few figures that no program here reads.
  *
  * A program gets NOT_SUPPORTED from them, as from a consumer card, rather than a library without the
  * symbol. The functions check only the handle. */
