@@ -75,7 +75,7 @@ def pairs() -> Iterator[Case]:
 def triples() -> Iterator[Case]:
     """Three greedy tenants.
 
-    Of all 64 mixtures the cases have the equal ones, and two sets of three in every rotation.
+    The cases are the mixtures of three equal lengths, and two sets of three lengths in every rotation, of 64 in all.
     """
     for kernel_ns in KERNELS:
         yield _greedy(TRIPLE, (kernel_ns,) * 3)

@@ -95,20 +95,23 @@ class Denied(MemoryAnnouncement, frozen=True, kw_only=True):
     requested_bytes: int
 
 
-class Paused(MemoryAnnouncement, frozen=True, kw_only=True):
+class WaitAnnouncement(MemoryAnnouncement, frozen=True, kw_only=True):
+    """The fields of every announcement about an allocation that waits for memory."""
+
+    requested_bytes: int
+    waited_s: float
+
+
+class Paused(WaitAnnouncement, frozen=True, kw_only=True):
     """An allocation waits for memory that others hold."""
 
     what: Literal["paused"] = "paused"
-    requested_bytes: int
-    waited_s: float
 
 
-class Resumed(MemoryAnnouncement, frozen=True, kw_only=True):
+class Resumed(WaitAnnouncement, frozen=True, kw_only=True):
     """An allocation waits no more; `text` is the outcome."""
 
     what: Literal["resumed"] = "resumed"
-    requested_bytes: int
-    waited_s: float
 
 
 class Violated(MemoryAnnouncement, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *box, CUstream stream) {
     return copy_3d(box, stream, false);
 }
 
-/* What every form of a box says of its source or its target. */
+/* The fields of a box's source or target, which every form of a box has. */
 #define SIDE(side, form)                                                                                     \
     .side##XInBytes = form->side##XInBytes, .side##Y = form->side##Y,                                        \
     .side##MemoryType = form->side##MemoryType, .side##Host = form->side##Host,                              \

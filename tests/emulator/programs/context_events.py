@@ -45,7 +45,7 @@ def waiting_context() -> object:
     third = cuda.make("cuStreamCreate", 1)
     for stream, say in zip((None, other, third), says, strict=False):
         cuda.cuLaunchHostFunc(stream, say, None)
-    time.sleep(0.05)
+    time.sleep(0.05)  # A function that did not wait for the gate would have run by now.
     before = list(order)
     gate.set()
     cuda.cuCtxSynchronize()
@@ -130,7 +130,7 @@ def time_short_kernels() -> object:
         cuda.raw("cuEventRecord", event, one)
         cuda.raw("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, one, params, None)
         cuda.raw("cuEventRecord", mark, one)
-        time.sleep(0.001)
+        time.sleep(0.001)  # The kernel of 20 µs has ended by then.
         return cuda.elapsed(event, mark) * 1e3
 
     return [attempt() for _ in range(200)]

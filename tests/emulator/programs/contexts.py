@@ -1,4 +1,4 @@
-"""What contexts cost, and how they end."""
+"""The memory that contexts cost, and the ways in which they end."""
 
 from ctypes import byref
 

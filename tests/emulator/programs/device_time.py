@@ -77,7 +77,7 @@ def hog() -> None:
     cuda.context()
     cuda.busy(cuda.kernel(), 3600e3)
     show(1)
-    time.sleep(600)
+    time.sleep(600)  # The test kills this process.
 
 
 def two_seconds_when_told() -> object:

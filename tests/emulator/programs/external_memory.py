@@ -1,25 +1,12 @@
 """External memory by descriptor, and arrays that get their memory after they were made."""
 
 import ctypes
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_void_p
 from pathlib import Path
 
-from tests.programs.cuda import INT, MIB, PTR, SIZE, U64, cuda
-from tests.programs.structures import Buffer, External, Form, HandleProps, Levels, Location, MapInfo
-
-
-def create(size: int, usage: int = 0) -> c_uint64:
-    handle = U64()
-    cuda.cuMemCreate(
-        byref(handle), SIZE(size), byref(HandleProps(1, 1, Location(1, 0), None, 0, 0, usage)), U64(0)
-    )
-    return handle
-
-
-def export(handle: c_uint64) -> int:
-    fd = INT(-1)
-    cuda.cuMemExportToShareableHandle(byref(fd), handle, 1, U64(0))
-    return fd.value
+from tests.programs.cuda import MIB, PTR, SIZE, U64, cuda
+from tests.programs.sharing import create, export
+from tests.programs.structures import Buffer, External, Form, Levels, MapInfo
 
 
 def bring(fd: int, size: int, kind: int = 1) -> External:
@@ -88,8 +75,9 @@ def sparse_and_deferred() -> object:
     def array(flags: int) -> c_void_p:
         return cuda.make("cuArray3DCreate_v2", byref(Form(4096, 4096, 0, 0x20, 1, flags)))
 
-    def element(array: c_void_p, handle: c_uint64 | int, where: int = 0, operation: int = 1) -> MapInfo:
-        return MapInfo(0, array, 0, (U64 * 4)(0, where), operation, 0, handle, 0, 1)
+    def element(array: c_void_p, handle: c_void_p | None, where: int = 0, operation: int = 1) -> MapInfo:
+        number = handle.value or 0 if handle else 0
+        return MapInfo(0, array, 0, (U64 * 4)(0, where), operation, 0, number, 0, 1)
 
     sparse, deferred, plain = (
         array(0x40),
@@ -97,7 +85,7 @@ def sparse_and_deferred() -> object:
         cuda.make("cuArray3DCreate_v2", byref(Form(64, 64, 0, 0x20, 1))),
     )
     seen: list[object] = [held()]
-    tiles, whole = create(2 * MIB, 1), create(64 * MIB)
+    tiles, whole = create(2 * MIB, usage=1), create(64 * MIB)
 
     def go(*elements: MapInfo) -> str:
         return cuda.result("cuMemMapArrayAsync", (MapInfo * len(elements))(*elements), len(elements), None)
@@ -107,7 +95,7 @@ def sparse_and_deferred() -> object:
     cuda.cuMemRelease(tiles)
     cuda.cuMemRelease(whole)
     seen.append(held())
-    seen += [go(element(sparse, 0, 1, 2)), held(), go(element(sparse, 0, 0, 2)), held()]
+    seen += [go(element(sparse, None, 1, 2)), held(), go(element(sparse, None, 0, 2)), held()]
     cuda.cuArrayDestroy(deferred)
     seen.append(held())
     again = create(64 * MIB)

@@ -184,7 +184,7 @@ def wait_for_later() -> object:
     cuda.cuLaunchHostFunc(stream, says[0], None)
     cuda.cuStreamWaitValue64_v2(stream, at(one, 8), U64(1 << 40), 1)
     cuda.cuLaunchHostFunc(stream, says[1], None)
-    time.sleep(0.02)
+    time.sleep(0.02)  # A stream that did not wait would have gone on by now.
     early = list(order), cuda.result("cuStreamQuery", stream)
     cuda.busy(kernel, 20, late)
     cuda.cuLaunchHostFunc(late, says[2], None)

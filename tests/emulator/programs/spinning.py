@@ -16,7 +16,7 @@ def until_the_host() -> object:
     cuda.spin(kernel, 50, address, 1, stream, address + 4, 7)
     cuda.wait(lambda: words[1] == 7)
     early = cuda.result("cuStreamQuery", stream)
-    time.sleep(0.1)
+    time.sleep(0.1)  # The kernel spins for longer than the 50 ms of its work.
     begun = time.monotonic()
     words[0] = 1
     cuda.cuStreamSynchronize(stream)
@@ -30,7 +30,7 @@ def signed_counter(value: int, word: int) -> object:
     words[0] = word
     cuda.spin(kernel, 1, address, value, None, address + 4, 1)
     cuda.wait(lambda: words[1])
-    time.sleep(0.02)
+    time.sleep(0.02)  # A kernel that did not spin would have ended by now.
     early = cuda.result("cuStreamQuery", None)
     words[0] = (value + 1) % 2**32
     cuda.cuCtxSynchronize()
@@ -162,7 +162,7 @@ def full_queue() -> object:
     thread = threading.Thread(target=launch)
     thread.start()
     cuda.wait(lambda: count >= 1024)
-    time.sleep(0.1)
+    time.sleep(0.1)  # A launch that was not blocked would have been counted by now.
     blocked = count
     words[0] = 1
     thread.join()

@@ -101,7 +101,7 @@ async def test_last_words_come_before_the_pod_is_removed(broker: Broker) -> None
             await process.do(f"deny-and-die {GPUS[0]}")
         await process.kill()
         removal = asyncio.create_task(broker.client.unregister(POD))
-        await asyncio.sleep(SENT_S)
+        await asyncio.sleep(SENT_S)  # A stopped broker gives no sign that the request has arrived.
         os.kill(broker.pid, signal.SIGCONT)
         await removal
         await until(lambda: _is_gone(broker), "the pod is removed")

@@ -9,17 +9,23 @@ from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.program import MIB, ROOT, SUCCESS, Node, Program, look_command
 
 
-def nvml_looks(node: Node, container: Container, what: str = "memory") -> list[list[int]]:
-    """What the real pynvml reads in a process of this container, per GPU."""
-    done = subprocess.run(
+def look(node: Node, container: Container, what: str) -> subprocess.CompletedProcess[str]:
+    """Run one look with the real pynvml in a process of this container."""
+    return subprocess.run(
         look_command(what),
         cwd=ROOT,
         env=node.environment(container.environment),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=60,
     )
+
+
+def nvml_looks(node: Node, container: Container, what: str = "memory") -> list[list[int]]:
+    """Read a figure of each GPU with the real pynvml."""
+    done = look(node, container, what)
+    assert done.returncode == 0, done.stderr
     looks: list[list[int]] = json.loads(done.stdout)
     return looks
 
@@ -68,17 +74,9 @@ def test_nvml_alone_claims_no_slot(node: Node, container: Container) -> None:
 def test_nvml_without_limits_is_not_ready(node: Node, container: Container) -> None:
     """Before the first limits NVML's memory call fails instead of showing the card."""
     (container.limits_dir / LIMITS_NAME).unlink()
-    look = subprocess.run(
-        look_command("memory"),
-        cwd=ROOT,
-        env=node.environment(container.environment),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert look.returncode != 0
-    assert "NVMLError" in look.stderr
+    done = look(node, container, "memory")
+    assert done.returncode != 0
+    assert "NVMLError" in done.stderr
 
 
 def test_a_gpu_that_was_not_given_shows_no_memory(

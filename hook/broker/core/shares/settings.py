@@ -22,9 +22,9 @@ container that starts gets this much beyond its request, once."""
 OWED_NS: Final = 10.0 * MS
 REPAY: Final = 0.9
 """The spare of a container that is ahead of its due by `OWED_NS` grows by `REPAY` times its request. So what a greedy
-container got beyond its request when it started is paid back: with a request of 30 within a second, with 5 within
-six. Without it, three greedy containers that start together stay 60 ms apart from their dues. With 1 ms in place of
-10, the neighbours of a collective lose 2 points of 34."""
+container got beyond its request when it started is paid back but for that. Without it, containers of 20, 30 and 50
+that start together and are greedy stay 25, 25 and 55 ms apart from their dues. With 1 ms in place of 10, the
+neighbours of a collective lose 2 points of 34."""
 
 IDLE_CLAIM_NS: Final = 100.0 * MS
 """This times the request bounds the claim of a container that pauses. With 50 ms a late data loader loses 5

@@ -8,4 +8,4 @@ from tests.programs.cuda import cuda
 cuda.context()
 sys.stdout.write("again\n")
 sys.stdout.flush()
-time.sleep(600)
+time.sleep(600)  # The test kills this process.

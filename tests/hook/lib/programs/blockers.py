@@ -24,7 +24,7 @@ kept: list[object] = []
 
 
 class Release:
-    """What all blockers wait for.
+    """The state for which all blockers wait.
 
     Attributes:
         number: how often it came; what waits for a value waits for the next number.

@@ -1,4 +1,4 @@
-"""What every script calls: the driver by the names of its functions, contexts, memory, pools."""
+"""The functions that every script calls: the driver's by their names, and helpers for contexts, memory and pools."""
 # ruff: noqa: F401 - the statements of tests use these names
 
 import ctypes

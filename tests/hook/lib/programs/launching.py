@@ -129,7 +129,7 @@ def aside(function: Callable[..., object], *args: object, context: c_void_p | No
 
 
 def joined() -> list[Any]:
-    """What the functions of all threads returned, in the order of the threads."""
+    """Wait for all threads, and return their functions' results in the order of the threads."""
     for thread in threads:
         thread.join()
     return [results[number] for number in range(len(threads))]

@@ -1,6 +1,6 @@
-"""What NVML answers a program that never touches CUDA: `python -m tests.hook.lib.programs.looks FUNCTION ARGUMENTS`.
+"""NVML's answers to a program that never calls CUDA: `python -m tests.hook.lib.programs.looks FUNCTION ARGUMENTS`.
 
-Each function is one look. The arguments are JSON, and so is what is printed.
+Each function is one look. Its arguments and its printed result are JSON.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ def raw(name: str, *arguments: object) -> int:
 
 
 def tried(call: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - what pynvml returns
-    """What a call returns, or the number of its error."""
+    """Call a function; returns its result, or the number of its error."""
     try:
         return call(*arguments)
     except n.NVMLError as error:
@@ -90,7 +90,7 @@ class First(ctypes.Structure):
 
 
 def rooms(version: str) -> list[object]:
-    """What the list of processes of the second GPU answers to too little room, enough, more, and none at all."""
+    """List the processes of the second GPU with too little room, enough, more, and none at all."""
     structure: type[ctypes.Structure] = n.c_nvmlProcessInfo_v2_t if version else First
     function, shared = f"nvmlDeviceGetComputeRunningProcesses{version}", gpus()[1]
 
@@ -128,7 +128,7 @@ def utilization() -> object:
 
 
 def called(name: str, *arguments: object) -> object:
-    """What one of pynvml's functions answers."""
+    """Call one of pynvml's functions."""
     return tried(getattr(n, name), *arguments)
 
 

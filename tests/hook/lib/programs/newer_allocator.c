@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
+
+#include "emulated.h"
 
 CUresult cuMemAlloc_v3(CUdeviceptr *address, size_t size);
 CUresult cuMemAlloc_v3(CUdeviceptr *address, size_t size) {
@@ -16,11 +16,8 @@ CUresult cuMemAlloc_v3(CUdeviceptr *address, size_t size) {
 
 CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
-    __typeof__(&cuGetProcAddress_v2) ask;
     __typeof__(&cuMemAlloc_v3) newer = cuMemAlloc_v3;
-    void *found = dlsym(dlopen("libemul.so.1", RTLD_LAZY | RTLD_NOLOAD), "cuGetProcAddress_v2");
-    memcpy(&ask, &found, sizeof(found));
-    CUresult result = ask(name, address, version, flags, status);
+    CUresult result = EMULATED(cuGetProcAddress_v2, name, address, version, flags, status);
     if (strcmp(name, "cuMemAlloc") == 0)
         memcpy(address, &newer, sizeof(newer));
     return result;

@@ -1,6 +1,6 @@
 """Runs the statements that a test sends, a line of JSON each, and answers each with what it left in `answer`.
 
-What a statement defines stays for the next. All find the names of `calls`.
+A name that a statement defines stays for the next statements. All statements find the names of `calls`.
 """
 
 import json

@@ -27,7 +27,7 @@ def step_under_lock(stream: c_void_p) -> int:
         must("cuLaunchHostFunc", stream, step_done, None)
         steps += 1
         while steps - len(done) > 4:
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # the host's share of a step; it also looks for the end of earlier steps
     return steps
 
 
@@ -95,7 +95,7 @@ def work_beside_children(count: int) -> list[int]:
         if child == 0:
             for _ in range(100):
                 launch(1000)
-                time.sleep(0.001)
+                time.sleep(0.001)  # The children come between the parent's bursts.
             os._exit(0)
         children.append(child)
     greedy(MS, 1.0)

@@ -128,7 +128,7 @@ class Worker(threading.Thread):
         self.told.append(number)
 
     def finish(self) -> None:
-        """What the cells hold in the end."""
+        """The contents of the cells after all work."""
         data = (ctypes.c_ubyte * (CELLS * CELL))()
         must("cuMemcpyDtoHAsync_v2", data, self.cells, SIZE(CELLS * CELL), self.last)
         must("cuStreamSynchronize", self.last)

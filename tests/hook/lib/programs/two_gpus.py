@@ -1,4 +1,4 @@
-"""What allocates on one of two GPUs."""
+"""Allocations on one of two GPUs."""
 
 from tests.hook.lib.programs.calls import make, must
 from tests.programs.cuda import MIB, SIZE

@@ -300,7 +300,7 @@ def test_time_at_a_shut_gate_is_waited() -> None:
 def test_a_request_that_is_not_met_is_told_every_span() -> None:
     """A container that always wants its request and gets a third is reported every span.
 
-    One that pauses or idles is not.
+    A container that pauses or idles is not reported.
     """
     node, a, b = two(60, 20)
     extra = node.start("B", 3)
