@@ -5,10 +5,11 @@ a GPU, and a reason for every node that exists. What always holds: a plan that i
 awaited between reading a node and booking on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from placer.core.fit import Needs, needs_of
@@ -37,12 +38,15 @@ class Wanted:
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         policy: the order among GPUs that fit.
+        kind: equal for pods that get the same answer: everything that their decision reads, but their labels and
+            namespace, which anti-affinity rules of other pods read.
     """
 
     pod: Pod
     request: Request
     needs: Needs
     policy: Policy
+    kind: Hashable
 
 
 def understood(pod: Pod, default: Policy) -> Wanted:
@@ -62,7 +66,16 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     named = demand.policy
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
-    return Wanted(pod, request, needs_of(pod), policy)
+    needs = needs_of(pod)
+    return Wanted(pod, request, needs, policy, _kind(pod, request, needs, policy))
+
+
+def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> Hashable:
+    spec, demand = pod.spec, request.demand
+    places = msgspec.json.encode((spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted")
+    learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
+    owner = request.owner if learns else None
+    return demand, owner, frozenset(needs.amounts.items()), needs.ports, places, policy.name
 
 
 @dataclass(frozen=True, slots=True)
