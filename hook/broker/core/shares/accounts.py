@@ -5,7 +5,7 @@ shuts.
 | --- | --- | --- | --- |
 | lag | its due of all charges | its charges | ± DEBT; its idle claim while it pauses |
 | spare | its request of the time; below a lag of -OWED, REPAY of that | its charges | -DEBT, SPARE × (1 - request) |
-| credit | its limit of the time | its charges | CREDIT × (1 - limit) |
+| credit | its limit of the time | its charges | CREDIT × (1 - limit); LONG_CREDIT with several GPUs |
 
 Unlike a sliding window (KubeShare's), a lag forgets nothing. Under a window and with kernels of 200 ms, a container
 with request 10 beside a container with request 90 would get 18 % of the GPU: it falls below its request again as soon
@@ -17,7 +17,6 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from hook.broker.core.shares.settings import (
-    CREDIT_NS,
     DEBT_NS,
     FLOOR,
     IDLE_CLAIM_NS,
@@ -114,10 +113,10 @@ class Account:
         self.pause = 1.0
         return excess_ns
 
-    def change(self, request: float, limit: float) -> None:
-        """Change the terms (0 to 1); the sums stay."""
+    def change(self, request: float, limit: float, most_credit_ns: float) -> None:
+        """Change the terms, request and limit from 0 to 1; the sums stay. `most_credit_ns` is for a limit of 0."""
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
-        self.claim_ns, self.enough_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR), CREDIT_NS * (1 - limit)
+        self.claim_ns, self.enough_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR), most_credit_ns * (1 - limit)
         self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 
