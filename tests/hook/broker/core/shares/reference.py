@@ -4,7 +4,8 @@ The text is written for reading, not for speed. Times are nanoseconds. Six rules
 charges are scaled down where they sum to more than the elapsed time, as where two bursts begin in the same tick. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
-A container that wanted the GPU for a moment holds up no other container. A container with one GPU saves less credit.
+A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
+less credit for a container with one GPU.
 """
 
 import math
@@ -14,8 +15,8 @@ from typing import Final
 
 MS: Final = 1e6
 QUANTUM: Final = 20 * MS
-CREDIT: Final = 8 * MS
-LONG_CREDIT: Final = 25 * MS
+CREDIT: Final = 25 * MS
+SAVED: Final = 8 * MS
 SPARE: Final = 30 * MS
 OWED: Final = 10 * MS
 REPAY: Final = 0.9
@@ -162,8 +163,7 @@ class Reference:
             floor = max(c.request, 0.01)
             grown = span * floor * (1 if a.lag > -OWED else REPAY)
             a.spare = max(min(a.spare + grown - charges[c], SPARE * (1 - floor) + span), -DEBT)
-            enough = self._most_credit * (1 - c.limit)
-            a.credit = min(a.credit + c.limit * span - charges[c], enough + c.limit * span)
+            a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
 
     def _decide(self, gpu: int) -> set[Tenant]:
         accounts = {c: self.accounts[c, gpu] for c in self.tenants}
@@ -176,15 +176,15 @@ class Reference:
         for c, a in accounts.items():
             claim = max((lag for b, lag in behind.items() if b is not c), default=0.0)
             is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or claim > URGENT
-            is_spent = c.limit < 1 and a.credit < (self._most_credit * (1 - c.limit) if c.is_shut else 0.0)
+            is_spent = c.limit < 1 and a.credit < (self._saved * (1 - c.limit) if c.is_shut else 0.0)
             if is_spent or (claim and is_ahead and a.spare <= 0):
                 shut.add(c)
         return shut
 
     @property
-    def _most_credit(self) -> float:
+    def _saved(self) -> float:
         """Every container here has all the GPUs."""
-        return CREDIT if len(self.gpus) == 1 else LONG_CREDIT
+        return SAVED if len(self.gpus) == 1 else CREDIT
 
     def _active(self, gpu: int) -> list[Tenant]:
         return [c for c in self.tenants if self.now - self.accounts[c, gpu].wanted <= WINDOW]
