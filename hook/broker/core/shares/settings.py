@@ -11,8 +11,8 @@ S: Final = 1_000_000_000
 """Nanoseconds."""
 
 CREDIT_NS: Final = 25.0 * MS
-"""The largest credit is this times (1 - limit). With less, a program that the host delays loses what it could not use:
-with 8 ms, 5 points of 60 on a busy machine."""
+"""The largest credit is this times (1 - limit). With less, a program that the host delays loses what it could not
+use: with 8 ms, 5 points of 60 on a busy machine."""
 
 SAVED_NS: Final = 8.0 * MS
 SAVED_BY_SEVERAL_NS: Final = CREDIT_NS
