@@ -9,8 +9,9 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream, heed_cancellation
+from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.subjects import EVENTS, STREAM
 
 
