@@ -34,6 +34,7 @@ from placer.scores import ScoreList
 from placer.settings import Settings
 from plimsoll.bus import Stream
 from plimsoll.kube.lease import Lease, LeaseTiming
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
 
@@ -199,6 +200,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
         await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}")
+        heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
             _start(tasks, "intake", parts.intake.run())
             _start(tasks, "publisher", parts.publisher.run())

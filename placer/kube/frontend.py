@@ -241,9 +241,9 @@ class KubeFrontEnd:
         self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
-            heed_cancellation()
             uid = await self._next()
             placed = await self._attempt(uid)
+            heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
                 task = group.create_task(self._carry_out(*placed), name=f"kube: bind {uid}")
