@@ -111,6 +111,7 @@ class Intake:
         self._read_s = asyncio.get_running_loop().time()
         if self._options.leads.is_set():
             await self._complete()
+        heed_cancellation()
         self.ready.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")

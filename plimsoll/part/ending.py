@@ -12,6 +12,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+import structlog
+
+log = structlog.get_logger("plimsoll.part.ending")
+
 LOOK_S: Final = 1.0
 """The time between two looks at the tasks."""
 
@@ -49,6 +53,7 @@ async def run_to_end(work: Coroutine[Any, Any, T], *, look_s: float = LOOK_S, ag
         cancelled_s = {task: cancelled_s.get(task, now_s) for task in ending}
         for task in ending:
             if now_s - cancelled_s[task] >= again_s:
+                log.warning("a task outlived its cancellation and is cancelled again", task=task.get_name())
                 task.cancel()
                 cancelled_s[task] = now_s
         await asyncio.wait(others if root.done() else [root], timeout=look_s)
