@@ -193,6 +193,8 @@ class Intake:
     async def _take_in(self, states: Sequence[NodeState]) -> None:
         for state in states:
             self._keep(state)
+        if not self._options.leads.is_set():
+            return
         newest = newest_of_each(states)
         applied = await self._apply(newest)
         self._metrics.reports.labels("applied").inc(applied)
@@ -218,8 +220,6 @@ class Intake:
 
     async def _apply(self, states: Sequence[NodeState]) -> int:
         """Write reports to Redis; retries until it answers. Returns how many changed the list."""
-        if not self._options.leads.is_set():
-            return 0
         pauses = Pauses()
         while True:
             heed_cancellation()
