@@ -45,7 +45,10 @@ from plimsoll.part.times import rfc3339
 RENEWALS: Final = 4
 """Renewals per duration."""
 LOOKS: Final = 5
-"""Readings by each follower per duration. The API server answers them from its memory."""
+"""Readings by each follower per duration."""
+FROM_MEMORY: Final = (("resourceVersion", "0"),)
+"""The query of a reading that the API server answers from its memory. An outdated answer does no harm: to take the
+Lease in an outdated version is refused."""
 DEADLINE_PART: Final = 0.7
 """The part of the duration for which a renewal is good for the holder itself."""
 RELEASE_S: Final = 1.0
@@ -284,17 +287,16 @@ class Lease:
 
     async def _follow(self) -> float:
         """Read the Lease, and take it if it is free. Return the seconds until the next reading."""
-        record = await self._read()
+        record = await self._read(FROM_MEMORY)
         now_s = self.clock()
-        if record is None:
-            await self._take(None)
-            return 0.0
-        self._seen = seen(self._seen, record, now_s)
-        wait_s = free_s(self._seen, self.identity, self.timing) - now_s
-        if wait_s <= 0:
-            await self._take(record)
-            return 0.0
-        return min(wait_s, self.timing.look_s)
+        wait_s = 0.0
+        if record is not None:
+            self._seen = seen(self._seen, record, now_s)
+            wait_s = free_s(self._seen, self.identity, self.timing) - now_s
+        if wait_s > 0:
+            return min(wait_s, self.timing.look_s)
+        await self._take(record)
+        return self.timing.look_s
 
     async def _take(self, record: Record | None) -> None:
         try:
@@ -318,11 +320,11 @@ class Lease:
             # An earlier change was stored, though its answer was lost; the next one replaces that version.
             self._seen = seen(self._seen, record, self.clock())
 
-    async def _read(self) -> Record | None:
+    async def _read(self, query: Query = ()) -> Record | None:
         """The Lease, or None if there is none."""
         try:
             async with asyncio.timeout(self.timing.duration_s):
-                body = await self.transport.get(self._path())
+                body = await self.transport.get(self._path(), query)
         except NotFoundError:
             self._answered_s = self.clock()
             return None
