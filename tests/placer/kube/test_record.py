@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from placer.kube.record import NOTE_CHARS, News, Recorder, truncated
+from placer.kube.hints import EVERYTHING
+from placer.kube.record import NOTE_BYTES, News, Recorder, cut
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
@@ -60,9 +61,9 @@ async def test_same_refusal_changes_the_pod_once(
 
 
 async def tried_again(world: World) -> None:
-    """Wake the scheduler by a report, and wait for its next decision."""
+    """Wake every parked pod, as after five minutes, and wait for the next decision."""
     before = decisions(world)
-    await world.report("n1", 1)
+    world.front_end._wake(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before
@@ -147,5 +148,5 @@ async def test_news_of_a_pod_that_is_gone_stops_nothing(apiserver: ApiServer, na
 
 def test_short_note_is_left_alone() -> None:
     """Only a note past the limit is cut, to exactly the limit."""
-    assert truncated("x" * NOTE_CHARS) == "x" * NOTE_CHARS
-    assert len(truncated("x" * (NOTE_CHARS + 1))) == NOTE_CHARS
+    assert cut("x" * NOTE_BYTES) == "x" * NOTE_BYTES
+    assert len(cut("x" * (NOTE_BYTES + 1))) == NOTE_BYTES
