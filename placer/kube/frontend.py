@@ -357,7 +357,8 @@ class KubeFrontEnd:
         assert wanted is not None, "a parked pod's demand was read"
         obstacles = self._choice.obstacles(wanted, probe.node)
         self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
-        self._queue.probed(probe, causes_of(obstacles, wanted.request.demand), self._now_s())
+        causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
+        self._queue.probed(probe, causes, self._now_s())
 
     async def _attempt(self, uid: PodUid) -> _Placed | None:
         """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
