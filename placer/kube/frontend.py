@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from placer.core.ledger import ConflictError
-from placer.core.plan import Plan
+from placer.core.plan import Plan, Refusal
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.room import Room, room_on
@@ -29,6 +29,7 @@ from placer.kube.hints import (
     NOTHING,
     Cause,
     Gain,
+    any_cause,
     ask_of,
     best_bytes,
     causes_lifted,
@@ -387,12 +388,16 @@ class KubeFrontEnd:
         if isinstance(result, Plan):
             return _Placed(wanted, result, waiting.seen_s) if self._assume(wanted, result) else None
         note = cut(self._choice.why_not(wanted, result))
-        demand = wanted.request.demand
-        reasons = {reason for given in result.reasons.values() for reason in given}
-        refusal = Refused(note, causes_of(reasons, demand), ask_of(demand))
-        self._queue.park(uid, kind, refusal, self._now_s())
+        self._queue.park(uid, kind, self._refusal(wanted, result, note), self._now_s())
         self._report_refused(pod, note)
         return None
+
+    def _refusal(self, wanted: Wanted, result: Refusal, note: str) -> Refused:
+        demand = wanted.request.demand
+        reasons = {reason for given in result.reasons.values() for reason in given}
+        is_complete = len(result.reasons) >= len(self._cluster.nodes)
+        causes = causes_of(reasons, demand) if is_complete else any_cause(demand)
+        return Refused(note, causes, ask_of(demand))
 
     def _kind(self, wanted: Wanted) -> Hashable:
         """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""

@@ -46,6 +46,8 @@ class Cause(enum.Flag):
 NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
 _SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
+_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES
+_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS
 
 _KNOWN: Final = {
     Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
@@ -88,16 +90,26 @@ def ask_of(demand: PodDemand) -> int:
     return max((container.memory_bytes or 0 for container in demand.containers), default=0)
 
 
+def any_cause(demand: PodDemand) -> Cause:
+    """All causes that can keep a pod with this demand from a node."""
+    if not demand.containers:
+        return EVERYTHING & ~_OF_GPUS
+    return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
+
+
 def causes_of(reasons: Iterable[str], demand: PodDemand) -> Cause:
     """The causes behind reasons, as `misfits` and `plan` give them. An unknown reason may have any cause."""
-    causes = NOTHING
-    if any(not container.whole for container in demand.containers):
-        # Always, because a lifted cause leads to no probe where memory is short too.
-        sole = len(demand.containers) == 1 and demand.containers[0].gpus == 1 and ask_of(demand) > 0
-        causes = Cause.MEMORY if sole else Cause.MEMORIES
+    causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
     for reason in reasons:
         causes |= _cause(reason)
-    return causes
+    return causes & any_cause(demand)
+
+
+def _memory_of(demand: PodDemand) -> Cause:
+    if all(container.whole for container in demand.containers):
+        return NOTHING
+    sole = len(demand.containers) == 1 and demand.containers[0].gpus == 1 and ask_of(demand) > 0
+    return Cause.MEMORY if sole else Cause.MEMORIES
 
 
 def _cause(reason: str) -> Cause:

@@ -421,19 +421,25 @@ def test_no_pod_is_lost_or_tried_twice_at_once(acts: list[tuple[str, PodUid, str
             case "gained":
                 queue.gained(N1, ANY, now_s)
             case _ if uid in taken:
-                if act != "placed":
-                    taken.remove(uid)
-                if act == "park" and queue.refusal(kind) is not None:
-                    queue.join(uid, kind, now_s)
-                elif act == "park":
-                    queue.park(uid, kind, Refusal(), now_s)
-                elif act == "give_up":
-                    queue.give_up(uid, now_s)
-                    given_up.add(uid)
-                else:
-                    (queue.again if act == "again" else queue.placed)(uid, now_s)
+                _end_attempt(queue, act, uid, kind, now_s)
+                taken -= {uid} if act != "placed" else set()
+                given_up |= {uid} if act == "give_up" else set()
         assert sum(queue.counts.values()) == len(queue)
     _check_all_come_out(queue, now_s, taken, given_up)
+
+
+def _end_attempt(queue: Queue, act: str, uid: PodUid, kind: str, now_s: float) -> None:
+    match act:
+        case "park" if queue.refusal(kind) is not None:
+            queue.join(uid, kind, now_s)
+        case "park":
+            queue.park(uid, kind, Refusal(), now_s)
+        case "give_up":
+            queue.give_up(uid, now_s)
+        case "again":
+            queue.again(uid, now_s)
+        case "placed":
+            queue.placed(uid, now_s)
 
 
 def _take(queue: Queue, now_s: float, taken: set[PodUid]) -> PodUid | None:
