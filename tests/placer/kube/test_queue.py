@@ -46,7 +46,7 @@ def park(
 ) -> None:
     """Try the pod, which is next, and park it."""
     assert tried(queue, now_s) == uid
-    queue.park(uid, kind or uid, refusal or Refusal(), now_s)
+    queue.park(uid, uid if kind is None else kind, refusal or Refusal(), now_s)
 
 
 def probed(queue: Queue, now_s: float, causes: Cause = NOTHING) -> tuple[PodUid, NodeName]:
