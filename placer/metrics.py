@@ -94,7 +94,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """A collector of Prometheus: the bytes and the share that pods were promised on each GPU, from the ledger."""
+    """A collector of Prometheus: the bytes and the share that pods were promised on each GPU, from the ledger.
+
+    It may run beside the event loop, in another thread: bookings do not change, and it copies their list first.
+    """
 
     ledger: Ledger
 
@@ -102,7 +105,7 @@ class Promises:
         """See `prometheus_client.registry.Collector`."""
         promised_bytes: defaultdict[GpuKey, int] = defaultdict(int)
         share_pct: defaultdict[GpuKey, int] = defaultdict(int)
-        for booking in self.ledger.bookings():
+        for booking in tuple(self.ledger.bookings()):
             for gpu in {grant.gpu for grant in booking.grants}:
                 promised_bytes[booking.node, gpu] += self.ledger.expected_bytes(booking, gpu)
             for grant in booking.grants:

@@ -10,7 +10,10 @@ from placer.kube.queue import Queue
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """A collector of Prometheus: the pods that wait, by place, and the parked ones by cause."""
+    """A collector of Prometheus: the pods that wait, by place, and the parked ones by cause.
+
+    It may run beside the event loop, in another thread; counts that change meanwhile may then not add up.
+    """
 
     queue: Queue
 
