@@ -197,8 +197,24 @@ class KubeFrontEnd:
         before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
         if before is None or after is None:
             self._gained(state.node, EVERYTHING)
+        elif self._teaches(before, after):
+            # Less may be expected of the owner's pods than before, here and wherever they are or could go.
+            self._gained(state.node, Cause.MEMORY | Cause.MEMORIES)
+            self._wake(Cause.MEMORIES)
         elif _may_gain(before, after):
             self._heed(state.node, gain_of_rooms(self._rooms(before), self._rooms(after)))
+
+    def _teaches(self, before: NodeView, after: NodeView) -> bool:
+        """Whether a best-effort pod was measured for the first time, so that its owner's peak may be known now."""
+        old = {pod for gpu in before.gpus for pod in gpu.measured_bytes}
+        new = {pod for gpu in after.gpus for pod in gpu.measured_bytes} - old
+        bookings = (self.decider.ledger.booking(pod) for pod in new)
+        return any(
+            grant.memory_bytes is None and not grant.whole
+            for booking in bookings
+            if booking is not None and booking.owner is not None
+            for grant in booking.grants
+        )
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:
@@ -401,10 +417,13 @@ class KubeFrontEnd:
 
     def _kind(self, wanted: Wanted) -> Hashable:
         """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
+        request = wanted.request
+        learns = any(container.best_effort for container in request.demand.containers)
+        expected = self.decider.ledger.peak_bytes(request.owner) if learns else None
         if not self._cluster.has_rules:
-            return wanted.kind
+            return wanted.kind, expected
         meta = wanted.pod.metadata
-        return wanted.kind, meta.namespace, frozenset((meta.labels or {}).items())
+        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
 
     def _assume(self, wanted: Wanted, placed: Plan) -> bool:
         """Count a booked plan's pod on its node; False if the pod was deleted or changed during the decision."""

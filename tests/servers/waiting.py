@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 # The time is far above a loaded machine's need, so only a state that never comes reaches it.
-TIMEOUT_S = 8.0
+TIMEOUT_S = 60.0
 LOOK_S = 0.05
 
 T = TypeVar("T")

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from placer.kube.hints import EVERYTHING
 from placer.kube.queue import Place
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.events import Phase, Task
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.rpc import Resize
+from plimsoll.quantity import MIB
 from tests.placer.kube.world import MEMORY, World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest, ready_condition
@@ -218,6 +222,39 @@ async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
         await until(bound)
         await until_parked(world, 7)
         assert refusals(world) == 2
+
+
+async def test_pod_that_needs_less_than_was_assumed_wakes_those_of_its_owner(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Once the first best-effort pod of an owner is measured, its sibling needs no more than that."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 1)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+        for name in ("first", "second"):
+            manifest = pod_manifest(
+                name, {"plimsoll.dev/gpu": "1"}, annotations={"plimsoll.dev/best-effort": "true"}
+            )
+            manifest["metadata"]["ownerReferences"] = [owner]
+            await create_pod(apiserver, namespace, manifest)
+            if name == "first":
+                await world.until_bound("first")
+        await until_parked(world, 1)
+        state = world.reports[NodeName("n1")]
+        (gpu,) = state.gpus
+        process = Task(
+            pid=1,
+            start_ticks=1,
+            gpu=gpu.uuid,
+            phase=Phase.LOADED,
+            used_bytes=300 * MIB,
+            peak_bytes=300 * MIB,
+            pod=PodUid((await world.pod("first"))["metadata"]["uid"]),
+        )
+        measured = msgspec.structs.replace(gpu, tasks=(process,), used_bytes=gpu.used_bytes + 300 * MIB)
+        world.reports.apply(msgspec.structs.replace(state, seq=state.seq + 1, gpus=(measured,)))
+        await world.until_bound("second")
 
 
 async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_again(
