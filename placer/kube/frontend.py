@@ -312,7 +312,7 @@ class KubeFrontEnd:
         """Note that a change of a node may have lifted these causes, whatever its GPUs gave before."""
         if lifted and self._queue.heeds_changes:
             rooms = self._rooms(self.decider.reports.view(node))
-            self._heed(node, Gain(lifted, up_to_bytes=best_bytes(rooms.values())))
+            self._heed(node, Gain(lifted, best_bytes(rooms.values())))
 
     def _heed(self, node: NodeName, gain: Gain) -> None:
         if gain.causes:

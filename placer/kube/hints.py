@@ -76,13 +76,15 @@ class Gain:
 
     Attributes:
         causes: the causes that the change may have lifted.
-        above_bytes: pods that declare no more than this were not kept out by memory before.
-        up_to_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
+        best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
+        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
+            first were not kept out by memory before, and pods that declare more than the second still are.
     """
 
     causes: Cause
+    best_bytes: int = 0
     above_bytes: int = -1
-    up_to_bytes: int = 0
+    up_to_bytes: int = 2**63 - 1
 
 
 def ask_of(demand: PodDemand) -> int:
@@ -127,20 +129,21 @@ def best_bytes(rooms: Iterable[Room]) -> int:
 
 def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
     """The gain between two states of a node's GPUs."""
-    up_to_bytes = best_bytes(after.values())
-    causes, above_bytes = NOTHING, up_to_bytes
+    most_bytes = best_bytes(after.values())
+    causes, above_bytes, up_to_bytes = NOTHING, most_bytes, 0
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
-            return Gain(EVERYTHING, -1, up_to_bytes)
+            return Gain(EVERYTHING, most_bytes)
         if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
+            up_to_bytes = max(up_to_bytes, _open_bytes(room))
         if room.free_share_pct > old.free_share_pct:
             causes |= Cause.SHARE
         if _is_less_occupied(room, old):
             causes |= Cause.OCCUPANCY
-    return Gain(causes, above_bytes, up_to_bytes)
+    return Gain(causes, most_bytes, above_bytes, up_to_bytes)
 
 
 def _open_bytes(room: Room) -> int:

@@ -147,6 +147,9 @@ class Parking:
     def _concerned(self, gain: Gain) -> Iterator[Kind]:
         for cause in gain.causes:
             items = self._by_cause[cause]
-            start = bisect.bisect_left(items, (gain.above_bytes + 1,)) if cause is Cause.MEMORY else 0
-            for item in items[start : bisect.bisect_left(items, (gain.up_to_bytes + 1,))]:
+            above_bytes, up_to_bytes = -1, gain.best_bytes
+            if cause is Cause.MEMORY:
+                above_bytes, up_to_bytes = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
+            start = bisect.bisect_left(items, (above_bytes + 1,))
+            for item in items[start : bisect.bisect_left(items, (up_to_bytes + 1,))]:
                 yield item[2]

@@ -90,7 +90,7 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
 def test_gain_names_the_bytes_between_which_it_helps() -> None:
     """Pods that fitted before, or ask for more than the best GPU has, gain nothing from more memory."""
     gain = gain_of_rooms(rooms(room(10), room(50)), rooms(room(20), room(50)))
-    assert (gain.causes, gain.above_bytes, gain.up_to_bytes) == (MEMORY, 10, 50)
+    assert (gain.causes, gain.best_bytes, gain.above_bytes, gain.up_to_bytes) == (MEMORY, 50, 10, 20)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,8 @@ def test_gain_of_one_gpu(before: Room, after: Room, causes: Cause) -> None:
 def test_gpu_that_appeared_may_lift_everything() -> None:
     """A new GPU is a gain for every pod that it is large enough for."""
     gain = gain_of_rooms(rooms(room(10)), rooms(room(10), room(30)))
-    assert (gain.causes, gain.above_bytes, gain.up_to_bytes) == (EVERYTHING, -1, 30)
+    assert (gain.causes, gain.best_bytes, gain.above_bytes) == (EVERYTHING, 30, -1)
+    assert gain.up_to_bytes >= 30
 
 
 ROOMS = st.builds(
@@ -150,9 +151,9 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
         gain = gain_of_rooms(rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
         concerned = gain.causes & causes_of([reason.value], demand)
         assert concerned
-        assert ask_of(demand) <= gain.up_to_bytes
+        assert ask_of(demand) <= gain.best_bytes
         if concerned == Cause.MEMORY:
-            assert ask_of(demand) > gain.above_bytes
+            assert gain.above_bytes < ask_of(demand) <= gain.up_to_bytes
     assert best_bytes(after for _, after in changes) == max(after.free_bytes for _, after in changes)
 
 

@@ -22,7 +22,7 @@ from plimsoll.ids import NodeName, PodUid
 
 A, B, C, D = PodUid("a"), PodUid("b"), PodUid("c"), PodUid("d")
 N1, N2 = NodeName("n1"), NodeName("n2")
-ANY = Gain(EVERYTHING, -1, 2**40)
+ANY = Gain(EVERYTHING, 2**40)
 """A gain that may help every pod."""
 
 
@@ -130,15 +130,16 @@ def test_node_that_cannot_take_a_parked_pod_leaves_it_alone() -> None:
 @pytest.mark.parametrize(
     ("causes", "ask", "gain", "is_probed"),
     [
-        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 9, 10), True),
-        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 5, 9), False),  # it asks for more than the node can give
-        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 10, 20), False),  # memory was no obstacle there
-        (Cause.MEMORY, 10, Gain(Cause.SHARE, -1, 20), False),
-        (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, -1, 20), True),
-        (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, -1, 9), False),
-        (Cause.MEMORIES, 10, Gain(Cause.MEMORY | Cause.MEMORIES, 15, 20), True),
-        (Cause.RESOURCES, 0, Gain(Cause.RESOURCES | Cause.NODE, -1, 0), True),
-        (Cause.NODE, 0, Gain(Cause.MEMORY | Cause.MEMORIES, -1, 20), False),
+        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 10, 9, 10), True),
+        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 9, 5, 9), False),  # it asks for more than the node can give
+        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 20, 10, 20), False),  # memory was no obstacle there
+        (Cause.MEMORY, 10, Gain(Cause.MEMORY, 20, 5, 9), False),  # another GPU grew than the best
+        (Cause.MEMORY, 10, Gain(Cause.SHARE, 20), False),
+        (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, 20), True),
+        (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, 9), False),
+        (Cause.MEMORIES, 10, Gain(Cause.MEMORY | Cause.MEMORIES, 20, 15, 20), True),
+        (Cause.RESOURCES, 0, Gain(Cause.RESOURCES | Cause.NODE), True),
+        (Cause.NODE, 0, Gain(Cause.MEMORY | Cause.MEMORIES, 20), False),
     ],
 )
 def test_only_gains_that_share_a_cause_and_have_the_bytes_lead_to_a_probe(
