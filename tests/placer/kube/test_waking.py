@@ -170,6 +170,30 @@ async def test_change_places_the_pod_that_it_helps_and_tries_no_other(
         assert world.front_end._queue.counts[Place.PARKED] == 2
 
 
+async def test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """When a pod with a rule is deleted, pods that the rule kept out are tried on all nodes of the domain."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        for name in ("n1", "n2"):
+            await create_node(apiserver, name, labels={"zone": "a"})
+        await world.report("n1", 24)
+        keeper = pod_manifest("first", scheduler="default-scheduler")
+        term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+        keeper["spec"]["affinity"] = {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        }
+        await create_pod(apiserver, namespace, keeper)
+        bind = {"metadata": {"name": "first"}, "target": {"kind": "Node", "name": "n2"}}
+        await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/first/binding", bind)
+        waiting = pod_manifest("p", GPU)
+        waiting["metadata"]["labels"] = {"app": "x"}
+        await create_pod(apiserver, namespace, waiting)
+        await world.until_refused("p", "existing pods anti-affinity rules")
+        await delete_first(world)
+        await world.until_bound("p")
+
+
 async def test_reports_and_heartbeats_without_more_room_wake_nothing(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
