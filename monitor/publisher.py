@@ -191,7 +191,7 @@ class Publisher:
             log.warning("the node's last event in the stream is not ours", error=str(error))
             return None
         epoch = (event.sequence or "0").partition(".")[0]
-        return event.id, int(epoch) if epoch.isdecimal() else 0
+        return event.id, int(epoch) if epoch.isascii() and epoch.isdecimal() else 0
 
     async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
         self._in_flight = acks = list[asyncio.Future[PubAck]]()

@@ -26,7 +26,7 @@ from placer.intake import Intake, IntakeOptions
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
-from placer.metrics import Metrics
+from placer.metrics import Metrics, Promises
 from placer.publisher import Publisher
 from placer.reports import ReportView
 from placer.rpc import RpcServer
@@ -130,6 +130,7 @@ async def _assemble(
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
     metrics, reports, ledger = Metrics(), ReportView(), Ledger()
+    metrics.registry.register(Promises(ledger))
     reports.on_report(ledger.observe)
     decider = Decider(scores, reports, ledger, metrics)
     client = Client()

@@ -30,12 +30,14 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._views: dict[NodeName, NodeView] = {}
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
+        self._replaced: NodeView | None = None
 
     def apply(self, state: NodeState) -> bool:
         """Keep a report and call the listeners, unless one as new is there. Returns whether the report was kept."""
         known = self._states.get(state.node)
         if known is not None and known.order >= state.order:
             return False
+        self._replaced = self.view(state.node)
         self._states[state.node] = state
         self._views.pop(state.node, None)
         for listener in tuple(self._listeners.values()):
@@ -52,6 +54,11 @@ class ReportView(Mapping[NodeName, NodeState]):
         if node not in self._views and node in self._states:
             self._views[node] = node_view(self._states[node])
         return self._views.get(node)
+
+    @property
+    def replaced(self) -> NodeView | None:
+        """For listeners: the node before the report that they are called with; None if the node had no report."""
+        return self._replaced
 
     def on_report(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each report that is kept, on the event loop; it must not block or raise.

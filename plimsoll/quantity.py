@@ -20,8 +20,10 @@ _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
 _FORM: Final = re.compile(
-    r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?"
+    r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?",
+    re.ASCII,  # Kubernetes knows no other digits, and Python's numbers do
 )
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
@@ -75,6 +77,11 @@ def parse_milli(text: str | float, field: str) -> int:
     if value < 0:
         raise InputError(field, text, "is negative", "give 0 or more")
     return -int(-value // 1)
+
+
+def plain_int(text: str) -> int | None:
+    """A whole number in ASCII digits, with or without a sign; None for any other text, as Go's `ParseInt`."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def format_bytes(count_bytes: float) -> str:

@@ -22,7 +22,7 @@ from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
-from plimsoll.ids import PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
 PLANS_PER_ATTEMPT: Final = 3
@@ -114,6 +114,16 @@ class NodeChoice:
             for node in nodes
         }
         return summary(len(nodes), reasons)
+
+    def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
+        view = self.decider.reports.view(node)
+        if not wanted.request.demand.containers:
+            view = NodeView(node, (0, 0), ())
+        if view is None:
+            return (Reason.NO_REPORT.value,)
+        tried = plan(wanted.request, [view], self.decider.ledger, wanted.policy, self._fit(wanted))
+        return tried.reasons[node] if isinstance(tried, Refusal) else ()
 
     async def _decide_once(self, wanted: Wanted) -> Plan | Refusal:
         result = await self.decider.decide(wanted.request, wanted.policy, self._fit(wanted))

@@ -58,6 +58,20 @@ class Cluster:
         """All nodes that exist, those with the fewest pods first."""
         return tuple(sorted(self._offers, key=lambda name: (self._load(name).pods, name)))
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether a pod with a node has an anti-affinity rule."""
+        return bool(self._keepers)
+
+    def has_rule(self, uid: PodUid) -> bool:
+        """Whether this pod has a node and an anti-affinity rule."""
+        return uid in self._keepers
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        """The node where the pod counts, or None."""
+        resident = self._residents.get(uid)
+        return None if resident is None else resident.node
+
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
 

@@ -6,30 +6,48 @@ were all read once.
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
 
 from placer.core.ledger import ConflictError
-from placer.core.plan import Plan
+from placer.core.plan import Plan, Refusal
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
+from placer.core.room import Room, room_on
+from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
-from placer.kube.queue import Queue
-from placer.kube.record import News, Recorder
+from placer.kube.hints import (
+    EVERYTHING,
+    NOTHING,
+    Cause,
+    Gain,
+    any_cause,
+    ask_of,
+    best_bytes,
+    causes_lifted,
+    causes_of,
+    gain_of_rooms,
+)
+from placer.kube.parking import Refusal as Refused
+from placer.kube.queue import Probe, Queue, Try
+from placer.kube.record import News, Recorder, cut
 from placer.kube.resize import KubeResizer
+from placer.kube.waiting import WaitingPods
+from placer.metrics import Metrics
 from placer.publisher import placement
 from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
@@ -42,6 +60,8 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 # The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
+UNBROKEN_S: Final = 0.002
+"""The longest time that probes may take in one piece, so that watches and binds go on."""
 PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
 
 
@@ -73,6 +93,32 @@ class KubeOptions:
 
 
 @dataclass(slots=True)
+class _Waiting:
+    """A pod without a node.
+
+    Attributes:
+        pod: as the watch showed it last.
+        seen_s: the time at which it was first seen to wait, on the loop's clock.
+        wanted: its demand, once it was read; dropped when the pod changes.
+        refused_for: the reason of the last `unplaceable` event.
+    """
+
+    pod: Pod
+    seen_s: float
+    wanted: Wanted | None = None
+    refused_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A pod whose place is booked and not yet written."""
+
+    wanted: Wanted
+    plan: Plan
+    seen_s: float
+
+
+@dataclass(slots=True)
 class KubeFrontEnd:
     """Places the pods of one cluster while `run` does.
 
@@ -99,10 +145,7 @@ class KubeFrontEnd:
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
-    _waiting: dict[PodUid, Pod] = field(default_factory=dict)
-    _refused_for: dict[PodUid, str] = field(
-        default_factory=dict
-    )  # the reason of the last `unplaceable` event
+    _waiting: dict[PodUid, _Waiting] = field(default_factory=dict)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,7 +161,12 @@ class KubeFrontEnd:
         self._choice = NodeChoice(self.decider, self._cluster)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
         self._binder = Binder(self._placing)
-        self._recorder = Recorder(self.transport, self.options.instance, self.clock)
+        self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        self._metrics.registry.register(WaitingPods(self._queue))
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self.decider.metrics
 
     async def run(self) -> None:
         """Schedule until cancelled. Binds under way are abandoned then; the next start reads their results."""
@@ -154,23 +202,49 @@ class KubeFrontEnd:
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
         resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
-        self._wake()  # a lowering makes room, and no report comes of it until a pod takes the room
+        # A lowering makes room, and no report comes of it until a pod takes the room.
+        self._gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
         return resized
 
     def _on_report(self, state: NodeState) -> None:
         self._cluster.observe(state)
-        self._wake()
+        if not self._queue.heeds_changes:
+            return
+        before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
+        if before is None or after is None:
+            self._gained(state.node, EVERYTHING)
+        elif self._teaches(before, after):
+            # Less may be expected of the owner's pods than before, here and wherever they are or could go.
+            self._gained(state.node, Cause.MEMORY | Cause.MEMORIES)
+            self._wake(Cause.MEMORIES)
+        elif _may_gain(before, after):
+            self._heed(state.node, gain_of_rooms(self._rooms(before), self._rooms(after)))
+
+    def _teaches(self, before: NodeView, after: NodeView) -> bool:
+        """Whether a best-effort pod was measured for the first time, so that its owner's peak may be known now."""
+        old = {pod for gpu in before.gpus for pod in gpu.measured_bytes}
+        new = {pod for gpu in after.gpus for pod in gpu.measured_bytes} - old
+        bookings = (self.decider.ledger.booking(pod) for pod in new)
+        return any(
+            grant.memory_bytes is None and not grant.whole
+            for booking in bookings
+            if booking is not None and booking.owner is not None
+            for grant in booking.grants
+        )
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:
             case Added(node) | Modified(node):
-                if isinstance(change, Modified) and _same_node(change.item, change.old):
+                old = change.old if isinstance(change, Modified) else None
+                if old is not None and _same_node(node, old):
                     return  # a heartbeat
                 try:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
-                self._wake()
+                    return
+                lifted = EVERYTHING if old is None else causes_lifted(node, old)
+                self._gained(NodeName(node.metadata.name), lifted)
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
             case Synced():
@@ -187,7 +261,7 @@ class KubeFrontEnd:
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
                 elif pod.spec.nodeName:
-                    self._confirm(pod)
+                    self._confirm(pod, change.old if isinstance(change, Modified) else None)
                 elif _is_ours(pod):
                     known = change.old if isinstance(change, Modified) else None
                     self._await_node(pod, changed=known is None or not _same_pod(pod, known))
@@ -195,35 +269,80 @@ class KubeFrontEnd:
                     self._forget_waiting(uid)
 
     def _drop(self, uid: PodUid) -> None:
-        """Free the room of a pod that is gone or ended, and try waiting pods."""
+        """Free the room of a pod that is gone, ended or was not bound, for waiting pods."""
         self._forget_waiting(uid)
-        if self._cluster.release(uid):
-            self._wake()
+        self._release(uid)
 
-    def _confirm(self, pod: Pod) -> None:
-        self._forget_waiting(PodUid(pod.metadata.uid))
-        try:
-            self._cluster.confirm(pod)
-        except InputError as error:
-            structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+    def _release(self, uid: PodUid) -> None:
+        node, had_rule = self._cluster.node_of(uid), self._cluster.has_rule(uid)
+        with self._noting_gain(node, Cause.RESOURCES):
+            self._cluster.release(uid)
+        if had_rule:
+            self._wake(Cause.RULES)
+
+    def _confirm(self, pod: Pod, old: Pod | None) -> None:
+        uid = PodUid(pod.metadata.uid)
+        self._forget_waiting(uid)
+        before, had_rules = self._cluster.node_of(uid), self._cluster.has_rules
+        is_known = old is not None and old.spec.nodeName == pod.spec.nodeName == before
+        is_same = is_known and old is not None and _same_pod(pod, old)
+        lifted = Cause.RESOURCES if is_known or before != pod.spec.nodeName else NOTHING
+        with contextlib.nullcontext() if is_same else self._noting_gain(before, lifted):
+            try:
+                self._cluster.confirm(pod)
+            except InputError as error:
+                structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+        if self._cluster.has_rules and not had_rules:
+            self._wake(EVERYTHING)  # kinds are told apart by labels from now on
 
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if self._cluster.is_assumed(uid):
             return
-        self._waiting[uid] = pod
+        now_s = self._now_s()
+        waiting = self._waiting.setdefault(uid, _Waiting(pod, now_s))
+        waiting.pod = pod
         if changed or uid not in self._queue:
-            self._queue.put(uid, pod.spec.priority or 0, pod.metadata.creationTimestamp or "")
+            waiting.wanted = None
+            self._queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self._work.set()
 
     def _forget_waiting(self, uid: PodUid) -> None:
-        self._waiting.pop(uid, None)
-        self._refused_for.pop(uid, None)
-        self._queue.discard(uid)
+        if self._waiting.pop(uid, None) is not None:
+            self._queue.discard(uid, self._now_s())
+            self._work.set()  # another pod of its kind may be tried
 
-    def _wake(self) -> None:
-        self._queue.wake(self._now_s())
+    @contextlib.contextmanager
+    def _noting_gain(self, node: NodeName | None, lifted: Cause) -> Iterator[None]:
+        """Compare a node's GPUs before and after a change of its pods, which may also lift these causes."""
+        if node is None or not self._queue.heeds_changes:
+            yield
+            return
+        view = self.decider.reports.view(node)
+        before = self._rooms(view)
+        yield
+        gain = gain_of_rooms(before, self._rooms(view))
+        self._heed(node, replace(gain, causes=gain.causes | lifted))
+
+    def _gained(self, node: NodeName, lifted: Cause) -> None:
+        """Note that a change of a node may have lifted these causes, whatever its GPUs gave before."""
+        if lifted and self._queue.heeds_changes:
+            rooms = self._rooms(self.decider.reports.view(node))
+            self._heed(node, Gain(lifted, best_bytes(rooms.values())))
+
+    def _heed(self, node: NodeName, gain: Gain) -> None:
+        if gain.causes:
+            self._queue.gained(node, gain, self._now_s())
+            self._work.set()
+
+    def _wake(self, causes: Cause) -> None:
+        self._queue.wake(causes, self._now_s())
         self._work.set()
+
+    def _rooms(self, view: NodeView | None) -> dict[GpuUuid, Room]:
+        if view is None:
+            return {}
+        return {gpu.uuid: room_on(view.node, gpu, self.decider.ledger) for gpu in view.gpus}
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -246,32 +365,56 @@ class KubeFrontEnd:
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
-                task = group.create_task(self._carry_out(*placed), name=f"kube: bind {uid}")
+                task = group.create_task(self._carry_out(placed), name=f"kube: bind {uid}")
                 task.add_done_callback(lambda _: places.release())
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _next(self) -> PodUid:
-        """Wait for the next pod to try."""
+        """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
+        paused_s = self._now_s()
         while True:
+            heed_cancellation()
             self._work.clear()
-            uid = self._queue.take(self._now_s())
-            if uid is not None:
-                return uid
-            due_s = self._queue.due_s()
-            try:
-                async with asyncio.timeout_at(due_s):
-                    await self._work.wait()
-            except TimeoutError:
-                continue
+            now_s = self._now_s()
+            match self._queue.take(now_s):
+                case Try(uid, waited_s):
+                    self._metrics.queue_wait_seconds.observe(waited_s)
+                    return uid
+                case Probe() as probe:
+                    self._probe(probe)
+                    if now_s - paused_s > UNBROKEN_S:
+                        await asyncio.sleep(0)
+                        paused_s = self._now_s()
+                case None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(self._queue.due_s()):
+                            await self._work.wait()
 
-    async def _attempt(self, uid: PodUid) -> tuple[Wanted, Plan] | None:
+    def _probe(self, probe: Probe) -> None:
+        """Find out whether a changed node could take a parked pod now."""
+        wanted = self._waiting[probe.uid].wanted
+        assert wanted is not None, "a parked pod's demand was read"
+        obstacles = self._choice.obstacles(wanted, probe.node)
+        self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
+        causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
+        self._queue.probed(probe, causes, self._now_s())
+
+    async def _attempt(self, uid: PodUid) -> _Placed | None:
         """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
-        pod = self._waiting[uid]
+        waiting = self._waiting[uid]
+        pod = waiting.pod
         try:
-            wanted = understood(pod, self.options.policy)
+            wanted = waiting.wanted = waiting.wanted or understood(pod, self.options.policy)
         except InputError as error:
-            self._queue.give_up(uid)
+            self._queue.give_up(uid, self._now_s())
             self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
+            return None
+        kind = self._kind(wanted)
+        shared = self._queue.refusal(kind)
+        if shared is not None:
+            self._queue.join(uid, kind, self._now_s())
+            self._metrics.shared_refusals.inc()
+            self._report_refused(pod, shared.note)
             return None
         try:
             result = await self._choice.decide(wanted)
@@ -281,40 +424,63 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            return (wanted, result) if self._assume(wanted, result) else None
-        self._queue.park(uid, self._now_s())
-        self._report_refused(pod, self._choice.why_not(wanted, result))
+            return _Placed(wanted, result, waiting.seen_s) if self._assume(wanted, result) else None
+        note = cut(self._choice.why_not(wanted, result))
+        self._queue.park(uid, kind, self._refusal(wanted, result, note), self._now_s())
+        self._report_refused(pod, note)
         return None
+
+    def _refusal(self, wanted: Wanted, result: Refusal, note: str) -> Refused:
+        demand = wanted.request.demand
+        reasons = {reason for given in result.reasons.values() for reason in given}
+        is_complete = len(result.reasons) >= len(self._cluster.nodes)
+        causes = causes_of(reasons, demand) if is_complete else any_cause(demand)
+        return Refused(note, causes, ask_of(demand))
+
+    def _kind(self, wanted: Wanted) -> Hashable:
+        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
+        request = wanted.request
+        learns = any(container.best_effort for container in request.demand.containers)
+        expected = self.decider.ledger.peak_bytes(request.owner) if learns else None
+        if not self._cluster.has_rules:
+            return wanted.kind, expected
+        meta = wanted.pod.metadata
+        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
 
     def _assume(self, wanted: Wanted, placed: Plan) -> bool:
         """Count a booked plan's pod on its node; False if the pod was deleted or changed during the decision."""
         uid = wanted.request.pod
         now = self._waiting.get(uid)
-        if now is None or not _same_pod(now, wanted.pod):
+        if now is None or not _same_pod(now.pod, wanted.pod):
             self.decider.ledger.forget(uid)
             self._queue.again(uid, self._now_s())
             return False
         self._cluster.assume(placed.booking, wanted.needs)
+        self._queue.placed(uid, self._now_s())
         return True
 
-    async def _carry_out(self, wanted: Wanted, placed: Plan) -> None:
+    async def _carry_out(self, placed: _Placed) -> None:
         """Bind an assumed pod, or free its place."""
-        uid, node = wanted.request.pod, placed.booking.node
-        target = Target(wanted.pod, node, answer(placed, rfc3339(self.clock())))
-        result, message = await self._binder.bind(target)
+        pod, plan = placed.wanted.pod, placed.plan
+        uid, node = placed.wanted.request.pod, plan.booking.node
+        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        with self._metrics.bind_seconds.time():
+            result, message = await self._binder.bind(target)
         if result is BindResult.BOUND:
+            self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
             self._forget_waiting(uid)
-            self._report_placed(wanted.pod, placed)
+            self._report_placed(pod, plan)
             return
+        self._metrics.bind_failures.labels(result.name.lower()).inc()
         structlog.get_logger().warning(
-            "not bound", pod=_name(wanted.pod), node=node, outcome=result.value, error=message
+            "not bound", pod=_name(pod), node=node, outcome=result.value, error=message
         )
         if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self._cluster.release(uid)
-            self._wake()
+            self._release(uid)
         self._queue.again(uid, self._now_s())
+        self._work.set()
         if result is BindResult.REFUSED:
-            self._report_refused(wanted.pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
+            self._report_refused(pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
 
     def _report_placed(self, pod: Pod, placed: Plan) -> None:
         node = placed.booking.node
@@ -325,14 +491,15 @@ class KubeFrontEnd:
 
     def _report_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         uid = PodUid(pod.metadata.uid)
-        now = self._waiting.get(uid)
-        if now is None:
+        waiting = self._waiting.get(uid)
+        if waiting is None:
             return  # bound or gone meanwhile: the refusal is outdated
+        note = cut(note)
         # The pod as it is now carries the condition that was written last.
-        self._recorder.record(News(now, "FailedScheduling", note, reason))
-        if reason != UNSCHEDULABLE or self._refused_for.get(uid) == note:
+        self._recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
+        if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
-        self._refused_for[uid] = note
+        waiting.refused_for = note
         structlog.get_logger().info("not placed", pod=_name(pod), why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
@@ -342,6 +509,19 @@ def _is_ours(pod: Pod) -> bool:
     """Whether the pod waits for this scheduler: not one with scheduling gates, or one that is being deleted."""
     waits = not pod.metadata.deletionTimestamp and not pod.spec.schedulingGates
     return pod.spec.schedulerName == SCHEDULER_NAME and waits
+
+
+def _was_refused(pod: Pod) -> bool:
+    """Whether a placer has tried the pod: its condition says so."""
+    condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
+
+
+def _may_gain(before: NodeView, after: NodeView) -> bool:
+    """Whether a report differs in anything that the room on its GPUs follows from."""
+    return len(before.gpus) != len(after.gpus) or any(
+        replace(new, idle_pct=old.idle_pct) != old for old, new in zip(before.gpus, after.gpus, strict=True)
+    )
 
 
 def _same_pod(pod: Pod, old: Pod) -> bool:

@@ -140,7 +140,7 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
 
 
 def _retry_after_s(header: str | None, answer: _Status) -> float | None:
-    if header is not None and header.strip().isdecimal():
+    if header is not None and header.isascii() and header.strip().isdecimal():
         return float(header)
     return answer.details.retryAfterSeconds if answer.details else None
 

@@ -44,6 +44,31 @@ async def test_lost_request_is_sent_again_to_the_same_place(
         assert len(list(world.ledger.bookings())) == 1
 
 
+async def test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bind(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """While neither the bind's answer nor the pod can be read, no other pod gets the room, and nothing wakes."""
+    reached, release = asyncio.Event(), asyncio.Event()
+    binds = LossyBinds()
+    binds.faults.append(lose_answer)
+    binds.read_faults.extend([lose_request, lose_request, held(reached, release)])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await until(lambda: _is(reached))
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
+        await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        await world.report("n1", 23)
+        await world.report("n1", 24)
+        assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
+        release.set()
+        assert len(await world.events("p", "Scheduled")) == 1
+        assert set(binds.targets) == {"n1"}
+        assert "nodeName" not in (await world.pod("next"))["spec"]
+        assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
+
+
 async def test_pod_bound_by_somebody_else_gives_its_room_back(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
