@@ -1,13 +1,18 @@
 """Decisions on a whole cluster in memory: the best node, exact reasons, and as little work as that takes."""
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from placer import decide
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal
 from placer.core.policies.headroom import HEADROOM
+from placer.core.reasons import summary
 from placer.decide import MOST_UNFIT, Decider
 from placer.kube import choice
 from placer.kube.choice import NodeChoice, Wanted, understood
@@ -246,3 +251,56 @@ async def test_pods_without_a_gpu_go_where_fewest_pods_are() -> None:
     places = [await world.place(pod(f"p{number}", None)) for number in range(50)]
     assert len(set(places)) == 50
     assert world.nodes_read() == 50
+
+
+small_clusters = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), st.integers(0, 5), st.sampled_from(["1", "2", "4"]), st.booleans()),
+        st.tuples(st.just("gone"), st.integers(0, 5)),
+        st.tuples(st.just("report"), st.integers(0, 5), st.lists(st.sampled_from([0, 3, 9]), max_size=2)),
+        st.tuples(st.just("end"), st.integers(0, 39)),
+        st.tuples(
+            st.just("place"),
+            st.sampled_from([None, "2Gi", "8Gi"]),
+            st.sampled_from(["1", "2", "3"]),
+            st.sampled_from([{}, {"disk": "fast"}]),
+        ),
+    ),
+    max_size=40,
+)
+
+
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=300, deadline=None)
+async def test_no_pod_is_refused_while_a_node_has_a_place(
+    steps: list[tuple[Any, ...]], few: int, most_unfit: int
+) -> None:
+    """For any changes, a pod is placed exactly if a node fits it, and a refusal sums up all nodes' reasons.
+
+    The bounds of one decision are small here, so that clusters of six nodes pass them.
+    """
+    world = World()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "FEW_NODES", few)
+        patch.setattr(choice, "SLICE", 2)
+        patch.setattr(decide, "MOST_UNFIT", most_unfit)
+        for number, step in enumerate(steps):
+            match step:
+                case ("node", index, cpu, fast):
+                    world.node(f"n{index}", cpu, {"disk": "fast"} if fast else {})
+                case ("gone", index):
+                    world.cluster.remove_node(NodeName(f"n{index}"))
+                case ("report", index, free):
+                    world.report(f"n{index}", *free)
+                case ("end", index):
+                    world.cluster.release(PodUid(f"p{index}"))
+                case ("place", memory, cpu, selector):
+                    wanted = pod(f"p{number}", memory, cpu, nodeSelector=selector)
+                    whys = {node: world.choice.obstacles(wanted, node) for node in world.cluster.nodes}
+                    fitting = {node for node, why in whys.items() if not why}
+                    place = await world.place(wanted)
+                    assert place in (fitting or {None})
+                    if not fitting:
+                        text = await world.choice.explain(wanted)
+                        assert text is not None
+                        assert re.sub(r" \(most free: [^)]*\)", "", text) == summary(len(whys), whys)
