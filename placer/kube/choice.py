@@ -151,14 +151,9 @@ class NodeChoice:
     def _decide_among(
         self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
     ) -> Plan | Refusal:
-        decided = self.decider.choose(
+        return self.decider.choose(
             wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes
         )
-        known = self._known.get(key)
-        if isinstance(decided, Refusal) and known is not None:
-            for node in decided.reasons.keys() & known.fitting.keys():
-                self._judge(wanted, known, node)
-        return decided
 
     def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""

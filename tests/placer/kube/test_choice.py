@@ -255,15 +255,15 @@ async def test_pods_without_a_gpu_go_where_fewest_pods_are() -> None:
 
 small_clusters = st.lists(
     st.one_of(
-        st.tuples(st.just("node"), st.integers(0, 5), st.sampled_from(["1", "2", "4"]), st.booleans()),
-        st.tuples(st.just("gone"), st.integers(0, 5)),
-        st.tuples(st.just("report"), st.integers(0, 5), st.lists(st.sampled_from([0, 3, 9]), max_size=2)),
+        st.tuples(st.just("node"), st.integers(0, 3), st.sampled_from(["1", "4"]), st.booleans()),
+        st.tuples(st.just("gone"), st.integers(0, 3)),
+        st.tuples(st.just("report"), st.integers(0, 3), st.lists(st.sampled_from([0, 3, 9]), max_size=2)),
         st.tuples(st.just("end"), st.integers(0, 39)),
         st.tuples(
             st.just("place"),
-            st.sampled_from([None, "2Gi", "8Gi"]),
-            st.sampled_from(["1", "2", "3"]),
-            st.sampled_from([{}, {"disk": "fast"}]),
+            st.sampled_from([None, "8Gi"]),
+            st.sampled_from(["1", "3"]),
+            st.sampled_from([{}, {}, {"disk": "fast"}]),
         ),
     ),
     max_size=40,
@@ -271,13 +271,13 @@ small_clusters = st.lists(
 
 
 @given(small_clusters, st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
     steps: list[tuple[Any, ...]], few: int, most_unfit: int
 ) -> None:
     """For any changes, a pod is placed exactly if a node fits it, and a refusal sums up all nodes' reasons.
 
-    The bounds of one decision are small here, so that clusters of six nodes pass them.
+    The bounds of one decision are small here, so that clusters of four nodes pass them.
     """
     world = World()
     with pytest.MonkeyPatch.context() as patch:
