@@ -253,19 +253,25 @@ async def test_pods_without_a_gpu_go_where_fewest_pods_are() -> None:
     assert world.nodes_read() == 50
 
 
+placing = st.tuples(
+    st.just("place"),
+    st.sampled_from([None, "8Gi"]),
+    st.sampled_from(["1", "3"]),
+    st.sampled_from([{}, {}, {"disk": "fast"}]),
+)
+reporting = st.tuples(st.just("report"), st.integers(0, 3), st.lists(st.sampled_from([0, 3, 9]), max_size=2))
 small_clusters = st.lists(
     st.one_of(
         st.tuples(st.just("node"), st.integers(0, 3), st.sampled_from(["1", "4"]), st.booleans()),
         st.tuples(st.just("gone"), st.integers(0, 3)),
-        st.tuples(st.just("report"), st.integers(0, 3), st.lists(st.sampled_from([0, 3, 9]), max_size=2)),
         st.tuples(st.just("end"), st.integers(0, 39)),
-        st.tuples(
-            st.just("place"),
-            st.sampled_from([None, "8Gi"]),
-            st.sampled_from(["1", "3"]),
-            st.sampled_from([{}, {}, {"disk": "fast"}]),
-        ),
+        reporting,
+        reporting,
+        placing,
+        placing,
+        placing,
     ),
+    min_size=4,
     max_size=40,
 )
 
