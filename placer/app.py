@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from placer.core.policies import policy_named
 from placer.decide import Decider
 from placer.http import Api, open_socket, serving_port, serving_socket, state_of
 from placer.intake import Intake, IntakeOptions
+from placer.list_writer import ListWriter
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
@@ -68,6 +69,7 @@ class _Parts:
     client: Client
     decider: Decider
     intake: Intake
+    list_writer: ListWriter
     publisher: Publisher
     rpc: RpcServer
     local: LocalFrontEnd | None
@@ -113,9 +115,12 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     Raises:
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
-    scores = ScoreList(settings.redis_url, formula=settings.formula)
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
+    rooms_of = decider.candidates.rooms_of
+    scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
     try:
-        parts, api = await _assemble(settings, environment, scores)
+        parts, api = await _assemble(settings, environment, decider, scores)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_until(stop), name="stop")
             tasks.create_task(_serve(parts, api), name="serve")
@@ -126,21 +131,19 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
 
 
 async def _assemble(
-    settings: Settings, environment: Mapping[str, str], scores: ScoreList
+    settings: Settings, environment: Mapping[str, str], decider: Decider, scores: ScoreList
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
-    metrics, reports, ledger = Metrics(), ReportView(), Ledger()
+    metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     metrics.registry.register(Promises(ledger))
     reports.on_report(ledger.observe)
-    decider = Decider(scores, reports, ledger, metrics)
     client = Client()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
     cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
-    if cluster is not None:
-        options = replace(options, leads=cluster.leads)
-    intake = Intake(jetstream, scores, reports, metrics, options)
+    intake = Intake(jetstream, reports, metrics, options)
+    list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
@@ -152,7 +155,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
     )
-    return _Parts(settings, client, decider, intake, publisher, rpc, local, cluster), api
+    return _Parts(settings, client, decider, intake, list_writer, publisher, rpc, local, cluster), api
 
 
 def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[str]:
@@ -209,6 +212,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
                 _start(tasks, "kube front end", _run_kube(parts, parts.cluster))
             _start(tasks, "rpc", _answer(parts))
             await parts.intake.ready.wait()
+            _start(tasks, "list writer", parts.list_writer.run())
             if parts.local is not None:
                 _start(tasks, "local front end", parts.local.run())
             log.info("placer ready", nodes=len(parts.decider.reports))

@@ -11,15 +11,16 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from placer.core.ledger import ConflictError
-from placer.core.plan import Plan, Refusal
+from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.core.room import Room, room_on
+from placer.core.verdicts import Explanation
 from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
@@ -30,7 +31,6 @@ from placer.kube.hints import (
     NOTHING,
     Cause,
     Gain,
-    any_cause,
     ask_of,
     best_bytes,
     causes_lifted,
@@ -44,7 +44,6 @@ from placer.kube.resize import KubeResizer
 from placer.kube.waiting import WaitingPods
 from placer.metrics import Metrics
 from placer.publisher import placement
-from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -59,10 +58,12 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-# The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
 UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
-PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
+# The text is the same for all causes, so that each pod gets one event. The log names the cause.
+OVERTAKEN_AT_MOST: Final = 3
+"""The times that a refused pod is tried at once because a node has a place by now, before it backs off."""
+PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
 
 
 class PlacementEvents(Protocol):
@@ -101,12 +102,14 @@ class _Waiting:
         seen_s: the time at which it was first seen to wait, on the loop's clock.
         wanted: its demand, once it was read; dropped when the pod changes.
         refused_for: the reason of the last `unplaceable` event.
+        overtaken: the number of refusals in a row that a change overtook.
     """
 
     pod: Pod
     seen_s: float
     wanted: Wanted | None = None
     refused_for: str = ""
+    overtaken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ class KubeFrontEnd:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, _Waiting] = field(default_factory=dict)
+    _refused: asyncio.Queue[Wanted] = field(default_factory=asyncio.Queue)  # to be explained
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -181,6 +185,7 @@ class KubeFrontEnd:
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
+                group.create_task(self._explain(), name="kube: explain refusals")
         finally:
             unsubscribe()
 
@@ -361,7 +366,7 @@ class KubeFrontEnd:
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
             uid = await self._next()
-            placed = await self._attempt(uid)
+            placed = self._attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
@@ -399,8 +404,8 @@ class KubeFrontEnd:
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
         self._queue.probed(probe, causes, self._now_s())
 
-    async def _attempt(self, uid: PodUid) -> _Placed | None:
-        """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
+    def _attempt(self, uid: PodUid) -> _Placed | None:
+        """Try one pod. Returns its plan, booked and assumed; or None, if the pod is refused or was changed."""
         waiting = self._waiting[uid]
         pod = waiting.pod
         try:
@@ -409,33 +414,61 @@ class KubeFrontEnd:
             self._queue.give_up(uid, self._now_s())
             self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
-        kind = self._kind(wanted)
-        shared = self._queue.refusal(kind)
-        if shared is not None:
-            self._queue.join(uid, kind, self._now_s())
-            self._metrics.shared_refusals.inc()
-            self._report_refused(pod, shared.note)
+        if self._share_refusal(waiting, wanted):
             return None
         try:
-            result = await self._choice.decide(wanted)
-        except (ScoresAwayError, ConflictError) as error:
+            result = self._choice.decide(wanted)
+        except ConflictError as error:
             structlog.get_logger().warning("decision put off", pod=_name(pod), error=str(error))
             self._queue.again(uid, self._now_s())
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             return _Placed(wanted, result, waiting.seen_s) if self._assume(wanted, result) else None
-        note = cut(self._choice.why_not(wanted, result))
-        self._queue.park(uid, kind, self._refusal(wanted, result, note), self._now_s())
-        self._report_refused(pod, note)
+        self._refused.put_nowait(wanted)
         return None
 
-    def _refusal(self, wanted: Wanted, result: Refusal, note: str) -> Refused:
-        demand = wanted.request.demand
-        reasons = {reason for given in result.reasons.values() for reason in given}
-        is_complete = len(result.reasons) >= len(self._cluster.nodes)
-        causes = causes_of(reasons, demand) if is_complete else any_cause(demand)
-        return Refused(note, causes, ask_of(demand))
+    def _share_refusal(self, waiting: _Waiting, wanted: Wanted) -> bool:
+        """Park a pod by the refusal of its kind, if one is in force."""
+        uid, kind = wanted.request.pod, self._kind(wanted)
+        shared = self._queue.refusal(kind)
+        if shared is None:
+            return False
+        self._queue.join(uid, kind, self._now_s())
+        self._metrics.shared_refusals.inc()
+        self._report_refused(waiting.pod, shared.note)
+        return True
+
+    async def _explain(self) -> NoReturn:
+        """Find out why pods were refused, one after another, and park them. Decisions go on meanwhile."""
+        while True:
+            heed_cancellation()
+            wanted = await self._refused.get()
+            waiting = self._waiting.get(wanted.request.pod)
+            if waiting is not None and waiting.wanted is wanted and self._share_refusal(waiting, wanted):
+                continue
+            explained = await self._choice.explain(wanted)
+            waiting = self._waiting.get(wanted.request.pod)
+            if waiting is not None:
+                self._settle(waiting, wanted, explained)
+
+    def _settle(self, waiting: _Waiting, wanted: Wanted, explained: Explanation | None) -> None:
+        """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
+        uid, now_s = wanted.request.pod, self._now_s()
+        self._work.set()
+        if waiting.wanted is wanted and explained is not None:
+            waiting.overtaken = 0
+            note, demand = cut(explained.text), wanted.request.demand
+            refusal = Refused(note, causes_of(explained.reasons, demand), ask_of(demand))
+            self._queue.park(uid, self._kind(wanted), refusal, now_s)
+            self._report_refused(waiting.pod, note)
+        elif waiting.overtaken < OVERTAKEN_AT_MOST:
+            waiting.overtaken += 1
+            self._queue.at_once(uid, now_s)
+        else:
+            waiting.overtaken = 0
+            self._queue.again(uid, now_s)
+            self._report_refused(waiting.pod, PUT_OFF, SCHEDULER_ERROR)
 
     def _kind(self, wanted: Wanted) -> Hashable:
         """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""

@@ -182,7 +182,8 @@ class Queue:
     def take(self, now_s: float) -> Try | Probe | None:
         """The work to do now, or None.
 
-        After a `Try` call `discard`, `again`, `park`, `join`, `placed` or `give_up`; after a `Probe` call `probed`.
+        After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
+        `probed`.
         """
         self._charge(now_s)
         self._ripen(now_s)
@@ -213,6 +214,12 @@ class Queue:
             self._move(entry, Place.BACKOFF)
             entry.due_s = now_s + _backoff_s(entry.attempts)
             self._set_timer(entry)
+
+    def at_once(self, uid: PodUid, now_s: float) -> None:
+        """Try a pod again without a pause: the last attempt was overtaken by a change."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._activate(entry, now_s)
 
     def refusal(self, kind: Hashable) -> Refusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
