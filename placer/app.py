@@ -173,7 +173,8 @@ async def _run_kube(parts: _Parts, synced: asyncio.Event) -> None:
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
     settings = parts.settings
-    options = KubeOptions(policy_named(settings.policy, PREFIX + "POLICY"), settings.instance)
+    policy = policy_named(settings.policy, PREFIX + "POLICY")
+    options = KubeOptions(policy, settings.instance, drift_s=settings.drift_s)
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     async with kube_client.connect(kubeconfig) as transport:
         loaded = parts.intake.ready

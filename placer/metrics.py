@@ -30,3 +30,13 @@ class Metrics:
             registry=self.registry,
         )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
+        self.drift_bytes = Gauge(
+            "plimsoll_placer_drift_bytes",
+            "Bytes by which ledger and API server differed, over all GPUs, when they were last compared.",
+            registry=self.registry,
+        )
+        self.drift_pods = Gauge(
+            "plimsoll_placer_drift_pods",
+            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            registry=self.registry,
+        )

@@ -36,6 +36,7 @@ class Settings:
             owner alone. Empty: none.
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
+        drift_s: the pause between two comparisons of the ledger with the pods on the API server, in seconds.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
         local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
@@ -57,6 +58,7 @@ class Settings:
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     control_socket: str = ""
     kubeconfig: str = ""
+    drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
     local_nodes: str = ""
     hook_library: str = "build/hook/libplimsoll.so"

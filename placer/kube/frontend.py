@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import Booking, ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
@@ -21,6 +21,7 @@ from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
+from placer.kube.drift import DriftCheck
 from placer.kube.queue import Queue
 from placer.kube.record import News, Recorder
 from placer.kube.resize import KubeResizer
@@ -43,13 +44,16 @@ PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the t
 
 
 class PlacementEvents(Protocol):
-    """Takes placements for `plimsoll.v1.pod.<what>`; both methods return at once."""
+    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
 
     def placed(self, placement: Placement) -> None:
         """Queue an event for a pod that was bound."""
 
     def unplaceable(self, placement: Placement) -> None:
         """Queue an event for a pod without a fit node; called once for each new reason."""
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,14 @@ class KubeOptions:
         instance: the name of this placer in events.
         binds_at_once: the number of writes under way together; more wait.
         timing: the timing of the watches.
+        drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
     """
 
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
     timing: Timing = field(default_factory=Timing)
+    drift_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -104,7 +110,7 @@ class KubeFrontEnd:
     _recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cluster = Cluster(self.decider.ledger)
+        self._cluster = Cluster(self.decider.ledger, self._report_doubt)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._binder = Binder(self.transport)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock)
@@ -191,6 +197,23 @@ class KubeFrontEnd:
         except InputError as error:
             structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
 
+    def _report_doubt(self, booking: Booking) -> None:
+        doubt = booking.doubt
+        assert doubt is not None, "only a booking in doubt is reported"
+        structlog.get_logger().error(
+            "pod in doubt", pod=f"{doubt.namespace}/{doubt.name}", node=booking.node, reason=doubt.reason
+        )
+        if doubt.foreign:
+            self.bus.foreign(
+                Placement(
+                    namespace=doubt.namespace,
+                    name=doubt.name,
+                    pod=booking.pod,
+                    node=booking.node,
+                    reason=doubt.reason,
+                )
+            )
+
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if self._cluster.is_assumed(uid):
@@ -215,6 +238,10 @@ class KubeFrontEnd:
     async def _schedule(self, group: asyncio.TaskGroup) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
+        drift = DriftCheck(
+            self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
+        )
+        group.create_task(drift.run(), name="kube: compare the ledger")
         self.synced.set()
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():

@@ -38,6 +38,7 @@ class Told:
 
     bound: list[Placement] = field(default_factory=list)
     refused: list[Placement] = field(default_factory=list)
+    strangers: list[Placement] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
@@ -46,6 +47,10 @@ class Told:
     def unplaceable(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.refused.append(placement)
+
+    def foreign(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.strangers.append(placement)
 
 
 @dataclass(slots=True)
