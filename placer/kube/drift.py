@@ -19,13 +19,13 @@ from plimsoll.contract import asks_gpu
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import ApiError, Query, Transport
-from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.kube.models import TERMINAL_PHASES, ObjectMeta, Pod, decode_pod
 from plimsoll.part.errors import InputError
 
 PAGE_PODS: Final = 100
 """Pods of one page: they decode in about 2 ms."""
-SETTLE_S: Final = 5.0
-"""The time between the two lists: far more than a watch is behind."""
+SETTLE_S: Final = 40.0
+"""The time between the two lists: more than the longest pause of a reflector after a failed watch (30 s)."""
 NAMED_PODS: Final = 20
 """Pods that the log names."""
 
@@ -37,18 +37,22 @@ class _ListMeta(msgspec.Struct, frozen=True):
     more: str = msgspec.field(name="continue", default="")
 
 
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
 @dataclass(frozen=True, slots=True)
-class _Drift:
+class Drift:
     """A pod that the ledger counts otherwise than the API server states; `pod` is None if it has no node any more."""
 
     name: str
     pod: Pod | None
     bytes_apart: int
-
-
-class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +61,6 @@ class DriftCheck:
 
     Attributes:
         every_s: the pause between two comparisons, in seconds.
-        settle_s: see `SETTLE_S`.
     """
 
     transport: Transport
@@ -65,7 +68,6 @@ class DriftCheck:
     ledger: Ledger
     metrics: Metrics
     every_s: float
-    settle_s: float = SETTLE_S
 
     async def run(self) -> NoReturn:
         """Compare now and then, until cancelled. While the API server is away, comparisons are left out."""
@@ -83,10 +85,10 @@ class DriftCheck:
             ApiError: the API server does not answer.
             msgspec.MsgspecError: its answer is no list of pods.
         """
-        drifts = await self._apart()
+        drifts = await self.apart()
         if drifts:
-            await asyncio.sleep(self.settle_s)
-            still = await self._apart()
+            await asyncio.sleep(SETTLE_S)
+            still = await self.apart()
             drifts = {uid: drift for uid, drift in still.items() if uid in drifts}
         self.metrics.drift_bytes.set(sum(drift.bytes_apart for drift in drifts.values()))
         self.metrics.drift_pods.set(len(drifts))
@@ -96,9 +98,13 @@ class DriftCheck:
         for uid, drift in drifts.items():
             self._mend(uid, drift.pod)
 
-    async def _apart(self) -> dict[PodUid, _Drift]:
-        """The pods that differ in a fresh list."""
-        found: dict[PodUid, _Drift] = {}
+    async def apart(self) -> dict[PodUid, Drift]:
+        """The pods that differ in a fresh list, be it only because the watch has not shown them yet.
+
+        Raises:
+            ApiError, msgspec.MsgspecError: as `compare`.
+        """
+        found: dict[PodUid, Drift] = {}
         # Local nodes share the ledger, and the API server does not know their pods.
         absent = {booking.pod for booking in self.ledger.bookings() if self.cluster.has_node(booking.node)}
         more = ""
@@ -106,8 +112,12 @@ class DriftCheck:
             query: Query = (("limit", str(PAGE_PODS)), *((("continue", more),) if more else ()))
             page = msgspec.json.decode(await self.transport.get("/api/v1/pods", query), type=_Page)
             for document in page.items or ():
-                pod = decode_pod(bytes(document))
-                uid = PodUid(pod.metadata.uid)
+                uid = PodUid(msgspec.json.decode(document, type=_Named).metadata.uid)
+                try:
+                    pod = decode_pod(bytes(document))
+                except msgspec.MsgspecError:
+                    absent.discard(uid)  # the reflector names it; its booking stays
+                    continue
                 if pod.spec.nodeName and pod.status.phase not in TERMINAL_PHASES:
                     absent.discard(uid)
                     self._compare(uid, pod, found)
@@ -118,7 +128,7 @@ class DriftCheck:
             self._compare(uid, None, found)
         return found
 
-    def _compare(self, uid: PodUid, pod: Pod | None, found: dict[PodUid, _Drift]) -> None:
+    def _compare(self, uid: PodUid, pod: Pod | None, found: dict[PodUid, Drift]) -> None:
         if self.cluster.is_assumed(uid) or (pod is not None and not self.cluster.bookings.is_settled(uid)):
             return
         stated, counted = _stated(pod), self._counted(uid)
@@ -126,7 +136,7 @@ class DriftCheck:
             keys = {*(stated or {}), *counted}
             apart = sum(abs((stated or {}).get(key, (0, 0))[0] - counted.get(key, (0, 0))[0]) for key in keys)
             name = f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
-            found[uid] = _Drift(name, pod, apart)
+            found[uid] = Drift(name, pod, apart)
 
     def _counted(self, uid: PodUid) -> Promises:
         """The promises to a pod that the ledger counts on the GPUs themselves."""

@@ -12,6 +12,8 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import connect
 from plimsoll.placer_api.http import DoubtRow
+from plimsoll.placer_api.rpc import Resize
+from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.world import GPU_KEY, MEMORY, SHARE, World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
@@ -30,9 +32,19 @@ async def drift(api: ApiServer, world: World) -> tuple[float, float]:
     """Compare the ledger with the API server now; the bytes and pods of the metrics."""
     async with connect(api.kubeconfig()) as transport:
         cluster = world.front_end._cluster
-        await DriftCheck(transport, cluster, world.ledger, world.metrics, 1, settle_s=1).compare()
+        await DriftCheck(transport, cluster, world.ledger, world.metrics, every_s=1).compare()
+    return drifted(world)
+
+
+def drifted(world: World) -> tuple[float, float]:
+    """The bytes and pods by which the ledger differed when it was last compared."""
     read = world.metrics.registry.get_sample_value
     return read("plimsoll_placer_drift_bytes") or 0, read("plimsoll_placer_drift_pods") or 0
+
+
+@pytest.fixture(autouse=True)
+def _short_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placer.kube.drift.SETTLE_S", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +153,7 @@ async def test_drift_is_found_named_and_mended(
         [grant] = shrunk.grants
         world.ledger.restore(Booking(shrunk.pod, shrunk.node, ()))
         world.ledger.restore(Booking(PodUid("made-up"), shrunk.node, (grant,)))
-        assert await drift(apiserver, world) == ((10 + 6 + 6) * 2**30, 3)
+        assert await drift(apiserver, world) == ((10 + 6 + 6) * GIB, 3)
         assert {booking.pod: booking for booking in world.ledger.bookings()} == before
         assert doubts(world) == ()
         assert await drift(apiserver, world) == (0, 0)
@@ -149,10 +161,26 @@ async def test_drift_is_found_named_and_mended(
         await world.until_refused("next", "Insufficient plimsoll.dev/gpu-memory")
 
 
-async def test_drift_is_compared_by_itself_and_a_busy_cluster_has_none(
+async def test_the_ledger_is_compared_by_itself(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """While pods are bound, resized and deleted, repeated comparisons find nothing and mend nothing."""
+    """A lost booking comes back without anything that happens to its pod."""
+    async with scheduler(apiserver, valkey, namespace, drift_s=0.5) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        uid = PodUid((await world.until_bound("p"))["metadata"]["uid"])
+        await until(lambda: _is(world.ledger.booking(uid) is not None))
+        assert world.ledger.forget(uid) is not None
+        await until(lambda: _is(drifted(world) == (10 * GIB, 1)))
+        assert world.ledger.booking(uid) is not None
+        await until(lambda: _is(drifted(world) == (0, 0)))
+
+
+async def test_a_busy_cluster_has_no_drift(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """While pods are created, bound, resized and deleted, comparisons find nothing to mend."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24, 24)
@@ -162,7 +190,10 @@ async def test_drift_is_compared_by_itself_and_a_busy_cluster_has_none(
                 path = f"/api/v1/namespaces/{namespace}/pods/p{index - 1}?gracePeriodSeconds=0"
                 await apiserver.must("DELETE", path)
             if index % 4 == 3:
-                assert await drift(apiserver, world) == (0, 0)
+                await world.until_bound("p0")
+                size = Resize(pod="p0", namespace=namespace, gpu_memory=f"{index}Gi")
+                await asyncio.gather(world.front_end.resize(size), drift(apiserver, world))
+                assert drifted(world) == (0, 0)
         await asyncio.gather(*(world.until_bound(f"p{index}") for index in range(12) if index % 3 != 1))
         assert await drift(apiserver, world) == (0, 0)
 
