@@ -213,6 +213,8 @@ def test_what_the_watch_shows_from_before_a_resize_does_not_undo_it() -> None:
     node.cluster.bookings.begin_resize(raised, "10")
     node.cluster.confirm(with_line(4))
     assert node.counted()[0] == 6
+    node.cluster.confirm(with_line(4, version="11"))  # the write is tried again over this version
+    assert node.counted()[0] == 6
     node.cluster.bookings.end_resize(raised, written=True)
     node.cluster.confirm(with_line(4))
     assert node.counted()[0] == 6
