@@ -128,6 +128,16 @@ class Metrics:
         self.news_dropped = Counter(
             "plimsoll_placer_news_dropped", "News that the API server refused.", registry=self.registry
         )
+        self.drift_bytes = Gauge(
+            "plimsoll_placer_drift_bytes",
+            "Bytes by which ledger and API server differed, over all GPUs, when they were last compared.",
+            registry=self.registry,
+        )
+        self.drift_pods = Gauge(
+            "plimsoll_placer_drift_pods",
+            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            registry=self.registry,
+        )
 
 
 @dataclass(frozen=True, slots=True)
