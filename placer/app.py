@@ -93,7 +93,7 @@ async def _assemble(
     decider = Decider(scores, reports, ledger, metrics)
     client = Client()
     jetstream = client.jetstream()
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(jetstream, scores, reports, metrics, options)
     publisher = Publisher(jetstream, metrics, stream=stream)
