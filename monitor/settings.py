@@ -46,7 +46,8 @@ class Settings:
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
         state_idle_pct: change of the idle average, in points, that is worth a `node.state` event.
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
-        heartbeat_s: the longest time without an event from this node.
+        heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
+            without a report, the placer places nothing here.
         nvml_retry_s: between attempts to reach a driver that is not there.
         outbox_entries: the most events that wait on disk for NATS. When the outbox is full, sampling pauses and the
             broker keeps its journal, so no announcement of the hook is lost.

@@ -1,7 +1,8 @@
 """One decision over the sorted list: candidates from its head, a page at a time, until a page has a place.
 
 What always holds: nothing is awaited between reading the ledger and booking there, so two decisions at the same time
-see each other's bookings. Nodes without a report are no candidates. The caller names them in its reasons.
+see each other's bookings. Nodes without a report are no candidates, and the caller names them in its reasons. Nodes
+that have been silent for too long are no candidates either, with a reason of their own.
 """
 
 from dataclasses import dataclass
@@ -44,10 +45,10 @@ class Decider:
     async def _decide(self, request: Request, policy: Policy, fit: NodeFit) -> Plan | Refusal:
         refusals: list[Refusal] = []
         async for names in self.scores.candidates(self.page_nodes):
-            views = [view for name in names if (view := self.reports.view(name)) is not None]
+            views, silent = self.reports.candidates(names)
             tried = plan(request, views, self.ledger, policy, fit)
             if isinstance(tried, Plan):
                 self.ledger.book(tried.booking)
                 return tried
-            refusals.append(tried)
+            refusals += [tried, Refusal(silent)]
         return together(refusals)

@@ -4,12 +4,19 @@ What always holds: a message is acknowledged only once Redis has its report. A d
 and delays no other. While NATS or Redis is away, messages wait in the stream. The list in Redis is compared with the
 view at intervals, and filled again from the stream's last message per subject when it is behind. A node that stays
 silent is forgotten, so view and list do not grow with every node that ever existed.
+
+A node that has been silent for three of its own heartbeats is no candidate until it reports again (`ReportView`).
+The intake measures the silence on its own clock, from the arrival of the last report. For a report from before its
+start, it takes the report's age in the stream, by the wall clocks of NATS and of this machine. If these clocks
+differ, a node may count as silent too early or too late after the start, until its next report. While NATS is away,
+all nodes become silent: decisions would rest on measurements that are too old.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
@@ -19,6 +26,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.connection import REQUEST_S
+from placer.core.silence import Silence
 from placer.metrics import Metrics
 from placer.reports import ReportView, newest_of_each
 from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
@@ -44,6 +52,9 @@ FORGET_CONSUMER_S: Final = 24 * 3600.0
 
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 """Seconds without a report after which a node has left the cluster, or its last report is worthless."""
+
+SHOWN_NODES: Final = 10
+"""The most nodes that one line of the log names."""
 
 log = structlog.get_logger(__name__)
 
@@ -88,11 +99,14 @@ class Intake:
         self._reported_s: dict[
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
+        self._silence = Silence()
+        self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
         """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
+        self._mark_silent()
         await self._refill()
         await self._drop_strangers()
         self.ready.set()
@@ -100,6 +114,7 @@ class Intake:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")
             tasks.create_task(self._keep_complete(), name="keep the list complete")
+            tasks.create_task(self._watch_silence(), name="watch for silent nodes")
 
     async def forget(self, node: NodeName) -> None:
         """Drop a node that left from view and list; a later report brings it back.
@@ -109,6 +124,7 @@ class Intake:
         """
         reported_s = self._reported_s.get(node)
         self._reports.forget(node)
+        self._silence.forget(node)
         self._metrics.nodes.set(len(self._reports))
         await self._scores.forget(node)
         if self._reported_s.get(node) == reported_s:  # else a report arrived meanwhile
@@ -131,7 +147,7 @@ class Intake:
         await self._options.stream.ensure(self._jetstream)
         for message in await last_messages(self._jetstream):
             try:
-                self._keep(_report(message))
+                self._keep(_report(message), _age_s(message))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
 
@@ -179,10 +195,14 @@ class Intake:
         self._metrics.reports.labels("applied").inc(applied)
         self._metrics.reports.labels("stale").inc(len(states) - applied)
 
-    def _keep(self, state: NodeState) -> None:
+    def _keep(self, state: NodeState, age_s: float = 0.0) -> None:
         if self._reports.apply(state):
-            self._reported_s[state.node] = asyncio.get_running_loop().time()
+            now_s = asyncio.get_running_loop().time()
+            self._reported_s[state.node] = now_s
+            if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
+                self._silence_wakened.set()
         self._metrics.nodes.set(len(self._reports))
+        self._metrics.silent_nodes.set(len(self._reports.silent))
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""
@@ -227,6 +247,22 @@ class Intake:
         for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
             log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
             await self.forget(node)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            self._silence_wakened.clear()
+            self._mark_silent()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._silence.next_s()):
+                    await self._silence_wakened.wait()
+
+    def _mark_silent(self) -> None:
+        nodes = self._silence.take(asyncio.get_running_loop().time())
+        for node in nodes:
+            self._reports.set_silent(node)
+        if nodes:
+            log.warning("nodes are silent, no pod goes there", count=len(nodes), some=nodes[:SHOWN_NODES])
+        self._metrics.silent_nodes.set(len(self._reports.silent))
 
     async def _drop_strangers(self) -> None:
         """Forget nodes that are in the list and not in the stream: they left while no placer ran."""
@@ -313,6 +349,11 @@ def _report(message: Msg) -> NodeState:
         remedy = "publish a node's reports on its own subject"
         raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
     return state
+
+
+def _age_s(message: Msg) -> float:
+    """The time since the server stored a message, by the clocks of both machines; at least 0."""
+    return max(0.0, (datetime.now(UTC) - message.metadata.timestamp).total_seconds())
 
 
 def _error_text(error: BaseException) -> str:

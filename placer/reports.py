@@ -1,16 +1,22 @@
 """The latest report of every node, in memory, for decisions. Redis keeps the order of nodes, the view their reports.
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
-change nothing. One event loop owns the view.
+change nothing. A node that the intake calls silent stays in the view and is no candidate; only a newer report ends
+its silence. One event loop owns the view.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
+from placer.core.reasons import Reason
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 
 Listener = Callable[[NodeState], None]
+
+SilenceListener = Callable[[NodeName, bool], None]
+"""Takes a node, and whether it is silent from now on (True) or reports again (False)."""
 
 
 def newest_of_each(states: Iterable[NodeState]) -> tuple[NodeState, ...]:
@@ -28,6 +34,8 @@ class ReportView(Mapping[NodeName, NodeState]):
     def __init__(self) -> None:
         self._states: dict[NodeName, NodeState] = {}
         self._views: dict[NodeName, NodeView] = {}
+        self._silent: set[NodeName] = set()
+        self._silence_listeners: list[SilenceListener] = []
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
 
@@ -38,6 +46,7 @@ class ReportView(Mapping[NodeName, NodeState]):
             return False
         self._states[state.node] = state
         self._views.pop(state.node, None)
+        self._set_silent(state.node, silent=False)
         for listener in tuple(self._listeners.values()):
             listener(state)
         return True
@@ -46,6 +55,37 @@ class ReportView(Mapping[NodeName, NodeState]):
         """Drop a node that left the cluster; a later report brings it back."""
         self._states.pop(node, None)
         self._views.pop(node, None)
+        self._set_silent(node, silent=False)
+
+    @property
+    def silent(self) -> AbstractSet[NodeName]:
+        """The nodes that have been silent for too long: no candidates, until they report again."""
+        return self._silent
+
+    def set_silent(self, node: NodeName) -> None:
+        """Count a node as silent until it reports again. An unknown node is no error."""
+        if node in self._states:
+            self._set_silent(node, silent=True)
+
+    def on_silence(self, listener: SilenceListener) -> None:
+        """Call `listener` whenever a node becomes silent or is so no longer; it must not block or raise.
+
+        It is called before the listeners of `on_report` get the report that ends the silence, and also when a silent
+        node is forgotten.
+        """
+        self._silence_listeners.append(listener)
+
+    def candidates(self, nodes: Iterable[NodeName]) -> tuple[list[NodeView], dict[NodeName, tuple[str, ...]]]:
+        """The views of these nodes, in their order, and a reason for each silent one; unknown nodes are left out."""
+        views: list[NodeView] = []
+        reasons: dict[NodeName, tuple[str, ...]] = {}
+        for node in nodes:
+            view = self.view(node)
+            if node in self._silent:
+                reasons[node] = (Reason.SILENT.value,)
+            elif view is not None:
+                views.append(view)
+        return views, reasons
 
     def view(self, node: NodeName) -> NodeView | None:
         """A node as decisions read it, or None before its first report."""
@@ -63,6 +103,16 @@ class ReportView(Mapping[NodeName, NodeState]):
         key = self._listeners_made
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
+
+    def _set_silent(self, node: NodeName, *, silent: bool) -> None:
+        if silent == (node in self._silent):
+            return
+        if silent:
+            self._silent.add(node)
+        else:
+            self._silent.remove(node)
+        for listener in self._silence_listeners:
+            listener(node, silent)
 
     def __getitem__(self, node: NodeName) -> NodeState:
         return self._states[node]

@@ -121,10 +121,10 @@ class NodeChoice:
             return result
         # A node that reported a moment ago may be missing from the list, and a node that moved between two pages may
         # have been missed. A pod must not be parked for that: perhaps no change would wake it.
-        view = self.decider.reports.view
         missed = [node for node in self.cluster.nodes if node not in result.reasons]
-        more = self._plan(wanted, [known for node in missed if (known := view(node)) is not None])
-        return more if isinstance(more, Plan) else together((result, more))
+        views, silent = self.decider.reports.candidates(missed)
+        more = self._plan(wanted, views)
+        return more if isinstance(more, Plan) else together((result, more, Refusal(silent)))
 
     def _plan(self, wanted: Wanted, views: Sequence[NodeView]) -> Plan | Refusal:
         """Book the best of these nodes, or refuse."""

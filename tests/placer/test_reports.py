@@ -52,3 +52,24 @@ def test_ended_listener_hears_nothing() -> None:
     stop()
     view.apply(report("n1"))
     assert heard == ["second"]
+
+
+def test_silent_nodes_are_no_candidates_until_a_newer_report() -> None:
+    """A silent node has a reason instead of a view; only a newer report ends that, before its listeners see it."""
+    view, told = ReportView(), list[tuple[str, bool]]()
+    view.on_silence(lambda node, silent: told.append((node, silent)))
+    n1, n2 = NodeName("n1"), NodeName("n2")
+    view.apply(report(n1, 2))
+    view.apply(report(n2))
+    view.set_silent(n1)
+    view.set_silent(n1)
+    view.set_silent(NodeName("unknown"))
+    views, reasons = view.candidates([n1, n2, NodeName("unknown")])
+    assert [one.node for one in views] == [n2]
+    assert reasons == {n1: ("node(s) had not reported for too long",)}
+    view.apply(report(n1, 1))
+    assert view.silent == {n1}
+    view.on_report(lambda state: told.append((state.node, state.node in view.silent)))
+    view.apply(report(n1, 3))
+    assert told == [(n1, True), (n1, False), (n1, False)]
+    assert [one.node for one in view.candidates([n1, n2])[0]] == [n1, n2]
