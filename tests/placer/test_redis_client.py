@@ -11,11 +11,12 @@ import redis.asyncio as redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from placer.redis_client import SentinelUrl, check_redis_url, open_redis, parse_sentinel_url
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.cli.demo.servers import EmbeddedServer, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.redis_keys import ORDER
 from tests.placer.arrivals import bus, eventually, publish, report, taking_in
+from tests.servers import clusters
 from tests.servers.clusters import SentinelValkey, sentinel_valkey
 from tests.servers.waiting import until
 
@@ -102,6 +103,28 @@ async def test_client_passes_hung_and_dead_sentinels_and_follows_the_master(tmp_
             await client.aclose()
         async with redis.Redis.from_url(valkey.replica.url, protocol=2) as there:
             assert await there.get("key") == b"after"
+
+
+async def test_client_logs_in_at_servers_and_at_sentinels(tmp_path: Path) -> None:
+    """Both logins of the URL are used, each at its own servers, and the database is the given one."""
+    async with contextlib.AsyncExitStack() as stack:
+        kind = clusters._valkey_kind(("--requirepass", "p/w"))
+        master = await stack.enter_async_context(running(kind, tmp_path / "master"))
+        passwords = f"requirepass s&x\nsentinel auth-pass {clusters.MASTER} p/w"
+        sentinel = await clusters._sentinel(stack, tmp_path / "sentinel", master, passwords)
+        host, path = f"127.0.0.1:{sentinel.port}", f"{clusters.MASTER}/2"
+        for url, error in (
+            (f"redis+sentinel://:p%2Fw@{host}/{path}?sentinel_password=s%26x", None),
+            (f"redis+sentinel://:p%2Fw@{host}/{path}", "No master found"),
+            (f"redis+sentinel://{host}/{path}?sentinel_password=s%26x", "Authentication required"),
+        ):
+            client = open_redis(url, timeout_s=5, connections=2)
+            stack.push_async_callback(client.aclose)
+            if error is None:
+                assert (await client.client_info())["db"] == 2
+            else:
+                with pytest.raises(RedisConnectionError, match=error):
+                    await client.ping()
 
 
 async def test_list_at_a_master_that_lost_the_last_reports_is_brought_forward(

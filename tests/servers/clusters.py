@@ -127,7 +127,7 @@ def _valkey_kind(more: Sequence[str]) -> ServerKind:
 
 
 async def _sentinel(
-    stack: contextlib.AsyncExitStack, directory: Path, master: EmbeddedServer
+    stack: contextlib.AsyncExitStack, directory: Path, master: EmbeddedServer, more: str = ""
 ) -> EmbeddedServer:
     """A sentinel keeps its state in its configuration file, so the file is written once, here."""
     configuration = f"""
@@ -135,6 +135,7 @@ async def _sentinel(
         sentinel monitor {MASTER} 127.0.0.1 {master.port} {QUORUM}
         sentinel down-after-milliseconds {MASTER} {DOWN_MS}
         sentinel failover-timeout {MASTER} 10000
+        {more}
     """
     path = directory / "sentinel.conf"
     await asyncio.to_thread(directory.mkdir, parents=True)
