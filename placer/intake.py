@@ -221,6 +221,7 @@ class Intake:
         """Write reports to Redis; retries until it answers. Returns how many changed the list."""
         pauses = Pauses()
         while True:
+            heed_cancellation()
             try:
                 return (await self._scores.apply(states)).count(ReportResult.APPLIED)
             except ScoresLostError:
@@ -232,6 +233,7 @@ class Intake:
     async def _keep_complete(self) -> None:
         """Restore a list that was lost or went back in time, also while no report arrives."""
         while True:
+            heed_cancellation()
             await asyncio.sleep(self._options.check_s)
             try:
                 await self._forget_silent()
@@ -281,6 +283,7 @@ class Intake:
     async def _refill(self) -> None:
         pauses = Pauses()
         while True:
+            heed_cancellation()
             try:
                 await self._scores.fill(self._reports.values())
             except ScoresAwayError as error:
