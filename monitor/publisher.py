@@ -29,7 +29,7 @@ from nats.js.errors import NotFoundError
 
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
-from plimsoll.bus import Stream
+from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -122,6 +122,8 @@ class Publisher:
             max_reconnect_attempts=-1,
             reconnect_time_wait=random.uniform(0.2, 0.6),  # type: ignore[arg-type]  # noqa: S311 - jitter; only slept and compared
             connect_timeout=5,
+            ping_interval=PING_S,
+            max_outstanding_pings=LOST_PINGS,
             pending_size=0,
             error_cb=self._failed,
             disconnected_cb=self._disconnected,

@@ -139,7 +139,7 @@ async def _assemble(
     reports.on_report(ledger.observe)
     client = Client()
     jetstream = client.jetstream()
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
     intake = Intake(jetstream, reports, metrics, options)

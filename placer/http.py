@@ -173,7 +173,9 @@ def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterab
     is away.
     Equal scores are ordered as Redis orders them, greater name first.
     """
-    rows = [_node_row(state, ledger, formula) for state in reports.values()]
+    rows = [
+        _node_row(state, ledger, formula, silent=state.node in reports.silent) for state in reports.values()
+    ]
     rows.sort(key=lambda row: (row.score, row.node), reverse=True)
     return State(nodes=tuple(rows), pods=tuple(pods), doubts=tuple(_doubt_rows(ledger)))
 
@@ -194,7 +196,7 @@ def _doubt_rows(ledger: Ledger) -> list[DoubtRow]:
     return sorted(rows, key=lambda row: (row.namespace, row.name))
 
 
-def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
+def _node_row(state: NodeState, ledger: Ledger, formula: Formula, *, silent: bool) -> NodeRow:
     rooms = {gpu.uuid: room_on(state.node, gpu, ledger) for gpu in node_view(state).gpus}
     scores = node_scores(rooms.values(), formula)
 
@@ -214,7 +216,14 @@ def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
 
     gpus = tuple(gpu_row(gpu) for gpu in state.gpus)
     return NodeRow(
-        node=state.node, score=scores.node, epoch=state.epoch, seq=state.seq, time=state.time, gpus=gpus
+        node=state.node,
+        score=scores.node,
+        epoch=state.epoch,
+        seq=state.seq,
+        time=state.time,
+        gpus=gpus,
+        heartbeat_s=state.heartbeat_s,
+        silent=silent,
     )
 
 

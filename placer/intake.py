@@ -3,6 +3,12 @@
 What always holds: every node's last message is in the stream, and a placer that starts reads it from there. A damaged
 message is logged, terminated, and delays no other. While NATS is away, messages wait in the stream. A node that stays
 silent is forgotten, so the view does not grow with every node that ever existed.
+
+A node that has been silent for three of its own heartbeats is no candidate until it reports again (`ReportView`).
+The intake measures the silence on its own clock, from the arrival of the last report. For a report from before its
+start, it takes the report's age in the stream, by the wall clocks of NATS and of this machine. If these clocks
+differ, a node may count as silent too early or too late after the start, until its next report. While NATS is away,
+all nodes become silent: decisions would rest on measurements that are too old.
 """
 
 import asyncio
@@ -10,6 +16,7 @@ import contextlib
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
@@ -19,6 +26,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.connection import REQUEST_S
+from placer.core.silence import Silence
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.bus import Stream
@@ -47,6 +55,9 @@ FORGET_CONSUMER_S: Final = 24 * 3600.0
 
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 """Seconds without a report after which a node has left the cluster, or its last report is worthless."""
+
+SHOWN_NODES: Final = 10
+"""The most nodes that one line of the log names."""
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +101,8 @@ class Intake:
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
         self._read_s = -math.inf  # when NATS last answered a request for reports
+        self._silence = Silence()
+        self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
 
     def silent_s(self) -> float:
@@ -100,16 +113,19 @@ class Intake:
         """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
         self._read_s = asyncio.get_running_loop().time()
+        self._mark_silent()
         heed_cancellation()
         self.ready.set()
         log.info("the last reports are read", nodes=len(self._reports))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")
             tasks.create_task(self._forget_silent(), name="forget silent nodes")
+            tasks.create_task(self._watch_silence(), name="watch for silent nodes")
 
     def forget(self, node: NodeName) -> None:
         """Drop a node that left from the view; a later report brings it back."""
         self._reports.forget(node)
+        self._silence.forget(node)
         self._metrics.nodes.set(len(self._reports))
         self._reported_s.pop(node, None)
 
@@ -132,7 +148,7 @@ class Intake:
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)
             try:
-                self._keep(_report(message))
+                self._keep(_report(message), _age_s(message))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
 
@@ -172,11 +188,15 @@ class Intake:
                 self._metrics.reports.labels("applied" if self._keep(state) else "stale").inc()
                 await message.ack()
 
-    def _keep(self, state: NodeState) -> bool:
+    def _keep(self, state: NodeState, age_s: float = 0.0) -> bool:
         is_newer = self._reports.apply(state)
         if is_newer:
-            self._reported_s[state.node] = asyncio.get_running_loop().time()
+            now_s = asyncio.get_running_loop().time()
+            self._reported_s[state.node] = now_s
+            if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
+                self._silence_wakened.set()
         self._metrics.nodes.set(len(self._reports))
+        self._metrics.silent_nodes.set(len(self._reports.silent))
         return is_newer
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
@@ -200,6 +220,23 @@ class Intake:
             for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
                 log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
                 self.forget(node)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            heed_cancellation()
+            self._silence_wakened.clear()
+            self._mark_silent()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._silence.next_s()):
+                    await self._silence_wakened.wait()
+
+    def _mark_silent(self) -> None:
+        nodes = self._silence.take(asyncio.get_running_loop().time())
+        for node in nodes:
+            self._reports.set_silent(node)
+        if nodes:
+            log.warning("nodes are silent, no pod goes there", count=len(nodes), some=nodes[:SHOWN_NODES])
+        self._metrics.silent_nodes.set(len(self._reports.silent))
 
 
 async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
@@ -260,6 +297,11 @@ def _report(message: Msg) -> NodeState:
         remedy = "publish a node's reports on its own subject"
         raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
     return state
+
+
+def _age_s(message: Msg) -> float:
+    """The time since the server stored a message, by the clocks of both machines; at least 0."""
+    return max(0.0, (datetime.now(UTC) - message.metadata.timestamp).total_seconds())
 
 
 def _error_text(error: BaseException) -> str:

@@ -65,6 +65,11 @@ class Metrics:
             registry=self.registry,
         )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
+        self.silent_nodes = Gauge(
+            "plimsoll_placer_silent_nodes",
+            "Nodes that are no candidates because they have not reported for too long.",
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "plimsoll_placer_leader",
             "1 while this placer holds the lease, else 0.",

@@ -1,10 +1,12 @@
 """The latest report of every node, in memory, for decisions.
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
-change nothing. One event loop owns the view.
+change nothing. A node that the intake calls silent stays in the view and is no candidate; only a newer report ends
+its silence. One event loop owns the view.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
@@ -20,6 +22,7 @@ class ReportView(Mapping[NodeName, NodeState]):
     def __init__(self) -> None:
         self._states: dict[NodeName, NodeState] = {}
         self._views: dict[NodeName, NodeView] = {}
+        self._silent: set[NodeName] = set()
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
         self._replaced: NodeView | None = None
@@ -32,6 +35,7 @@ class ReportView(Mapping[NodeName, NodeState]):
             return False
         self._replaced = self.view(state.node)
         self._states[state.node] = state
+        self._silent.discard(state.node)
         self._change(state.node)
         for listener in tuple(self._listeners.values()):
             listener(state)
@@ -39,17 +43,29 @@ class ReportView(Mapping[NodeName, NodeState]):
 
     def forget(self, node: NodeName) -> None:
         """Drop a node that left the cluster; a later report brings it back."""
+        self._silent.discard(node)
         if self._states.pop(node, None) is not None:
             self._change(node)
 
+    @property
+    def silent(self) -> AbstractSet[NodeName]:
+        """The nodes that have been silent for too long: no candidates, until they report again."""
+        return self._silent
+
+    def set_silent(self, node: NodeName) -> None:
+        """Count a node as silent until it reports again. An unknown node is no error."""
+        if node in self._states:
+            self._silent.add(node)
+            self._change(node)
+
     def on_change(self, listener: ChangeListener) -> None:
-        """Call `listener` with each node whose report was replaced or dropped; it must not block or raise."""
+        """Call `listener` with each node whose report changed, or that fell silent; it must not block or raise."""
         self._change_listeners.append(listener)
 
     def view(self, node: NodeName) -> NodeView | None:
         """A node as decisions read it, or None before its first report."""
         if node not in self._views and node in self._states:
-            self._views[node] = node_view(self._states[node])
+            self._views[node] = node_view(self._states[node], silent=node in self._silent)
         return self._views.get(node)
 
     @property

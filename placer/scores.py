@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
 from placer.core.score import Formula, node_scores
 from placer.core.view import node_view
+from placer.redis_client import open_redis
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.errors import PlimsollError
@@ -86,21 +84,7 @@ class ScoreList:
         self._formula = formula
         self._rooms_of = rooms_of
         self._timeout_s = timeout_s
-        pool = redis.BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            legacy_responses=True,
-            decode_responses=True,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            # One more try serves a connection that went stale in the pool. Longer waits are the callers'.
-            retry=Retry(NoBackoff(), 1),
-            max_connections=connections,
-            # Else every new connection reads the library's version from the disk, on the event loop.
-            driver_info=None,
-            timeout=timeout_s,
-        )
-        self._client = redis.Redis.from_pool(pool)
+        self._client = open_redis(url, timeout_s=timeout_s, connections=connections)
         self._sha = ""
 
     async def close(self) -> None:

@@ -135,7 +135,7 @@ class Candidates:
     def rooms_of(self, state: NodeState) -> Collection[Room]:
         """The rooms of the GPUs in a report, by the promises of now."""
         known = self.find(state.node)
-        if known is not None and known.node.order == state.order:
+        if known is not None and known.node.order == state.order and not known.node.is_silent:
             return known.rooms.values()
         return tuple(room_on(state.node, gpu, self._ledger) for gpu in node_view(state).gpus)
 
@@ -175,6 +175,9 @@ class Candidates:
         if view is None:
             rooms: _Rooms = NO_ROOMS
             self._nodes.pop(name, None)
+        elif view.is_silent:
+            rooms = NO_ROOMS
+            self._nodes[name] = Candidate(view, rooms, inf)
         else:
             # A new report may change every GPU; a booking changes the GPUs that it names.
             outdated = None if known is None or known.node is not view else gpus

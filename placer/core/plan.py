@@ -243,6 +243,8 @@ def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
 def _usable_gpus(node: NodeView, demand: PodDemand) -> tuple[tuple[GpuView, ...], Reason | None]:
     if not node.gpus:
         return (), Reason.NO_REPORT
+    if node.is_silent:
+        return (), Reason.SILENT
     of_model = tuple(gpu for gpu in node.gpus if not demand.gpu_models or gpu.model in demand.gpu_models)
     if not of_model:
         return (), Reason.GPU_MODEL

@@ -21,6 +21,7 @@ class Reason(enum.Enum):
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_COUNT = "node(s) had too few fitting GPUs"
     NO_REPORT = "node(s) had no GPU report"
+    SILENT = "node(s) had not reported for too long"
 
 
 def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:

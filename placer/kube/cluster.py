@@ -213,7 +213,6 @@ class Cluster:
         if not load.pods:
             del self._loads[name]
 
-
     def _load(self, name: NodeName) -> Load:
         return self._loads.get(name) or Load()
 

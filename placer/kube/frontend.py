@@ -223,7 +223,7 @@ class KubeFrontEnd:
         if not self._queue.heeds_changes:
             return
         before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
-        if before is None or after is None:
+        if before is None or after is None or before.is_silent:
             self._gained(state.node, EVERYTHING)
         elif self._teaches(before, after):
             # Less may be expected of the owner's pods than before, here and wherever they are or could go.

@@ -59,6 +59,7 @@ _KNOWN: Final = {
     Reason.GPU_MODEL.value: Cause.GPUS,
     Reason.GPU_ID.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,
+    Reason.SILENT.value: Cause.GPUS,
     UNKNOWN_NODE: Cause.NODE,
     KEPT_OUT: Cause.RULES,
     fit.UNSCHEDULABLE: Cause.NODE,

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.events import Task
+from plimsoll.events import SLOWEST_HEARTBEAT_S, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 STATE_PATH: Final = "/v1/state"
@@ -39,7 +39,11 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """A node; `epoch` and `seq` are its last report's."""
+    """A node; `epoch`, `seq`, `time` and `heartbeat_s` are its last report's.
+
+    Attributes:
+        silent: the node has not reported for three of its heartbeats; nothing is placed there until it does.
+    """
 
     node: NodeName
     score: float
@@ -47,6 +51,8 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     seq: int
     time: str
     gpus: tuple[GpuRow, ...]
+    heartbeat_s: float = SLOWEST_HEARTBEAT_S
+    silent: bool = False
 
 
 class PodRow(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
 from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
+from tests.servers.clusters import SentinelValkey
 
 PATIENCE_S = 60.0
 CHECK_S = 0.1
@@ -83,7 +84,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def taking_in(
     nats: EmbeddedServer,
-    valkey: EmbeddedServer,
+    valkey: EmbeddedServer | SentinelValkey,
     *,
     durable: str = "placer-test",
     check_s: float = CHECK_S,

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+import msgspec
 import nats.errors
 import pytest
 import redis.asyncio as redis
@@ -412,3 +413,67 @@ async def test_follower_reads_reports_and_leaves_the_list_alone(
         assert await running.scores.orders() is None
         leads.set()
         await eventually(running.listed, {"n2": (1, 7)})
+
+
+def beating(node: str, seq: int, heartbeat_s: float) -> NodeState:
+    """A report of a node with so fast a heartbeat."""
+    return msgspec.structs.replace(report(node, seq), heartbeat_s=heartbeat_s)
+
+
+async def test_node_is_silent_after_three_heartbeats_until_it_reports(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A silent node stays in view and list, is counted and told once, and is back with its next report."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        told: list[tuple[NodeName, bool]] = []
+        running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
+
+        async def silent() -> set[NodeName]:
+            assert running.metrics.silent_nodes._value.get() == len(running.reports.silent)
+            return set(running.reports.silent)
+
+        await publish(jetstream, report("steady"), beating("a", 1, 0.2))
+        await eventually(silent, {"a"})
+        assert await running.listed() == {"steady": (1, 1), "a": (1, 1)}
+        assert set(running.reports) == {"steady", "a"}
+        await publish(jetstream, beating("a", 2, 3600))
+        await eventually(silent, set())
+        assert [silent for node, silent in told if node == "a"] == [False, True, False]
+
+
+async def test_old_report_does_not_end_a_silence(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A report that arrives late, after a newer one, says nothing about the node now."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, beating("a", 2, 0.1))
+
+        async def silent() -> set[NodeName]:
+            return set(running.reports.silent)
+
+        await eventually(silent, {"a"})
+        await publish(jetstream, beating("a", 1, 0.1), what="started")
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        assert await silent() == {"a"}
+
+
+async def test_restart_knows_who_is_silent_by_the_age_in_the_stream(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer that starts after a node died never takes that node for a candidate."""
+    async with bus(nats) as jetstream:
+        await publish(jetstream, beating("dead", 1, 0.1), beating("alive", 1, 3600))
+        await asyncio.sleep(0.5)  # the report must be older than three heartbeats
+        async with taking_in(nats, valkey) as running:
+            assert set(running.reports.silent) == {"dead"}
+            assert set(running.reports) == {"dead", "alive"}
+
+
+async def test_forgotten_node_is_silent_no_longer(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A silent node that is forgotten is in none of the sets, and is told as silent no longer."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
+        await publish(jetstream, beating("a", 1, 0.1))
+
+        async def seen() -> tuple[set[NodeName], set[NodeName]]:
+            return set(running.reports), set(running.reports.silent)
+
+        await eventually(seen, ({"a"}, {"a"}))
+        await eventually(seen, (set(), set()))

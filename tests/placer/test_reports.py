@@ -52,3 +52,24 @@ def test_ended_listener_hears_nothing() -> None:
     stop()
     view.apply(report("n1"))
     assert heard == ["second"]
+
+
+def test_node_is_silent_until_a_newer_report() -> None:
+    """A node that fell silent is marked in its view. Only a newer report ends that, before its listeners see it."""
+    view, told = ReportView(), list[tuple[str, bool]]()
+    n1 = NodeName("n1")
+    view.apply(report(n1, 2))
+    view.on_change(lambda node: told.append((node, node in view.silent)))
+    view.set_silent(n1)
+    view.set_silent(NodeName("unknown"))
+    seen = view.view(n1)
+    assert seen is not None
+    assert seen.is_silent
+    view.apply(report(n1, 1))
+    assert view.silent == {n1}
+    view.on_report(lambda state: told.append((state.node, state.node in view.silent)))
+    view.apply(report(n1, 3))
+    assert told == [(n1, True), (n1, False), (n1, False)]
+    seen = view.view(n1)
+    assert seen is not None
+    assert not seen.is_silent
