@@ -225,6 +225,7 @@ class KubeFrontEnd:
         before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
         if before is None or after is None or before.is_silent:
             self._gained(state.node, EVERYTHING)
+            self._wake(Cause.GPUS)  # their refusals name the silence of the node
         elif self._teaches(before, after):
             # Less may be expected of the owner's pods than before, here and wherever they are or could go.
             self._gained(state.node, Cause.MEMORY | Cause.MEMORIES)
@@ -431,7 +432,8 @@ class KubeFrontEnd:
         obstacles = self._choice.obstacles(wanted, probe.node)
         self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
-        self._queue.probed(probe, causes, self._now_s())
+        is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
+        self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
 
     def _attempt(self, uid: PodUid) -> _Placed | None:
         """Try one pod. Returns its plan, booked and assumed; or None, if the pod is refused or was changed."""
@@ -488,7 +490,8 @@ class KubeFrontEnd:
         if waiting.wanted is wanted and explained is not None:
             waiting.overtaken = 0
             note, demand = cut(explained.text), wanted.request.demand
-            refusal = Refused(note, causes_of(explained.reasons, demand), ask_of(demand))
+            causes = causes_of(explained.reasons, demand)
+            refusal = Refused(note, causes, ask_of(demand), explained.reasons)
             self._queue.park(uid, self._kind(wanted), refusal, now_s)
             self._report_refused(waiting.pod, note)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:

@@ -6,7 +6,7 @@ probed on that node, or woken. Pure.
 
 import bisect
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from placer.kube.hints import EVERYTHING, Cause, Gain
@@ -24,11 +24,13 @@ class Refusal:
         note: the text for people.
         causes: see `placer.kube.hints.causes_of`.
         ask_bytes: see `placer.kube.hints.ask_of`.
+        reasons: all reasons in the note.
     """
 
     note: str = ""
     causes: Cause = EVERYTHING
     ask_bytes: int = 0
+    reasons: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -124,8 +126,7 @@ class Parking:
         self._unprobe(kind, node)
         more = causes & ~kind.refusal.causes
         if more:
-            refusal = kind.refusal
-            kind.refusal = Refusal(refusal.note, refusal.causes | causes, refusal.ask_bytes)
+            kind.refusal = replace(kind.refusal, causes=kind.refusal.causes | causes)
             self._index(kind, more)
         return True
 

@@ -275,9 +275,16 @@ class Queue:
             for kind in self._parking.note(node, gain):
                 self._wake(kind, now_s)
 
-    def probed(self, probe: Probe, causes: Cause, now_s: float) -> None:
-        """Note a probe's result: the causes that keep the pod from the node, or none if the node could take it."""
-        if self._parking.probed(probe.kind, probe.node, causes) and causes == NOTHING:
+    def probed(self, probe: Probe, causes: Cause, now_s: float, *, is_news: bool = False) -> None:
+        """Note a probe's result.
+
+        Args:
+            probe: the probe.
+            causes: the causes that keep the pod from the node; none if the node could take it.
+            now_s: the time.
+            is_news: a reason was found that the kind's refusal does not name, so that its text is outdated.
+        """
+        if self._parking.probed(probe.kind, probe.node, causes) and (causes == NOTHING or is_news):
             self._wake(probe.kind, now_s)
         if not self._parking.has_probes:
             self._probed_node = None

