@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument(
         "--without", default="", help="faults to leave out, with commas; `edits` for tenants' edits"
     )
-    parser.add_argument("--pods-per-s", type=float, default=4.0)
+    parser.add_argument("--pods-per-s", type=float, default=8.0)
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(1_000_000)
     without = frozenset(name.strip() for name in given.without.split(",") if name.strip())

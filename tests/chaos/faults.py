@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import os
 import signal
 from collections import defaultdict
@@ -67,25 +68,32 @@ def _machine_of(step: Step) -> Machine:
 
 async def _kill_placer(world: World, step: Step) -> None:
     placer = _placer_of(world, step)
+    world.down.add(placer.name)
     await placer.server.kill()
     await asyncio.sleep(step.for_s)
     await placer.server.start()
+    world.down.discard(placer.name)
 
 
 async def _terminate_placer(world: World, step: Step) -> None:
     placer = _placer_of(world, step)
+    world.down.add(placer.name)
     if not await end(placer):
         world.journal.find(f"{placer.name} did not end on SIGTERM")
     await asyncio.sleep(step.for_s)
     await placer.server.start()
+    world.down.discard(placer.name)
 
 
 async def _pause(server: EmbeddedServer, for_s: float) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
+    pid = server.pid
+    with contextlib.suppress(ProcessLookupError):  # it may end by itself
+        os.kill(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(for_s)
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 async def _restart(server: EmbeddedServer, for_s: float) -> None:

@@ -228,4 +228,6 @@ async def proxy(target: str, trusted: ssl.SSLContext, rng: random.Random) -> Asy
             made.url = f"http://{host}:{port}"
             yield made
         finally:
+            for task in made._late:
+                task.cancel()
             await runner.cleanup()

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from tests.chaos.asks import BEST_EFFORT, DOMAIN, Ask, UnreadableError, annotations_of, asks_of
 from tests.chaos.fleet import FLEET, GIB, Card, Machine
 from tests.chaos.pods import KIND, MALFORMED
-from tests.chaos.promises import BEST_EFFORT, DOMAIN, Ask, Sums, UnreadableError, annotations_of, asks_of
+from tests.chaos.promises import Sums
 
 Object = dict[str, Any]
 

@@ -38,7 +38,7 @@ class Options:
     placers: int = 2
     without: frozenset[str] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
-    pods_per_s: float = 4.0
+    pods_per_s: float = 8.0
 
     def replay(self) -> str:
         """The command that runs the same again."""
@@ -90,9 +90,6 @@ async def calm(here: World) -> None:
     here.journal.note("calm")
     for placer in here.placers:
         placer.proxy.weather = Weather()
-        if not placer.server.is_running:
-            here.journal.find(f"{placer.name} had ended by itself")
-            await placer.server.start()
     for machine in FLEET:
         await create_machine(here, machine)
     here.monitors.quiet = True
@@ -135,6 +132,7 @@ def _summary(here: World, options: Options, breaker: Breaker, tenants: Tenants) 
         "gaps": here.witness.gaps,
         "faults": dict(sorted(breaker.done.items())),
         "requests_broken": {placer.name: placer.proxy.done for placer in here.placers},
+        "reborn": dict(here.reborn),
         "binds": {placer.name: len(placer.proxy.binds) for placer in here.placers},
         "tenants": dict(sorted(tenants.counts.items())),
         "findings": here.journal.findings,

@@ -12,14 +12,15 @@ import nats.errors
 from nats.aio.client import Client
 
 from plimsoll.subjects import RESIZE
+from tests.chaos.answers import DECISION, ENDED, LINES
+from tests.chaos.asks import BEST_EFFORT, annotations_of
 from tests.chaos.fleet import GIB
 from tests.chaos.pods import Object, draw_pod
-from tests.chaos.promises import BEST_EFFORT, DECISION, ENDED, LINES, annotations_of
 from tests.chaos.witness import Witness
 from tests.chaos.world import NAMESPACE, PODS, World
 
 TICK_S: Final = 0.25
-MOST_WAITING: Final = 60
+MOST_WAITING: Final = 80
 MOST_PODS: Final = 260
 SWEPT_AFTER_S: Final = 8.0
 
@@ -36,7 +37,7 @@ class Tenants:
 
     world: World
     rng: random.Random
-    pods_per_s: float = 4.0
+    pods_per_s: float = 8.0
     edits: bool = True
     counts: dict[str, int] = field(default_factory=dict)
     _number: int = 0
@@ -68,7 +69,7 @@ class Tenants:
 
     async def _create(self) -> None:
         while True:
-            burst = self.rng.choice((1, 1, 2, 4, 12))
+            burst = self.rng.choice((1, 2, 4, 12, 30))
             for _ in range(burst):
                 if len(self._pods(bound=False)) < MOST_WAITING and len(self._witness.pods) < MOST_PODS:
                     await self.create_one()
@@ -94,7 +95,7 @@ class Tenants:
             await asyncio.sleep(TICK_S)
 
     def _life_s(self, pod: Object) -> float:
-        return self.rng.uniform(4, 25) if pod["spec"].get("nodeName") else self.rng.uniform(15, 60)
+        return self.rng.uniform(6, 40) if pod["spec"].get("nodeName") else self.rng.uniform(15, 60)
 
     async def _end_one(self, uid: str, pod: Object) -> None:
         name, phase = pod["metadata"]["name"], pod["status"].get("phase")

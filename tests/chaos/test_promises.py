@@ -1,21 +1,16 @@
 """The independent arithmetic sees each kind of broken promise, and no other."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from tests.chaos.answers import promises_of, resized
+from tests.chaos.asks import UnreadableError, asks_of, quantity
 from tests.chaos.fleet import CARDS, GIB
 from tests.chaos.pods import COUNT, MEMORY, SHARE
-from tests.chaos.promises import (
-    Promise,
-    Sums,
-    UnreadableError,
-    asks_of,
-    promises_of,
-    quantity,
-    resized,
-)
+from tests.chaos.promises import Promise, Sums
 from tests.chaos.room import node_for
 
 GPU = "GPU-00-0"
@@ -150,6 +145,29 @@ def test_a_resize_replaces_what_it_names() -> None:
     assert resized((promise("u", 4 * GIB),), pod) == (promise("u", 5, 20),)
     whole = promise("u", 0, 100, whole=True)
     assert resized((whole,), pod) == (whole,)
+
+
+def decided(**grant: Any) -> str:  # noqa: ANN401 - JSON
+    """A decision that gives the container `main` this part of `GPU`."""
+    return json.dumps({"containers": {"main": [{"gpu": GPU, "line_bytes": 1, **grant}]}})
+
+
+def test_a_decision_that_holds_everything_is_what_counts() -> None:
+    """Bytes, share and whole GPUs are those of the decision, in the Binding and after a resize."""
+    pod = bound({MEMORY: "5", SHARE: "20"}, decision=decided(memory_bytes=5, share_pct=20))
+    assert promises_of(pod, CARDS) == ((promise("u", 5, 20),), [])
+    assert resized((promise("u", 4, 10),), pod) == (promise("u", 5, 20),)
+    edited = bound({COUNT: "1"}, best_effort="true", decision=decided(share_pct=100, whole=True))
+    assert promises_of(edited, CARDS) == ((promise("u", 0, 100, whole=True),), [])
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [decided(memory_bytes=4, share_pct=20), decided(memory_bytes=5), decided(memory_bytes=5, gpu="x")],
+)
+def test_a_decision_that_is_not_what_the_pod_asks_for_is_seen(decision: str) -> None:
+    """Fewer bytes, another share, or another GPU than the answer names is a problem."""
+    assert len(promises_of(bound({MEMORY: "5", SHARE: "20"}, decision=decision), CARDS)[1]) == 1
 
 
 def test_a_pod_fits_only_where_all_doubts_are_gone() -> None:

@@ -14,14 +14,15 @@ from plimsoll.events import NodeState, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.subjects import STREAM, state_subject, task_subject
+from tests.chaos.answers import ENDED
 from tests.chaos.fleet import FLEET
-from tests.chaos.promises import ENDED
 from tests.chaos.room import node_for
 from tests.chaos.world import NAMESPACE, Placer, World
 from tests.servers.waiting import until
 
-CALM_S: Final = 120.0
-"""Far longer than any backoff, timeout or interval of a placer, so only a pod that is forgotten waits that long."""
+CALM_S: Final = 240.0
+"""Far longer than any backoff, timeout or interval of a placer, so only a pod that is forgotten waits that long. The
+longest is 70 s: so long a bind without a clear answer may still arrive."""
 
 Object = dict[str, Any]
 

@@ -14,21 +14,12 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.chaos.answers import ENDED, answers_of, promises_of, resized
+from tests.chaos.asks import UnreadableError, annotations_of
 from tests.chaos.fleet import Card
 from tests.chaos.journal import Journal
 from tests.chaos.pods import KIND, MALFORMED
-from tests.chaos.promises import (
-    ANSWER,
-    DECISION,
-    ENDED,
-    LINES,
-    SHARES,
-    Sums,
-    UnreadableError,
-    annotations_of,
-    promises_of,
-    resized,
-)
+from tests.chaos.promises import Sums
 from tests.servers.apiserver import ApiServer
 
 Object = dict[str, Any]
@@ -153,14 +144,14 @@ class Witness:
     def _see_bound(self, pod: Object) -> None:
         meta, uid, node = pod["metadata"], pod["metadata"]["uid"], pod["spec"]["nodeName"]
         self.bound[uid] = Bound(
-            meta["name"], node, _answers(pod), int(meta["resourceVersion"]), self.journal.elapsed_s
+            meta["name"], node, answers_of(pod), int(meta["resourceVersion"]), self.journal.elapsed_s
         )
         self.journal.note(
             "bound",
             pod=meta["name"],
             uid=uid,
             node=node,
-            answers=_answers(pod),
+            answers=answers_of(pod),
             version=meta["resourceVersion"],
         )
         if pod["spec"].get("schedulerName") != "plimsoll":
@@ -178,7 +169,7 @@ class Witness:
         first = self.bound[uid]
         if pod["spec"]["nodeName"] != first.node:
             self.journal.find(f"pod {meta['name']} moved from {first.node} to {pod['spec']['nodeName']}")
-        if _answers(pod) == first.answers or written_by_tenant(pod):
+        if answers_of(pod) == first.answers or written_by_tenant(pod):
             return
         try:
             promises = resized(self.sums.of(uid), pod)
@@ -187,7 +178,7 @@ class Witness:
             return
         if promises != self.sums.of(uid):
             self.journal.note(
-                "resized", pod=meta["name"], answers=_answers(pod), version=meta["resourceVersion"]
+                "resized", pod=meta["name"], answers=answers_of(pod), version=meta["resourceVersion"]
             )
             self.sums.put(uid, promises)
             self._judge({promise.gpu for promise in promises}, pod)
@@ -216,20 +207,12 @@ class _GoneError(Exception):
     """The API server has forgotten the version from which the watch would go on."""
 
 
-def _answers(pod: Object) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in annotations_of(pod).items()
-        if name.startswith(ANSWER) or name in (DECISION, LINES, SHARES)
-    }
-
-
 def written_by_tenant(pod: Object) -> bool:
     """Whether a tenant has written one of the annotations that are the placer's."""
     for entry in pod["metadata"].get("managedFields") or ():
         if entry.get("manager") != TENANT:
             continue
         fields = entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
-        if any(f"f:{name}" in fields for name in _answers(pod)):
+        if any(f"f:{name}" in fields for name in answers_of(pod)):
             return True
     return False

@@ -8,6 +8,7 @@ import random
 import signal
 import ssl
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,8 @@ class World:
     Attributes:
         missing: the machines whose Node object a fault has deleted.
         cordoned: the machines that a fault has made unfit.
+        down: the placers that a fault has ended and will start again.
+        reborn: how often each placer ended by itself and was started again.
     """
 
     api: ApiServer
@@ -81,6 +84,8 @@ class World:
     journal: Journal
     missing: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
+    down: set[str] = field(default_factory=set)
+    reborn: Counter[str] = field(default_factory=Counter)
 
     @property
     def plane(self) -> ControlPlane:
@@ -170,10 +175,23 @@ async def world(
                     stack.push_async_callback(end, one)
                 for one in made:
                     await until(lambda one=one: one.fetch("/readyz"))  # type: ignore[misc]
+                nursing = group.create_task(_nurse(here), name="nurse")
                 yield here
+                nursing.cancel()
             finally:
                 watching.cancel()
                 talking.cancel()
+
+
+async def _nurse(world: World) -> None:
+    """Start placers that ended by themselves, as a kubelet would: one that lost its Lease must end."""
+    while True:
+        for placer in world.placers:
+            if not placer.server.is_running and placer.name not in world.down:
+                world.journal.note("placer ended by itself", placer=placer.name)
+                world.reborn[placer.name] += 1
+                await placer.server.start()
+        await asyncio.sleep(0.5)
 
 
 async def end(placer: Placer) -> bool:
