@@ -137,7 +137,9 @@ class Tenants:
         except (nats.errors.Error, TimeoutError, OSError):
             self._count("resize unanswered")
             return
-        self._count(f"resize {json.loads(answer.data).get('type')}")
+        said = json.loads(answer.data)
+        self._count(f"resize {said.get('type')}")
+        self.world.journal.note("resize", request=request, answer=said)
 
     async def _edit(self) -> None:
         while True:
@@ -160,12 +162,12 @@ class Tenants:
     def _wish(self, pod: Object) -> dict[str, str | None]:
         """What a tenant would like to change: to be counted for less, to have more, or to be somewhere else."""
         mine = annotations_of(pod)
+        if self.rng.random() < 0.4:
+            return {BEST_EFFORT: None if mine.get(BEST_EFFORT) == "true" else "true"}
         gpus = next(
             (value for key, value in mine.items() if key.startswith("gpus.plimsoll.dev/")), "GPU-00-0"
         )
         wishes: list[dict[str, str | None]] = [
-            {BEST_EFFORT: None if mine.get(BEST_EFFORT) == "true" else "true"},
-            {BEST_EFFORT: "true"},
             {"plimsoll.dev/gpu-share-limit": self.rng.choice(("1", "50", "100", "none", None))},
             {"plimsoll.dev/nonsense": "1"},
             {"plimsoll.dev/gpu-model": "NVIDIA H100"},
