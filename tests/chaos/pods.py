@@ -15,6 +15,7 @@ SHARE: Final = "plimsoll.dev/gpu-share"
 COUNT: Final = "plimsoll.dev/gpu"
 KIND: Final = "chaos/kind"
 MALFORMED: Final = "malformed"
+"""The kind of the pods that no edit of their annotations can mend."""
 PRIORITIES: Final = {"chaos-low": -10, "chaos-high": 1000}
 """The priority classes of the pods that have one."""
 
@@ -108,17 +109,13 @@ def _hopeless(draft: Draft, rng: random.Random) -> None:
 
 
 def _malformed(draft: Draft, rng: random.Random) -> None:
-    draft.containers = [{MEMORY: "4Gi"}]
-    fault = rng.randrange(5)
+    fault = rng.randrange(3)
     if fault == 0:
         draft.containers = [{SHARE: "150"}]
     elif fault == 1:
         draft.containers = [{COUNT: "3", MEMORY: str(10 * GIB)}]  # 10 GiB do not divide by 3
-    elif fault == 2:
-        draft.annotations["plimsoll.dev/gpu-shares"] = "30"  # a slip of the pen
-    elif fault == 3:
-        draft.annotations["plimsoll.dev/gpu-share-limit"] = "a lot"
     else:
+        draft.containers = [{MEMORY: "4Gi"}]
         draft.spec["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,
@@ -127,6 +124,15 @@ def _malformed(draft: Draft, rng: random.Random) -> None:
                 "labelSelector": {"matchLabels": {KIND: MALFORMED}},
             }
         ]
+
+
+def _misspelt(draft: Draft, rng: random.Random) -> None:
+    """Its annotations make no sense, until a tenant mends them."""
+    draft.containers = [{MEMORY: "4Gi"}]
+    if rng.random() < 0.5:
+        draft.annotations["plimsoll.dev/gpu-shares"] = "30"
+    else:
+        draft.annotations["plimsoll.dev/gpu-share-limit"] = "a lot"
 
 
 _KINDS: Final[dict[str, tuple[float, Callable[[Draft, random.Random], None]]]] = {
@@ -140,6 +146,7 @@ _KINDS: Final[dict[str, tuple[float, Callable[[Draft, random.Random], None]]]] =
     "of-model": (4, _of_model),
     "without-gpu": (2, _without_gpu),
     "hopeless": (4, _hopeless),
-    MALFORMED: (4, _malformed),
+    MALFORMED: (2, _malformed),
+    "misspelt": (2, _misspelt),
 }
 """Weight and drawing of each kind of pod."""
