@@ -95,7 +95,7 @@ async def calm(here: World) -> None:
     here.monitors.quiet = True
     for voice in here.monitors.voices.values():
         voice.silent = False
-    await here.witness.listed.wait()
+    await here.pods.listed.wait()
 
 
 @contextlib.asynccontextmanager
@@ -119,6 +119,18 @@ async def _report(here: World, breaker: Breaker) -> None:
         )
 
 
+def _after_takeover(here: World) -> int:
+    """Binds that were written when another placer held the Lease already."""
+    binder = {uid: placer.name for placer in here.placers for uid in placer.proxy.binds}
+    found = 0
+    for uid, bound in here.witness.bound.items():
+        holder = here.leases.holder_at(bound.version)
+        if uid in binder and holder and not holder.startswith(binder[uid] + "-"):
+            here.journal.note("bound after takeover", pod=bound.name, by=binder[uid], holder=holder)
+            found += 1
+    return found
+
+
 def _summary(here: World, options: Options, breaker: Breaker, tenants: Tenants) -> dict[str, Any]:
     return {
         "chaos": "passed" if not here.journal.findings else "failed",
@@ -129,10 +141,12 @@ def _summary(here: World, options: Options, breaker: Breaker, tenants: Tenants) 
         "bound": len(here.witness.bound),
         "waiting_explained": len(waiting(here)),
         "checks": here.witness.sums.checks,
-        "gaps": here.witness.gaps,
+        "lists": here.pods.lists,
         "faults": dict(sorted(breaker.done.items())),
         "requests_broken": {placer.name: placer.proxy.done for placer in here.placers},
         "reborn": dict(here.reborn),
+        "leaders": len(here.leases.versions),
+        "binds_after_takeover": _after_takeover(here),
         "binds": {placer.name: len(placer.proxy.binds) for placer in here.placers},
         "tenants": dict(sorted(tenants.counts.items())),
         "findings": here.journal.findings,

@@ -13,8 +13,8 @@ from nats.js.errors import NotFoundError
 from plimsoll.events import NodeState, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
-from plimsoll.subjects import STREAM, state_subject, task_subject
-from tests.chaos.answers import ENDED
+from plimsoll.subjects import STREAM, pod_subject, state_subject, task_subject
+from tests.chaos.answers import ANSWER, ENDED
 from tests.chaos.fleet import FLEET
 from tests.chaos.room import node_for
 from tests.chaos.world import NAMESPACE, Placer, World
@@ -34,6 +34,7 @@ async def settle(world: World) -> None:
         ("redis", redis_differs),
         ("state", states_differ),
         ("metrics", metrics_differ),
+        ("events", events_differ),
     ):
         seen: list[str] = []
 
@@ -192,4 +193,27 @@ async def metrics_differ(world: World) -> list[str]:
             for line in text.splitlines()
             if "drift" in line and not line.startswith("#") and float(line.split()[-1]) != 0
         )
+    return problems
+
+
+async def events_differ(world: World) -> list[str]:
+    """Events on the bus that say `placed` and are not what the API server has."""
+    problems = []
+    client = await nats.connect(world.nats.url)
+    try:
+        jetstream = client.jetstream()
+        subscription = await jetstream.subscribe(pod_subject("placed"), stream=STREAM, ordered_consumer=True)
+        left = (await subscription.consumer_info()).num_pending or 0
+        while left:
+            message = await subscription.next_msg(timeout=5)
+            left = message.metadata.num_pending
+            placed = json.loads(message.data)["data"]
+            bound = world.witness.bound.get(placed["pod"])
+            gpus = {f"{ANSWER}{name}": ",".join(uuids) for name, uuids in placed["gpus"].items()}
+            if bound is None or bound.node != placed["node"] or not gpus.items() <= bound.answers.items():
+                problems.append(
+                    f"an event says that {placed['name']} was placed: {placed}, and it has {bound}"
+                )
+    finally:
+        await client.close()
     return problems

@@ -19,9 +19,11 @@ import aiohttp
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
 from tests.chaos.fleet import CARDS, FLEET, Machine
 from tests.chaos.journal import Journal
+from tests.chaos.leases import LEASES, Leases
 from tests.chaos.monitors import Monitors
 from tests.chaos.pods import PRIORITIES
 from tests.chaos.proxy import Proxy, proxy
+from tests.chaos.watching import Watching
 from tests.chaos.witness import TENANT, Witness
 from tests.servers.apiserver import Answer, ApiServer, RefusedError
 from tests.servers.control_plane import ControlPlane, control_plane
@@ -69,6 +71,8 @@ class World:
     """Everything that runs.
 
     Attributes:
+        witness, pods: the judge of pods, and the watch that feeds it.
+        leases: the history of the placers' Lease.
         missing: the machines whose Node object a fault has deleted.
         cordoned: the machines that a fault has made unfit.
         down: the placers that a fault has ended and will start again.
@@ -81,6 +85,8 @@ class World:
     placers: tuple[Placer, ...]
     monitors: Monitors
     witness: Witness
+    pods: Watching
+    leases: Leases
     journal: Journal
     missing: set[str] = field(default_factory=set)
     cordoned: set[str] = field(default_factory=set)
@@ -154,7 +160,8 @@ async def world(
         api = ApiServer(plane, await stack.enter_async_context(_session(plane.url, trusted)))
         nats = await stack.enter_async_context(nats_server(directory / "nats"))
         valkey = await stack.enter_async_context(valkey_server(directory / "valkey"))
-        witness = Witness(api, CARDS, journal)
+        witness, leases = Witness(CARDS, journal), Leases()
+        pods = Watching(api, "/api/v1/pods", witness)
         made: list[Placer] = []
         for number in range(placers):
             way = await stack.enter_async_context(
@@ -163,13 +170,14 @@ async def world(
             place = directory / f"placer-{number}"
             made.append(await asyncio.to_thread(_placer, number, place, plane, way, nats, valkey, settings))
         monitors = Monitors(witness.sums, random.Random(f"{seed}/monitors"))
-        here = World(api, nats, valkey, tuple(made), monitors, witness, journal)
+        here = World(api, nats, valkey, tuple(made), monitors, witness, pods, leases, journal)
         await _furnish(here)
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(witness.run(), name="witness")
+            watching = group.create_task(pods.run(), name="watch of pods")
+            following = group.create_task(Watching(api, LEASES, leases).run(), name="watch of leases")
             talking = group.create_task(monitors.run(nats.url), name="monitors")
             try:
-                await witness.listed.wait()
+                await pods.listed.wait()
                 for one in made:
                     await one.server.start()
                     stack.push_async_callback(end, one)
@@ -180,6 +188,7 @@ async def world(
                 nursing.cancel()
             finally:
                 watching.cancel()
+                following.cancel()
                 talking.cancel()
 
 
