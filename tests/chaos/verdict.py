@@ -27,8 +27,8 @@ longest is 70 s: so long a bind without a clear answer may still arrive."""
 Object = dict[str, Any]
 
 
-async def settle(world: World) -> None:
-    """Wait until every copy of the truth is right; what is not after `CALM_S` is a finding."""
+async def settle(world: World, *, calm_s: float = CALM_S) -> None:
+    """Wait until every copy of the truth is right; what is not after `calm_s` is a finding."""
     for name, look in (
         ("pods", pods_in_doubt),
         ("redis", redis_differs),
@@ -43,7 +43,7 @@ async def settle(world: World) -> None:
             return not seen
 
         try:
-            await until(right, timeout_s=CALM_S)
+            await until(right, timeout_s=calm_s)
         except AssertionError:
             for problem in seen:
                 world.journal.find(problem)
