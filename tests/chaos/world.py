@@ -255,6 +255,7 @@ def _placer(
         "KUBERNETES": "on",
         "HTTP_PORT": str(port),
         "CHECK_S": "1",
+        "DRIFT_S": "2",
         **{name.upper(): value for name, value in settings.items()},
     }
     kind = ServerKind(
