@@ -29,10 +29,11 @@ from nats.js.errors import NotFoundError
 
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
-from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.bus import Stream
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import shown_url
 from plimsoll.subjects import STREAM, node_token

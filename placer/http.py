@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +39,13 @@ class Api:
 
     Attributes:
         state: gives the placer's state now.
-        is_ready: whether all that decisions read (reports; in a cluster, pods and nodes) was read once.
+        missing: names what keeps the placer from its work now; empty while it is ready.
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
     """
 
     state: Callable[[], State]
-    is_ready: Callable[[], bool]
+    missing: Callable[[], Sequence[str]]
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
 
@@ -112,11 +112,8 @@ def _routes(api: Api) -> list[web.RouteDef]:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if api.is_ready():
-            return web.Response(text="ok\n")
-        return web.Response(
-            status=503, text="reports, or the cluster's pods and nodes, are still being read\n"
-        )
+        missing = api.missing()
+        return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
 
     async def state(_: web.Request) -> web.Response:
         return _json(api.state())

@@ -8,6 +8,7 @@ silent is forgotten, so view and list do not grow with every node that ever exis
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,10 +23,11 @@ from placer.connection import REQUEST_S
 from placer.metrics import Metrics
 from placer.reports import ReportView, newest_of_each
 from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
-from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.bus import Stream
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
@@ -48,6 +50,12 @@ FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 log = structlog.get_logger(__name__)
 
 
+def _is_set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(frozen=True, slots=True)
 class IntakeOptions:
     """The options that differ from one placer to another.
@@ -57,19 +65,21 @@ class IntakeOptions:
         check_s: the interval at which the list in Redis is compared with the reports, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
+        leads: set once this placer is the one that places. Until then it only reads: the list is another placer's.
     """
 
     durable: str
     check_s: float
     forget_s: float = FORGET_NODE_S
     stream: Stream = field(default_factory=Stream)
+    leads: asyncio.Event = field(default_factory=_is_set)
 
 
 class Intake:
     """Takes reports in while `run` does.
 
     Attributes:
-        ready: set once view and list hold every node's last report.
+        ready: set once the view holds every node's last report, and the list too if this placer leads.
     """
 
     def __init__(
@@ -88,15 +98,21 @@ class Intake:
         self._reported_s: dict[
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
+        self._read_s = -math.inf  # when NATS last answered a request for reports
         self.ready = asyncio.Event()
+
+    def silent_s(self) -> float:
+        """Seconds since NATS last answered a request for reports; infinite before."""
+        return asyncio.get_running_loop().time() - self._read_s
 
     async def run(self) -> None:
         """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
-        await self._refill()
-        await self._drop_strangers()
+        self._read_s = asyncio.get_running_loop().time()
+        if self._options.leads.is_set():
+            await self._complete()
+        heed_cancellation()
         self.ready.set()
-        log.info("the list is complete", nodes=len(self._reports))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")
             tasks.create_task(self._keep_complete(), name="keep the list complete")
@@ -110,7 +126,8 @@ class Intake:
         reported_s = self._reported_s.get(node)
         self._reports.forget(node)
         self._metrics.nodes.set(len(self._reports))
-        await self._scores.forget(node)
+        if self._options.leads.is_set():
+            await self._scores.forget(node)
         if self._reported_s.get(node) == reported_s:  # else a report arrived meanwhile
             self._reported_s.pop(node, None)
 
@@ -157,7 +174,9 @@ class Intake:
         except nats.errors.TimeoutError:
             # Silence is normal, but a deleted consumer is silent too.
             await self._jetstream.consumer_info(STREAM, self._options.durable)
+            self._read_s = asyncio.get_running_loop().time()
             return
+        self._read_s = asyncio.get_running_loop().time()
         sound: list[Msg] = []
         states: list[NodeState] = []
         for message in messages:
@@ -174,6 +193,8 @@ class Intake:
     async def _take_in(self, states: Sequence[NodeState]) -> None:
         for state in states:
             self._keep(state)
+        if not self._options.leads.is_set():
+            return
         newest = newest_of_each(states)
         applied = await self._apply(newest)
         self._metrics.reports.labels("applied").inc(applied)
@@ -201,6 +222,7 @@ class Intake:
         """Write reports to Redis; retries until it answers. Returns how many changed the list."""
         pauses = Pauses()
         while True:
+            heed_cancellation()
             try:
                 return (await self._scores.apply(states)).count(ReportResult.APPLIED)
             except ScoresLostError:
@@ -211,7 +233,9 @@ class Intake:
 
     async def _keep_complete(self) -> None:
         """Restore a list that was lost or went back in time, also while no report arrives."""
+        await self._until_leading()
         while True:
+            heed_cancellation()
             await asyncio.sleep(self._options.check_s)
             try:
                 await self._forget_silent()
@@ -221,6 +245,24 @@ class Intake:
                 continue
             if orders is None or any(orders.get(node, (0, 0)) < s.order for node, s in self._reports.items()):
                 await self._restore(lost=orders is None)
+
+    async def _until_leading(self) -> None:
+        """Keep the view while another placer leads. Then complete the list."""
+        if self._options.leads.is_set():
+            return
+        while not self._options.leads.is_set():
+            heed_cancellation()
+            await self._forget_silent()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.check_s):
+                    await self._options.leads.wait()
+        await self._complete()
+
+    async def _complete(self) -> None:
+        """Make the list hold every node's last report, and no other node."""
+        await self._refill()
+        await self._drop_strangers()
+        log.info("the list is complete", nodes=len(self._reports))
 
     async def _forget_silent(self) -> None:
         before_s = asyncio.get_running_loop().time() - self._options.forget_s
@@ -245,6 +287,7 @@ class Intake:
     async def _refill(self) -> None:
         pauses = Pauses()
         while True:
+            heed_cancellation()
             try:
                 await self._scores.fill(self._reports.values())
             except ScoresAwayError as error:

@@ -30,3 +30,18 @@ class Metrics:
             registry=self.registry,
         )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
+        self.leader = Gauge(
+            "plimsoll_placer_leader",
+            "1 while this placer holds the lease, else 0.",
+            registry=self.registry,
+        )
+        self.lease_transitions = Gauge(
+            "plimsoll_placer_lease_transitions",
+            "Times that the lease went to another placer, as last read.",
+            registry=self.registry,
+        )
+        self.lease_failures = Counter(
+            "plimsoll_placer_lease_failures",
+            "Renewals of the lease that the API server did not answer in time.",
+            registry=self.registry,
+        )

@@ -19,10 +19,11 @@ from nats.js.api import Header
 from placer.connection import REQUEST_S
 from placer.core.plan import Plan
 from placer.metrics import Metrics
-from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.bus import Stream
 from plimsoll.events import Placement, encode, fact_id
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject
 

@@ -37,6 +37,12 @@ class Settings:
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
+        lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
+            Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
+            cluster the same.
+        lease_s: whole seconds for which the Lease is good. When the placer that places dies, another one goes on
+            after this time and a fifth of it. A placer that cannot write for this time may lose the Lease to another,
+            and then starts again: give 3 or more where its event loop or the API server stands still for a second.
         local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
         hook_library: path of `libplimsoll.so`, for processes on local nodes.
@@ -58,6 +64,9 @@ class Settings:
     control_socket: str = ""
     kubeconfig: str = ""
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
+    lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
+    lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
+    lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     local_nodes: str = ""
     hook_library: str = "build/hook/libplimsoll.so"
     local_output: str = ""

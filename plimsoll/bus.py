@@ -1,10 +1,9 @@
-"""The JetStream stream that every client of the bus uses, and a guard against cancellations that nats-py swallows.
+"""The JetStream stream that every client of the bus uses.
 
 The first client makes the stream, alike whichever it is. `plimsoll.subjects` has the names, `plimsoll.events` the
 messages. What always holds: a stream that exists is used as it is.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,14 +83,3 @@ class Stream:
                 # Another part made the stream meanwhile, with limits of its own. If not, this raises.
                 found = await jetstream.stream_info(STREAM)
         return found.config.duplicate_window or 0.0
-
-
-def heed_cancellation() -> None:
-    """Raise `CancelledError` if this task was cancelled and a library swallowed that; call it in endless loops.
-
-    nats-py 2.16 drops some cancellations within `publish` and turns others into errors of its own; on Python 3.11
-    `asyncio.wait_for`, which nats-py uses, returns its result where result and cancellation come at once.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -27,6 +27,7 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.part.ending import heed_cancellation
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -108,6 +109,7 @@ class Binder:
         """
         pause_s, undone = FIRST_PAUSE_S, 0
         while True:
+            heed_cancellation()
             try:
                 return await self._attempt(target)
             except TransientError as error:

@@ -72,7 +72,9 @@ def understood(pod: Pod, default: Policy) -> Wanted:
 
 def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> Hashable:
     spec, demand = pod.spec, request.demand
-    places = msgspec.json.encode((spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted")
+    places = msgspec.json.encode(
+        (spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted"
+    )
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
     return demand, owner, frozenset(needs.amounts.items()), needs.ports, places, policy.name

@@ -6,6 +6,7 @@ were all read once.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,8 +31,10 @@ from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
+from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
@@ -80,6 +83,9 @@ class KubeFrontEnd:
         reports_loaded: set once every node's last report was read (`Intake.ready`).
         options: see `KubeOptions`.
         synced: set here once all pods and nodes were read.
+        lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
+            held; until then this front end only watches.
+        leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         clock: the wall clock in UTC.
     """
 
@@ -89,6 +95,8 @@ class KubeFrontEnd:
     reports_loaded: asyncio.Event
     options: KubeOptions
     synced: asyncio.Event = field(default_factory=asyncio.Event)
+    lease: Lease | None = None
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Pod] = field(default_factory=dict)
@@ -102,11 +110,14 @@ class KubeFrontEnd:
     _choice: NodeChoice = field(init=False)
     _binder: Binder = field(init=False)
     _recorder: Recorder = field(init=False)
+    _placing: Transport = field(init=False)  # for writes that place or resize
+    _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger)
         self._choice = NodeChoice(self.decider, self._cluster)
-        self._binder = Binder(self.transport)
+        self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
+        self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock)
 
     async def run(self) -> None:
@@ -115,14 +126,19 @@ class KubeFrontEnd:
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
+        self._watches = pods, nodes
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(self._recorder.run(), name="kube: record")
-                group.create_task(self._schedule(group), name="kube: schedule")
+                group.create_task(self._schedule(group, pods), name="kube: schedule")
         finally:
             unsubscribe()
+
+    def broken_s(self) -> float:
+        """Seconds since one of the watches was last open; 0 while both are, infinite before they were."""
+        return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
         """Always True: any pod may be the cluster's."""
@@ -135,9 +151,9 @@ class KubeFrontEnd:
             InputError: the pod cannot have the change; nothing was changed.
             NotNowError: not all pods, nodes and reports were read yet, or the API server is away.
         """
-        if not (self.synced.is_set() and self.reports_loaded.is_set()):
+        if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        resized = await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
+        resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
         self._wake()  # a lowering makes room, and no report comes of it until a pod takes the room
         return resized
 
@@ -212,17 +228,22 @@ class KubeFrontEnd:
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _schedule(self, group: asyncio.TaskGroup) -> None:
+    async def _schedule(self, group: asyncio.TaskGroup, pods: Reflector[Pod]) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
         self.synced.set()
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():
             self._cluster.observe(state)
+        if self.lease is not None:
+            await self.lease.held.wait()
+            await pods.catch_up()
+        self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
             uid = await self._next()
             placed = await self._attempt(uid)
+            heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
                 task = group.create_task(self._carry_out(*placed), name=f"kube: bind {uid}")

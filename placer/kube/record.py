@@ -20,6 +20,7 @@ from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import ConflictError, NotFoundError, PatchKind, Transport
 from plimsoll.kube.models import Pod, PodCondition
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.times import rfc3339
 
@@ -88,6 +89,7 @@ class Recorder:
     async def run(self) -> NoReturn:
         """Write queued news until cancelled."""
         while True:
+            heed_cancellation()
             news = await self._waiting.get()
             for write in (self._write_condition, self._write_event):
                 try:

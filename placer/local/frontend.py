@@ -36,6 +36,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.http import PodRow
 from plimsoll.placer_api.rpc import Resize, Resizing
@@ -255,6 +256,7 @@ class LocalFrontEnd:
         decided = await self._decider.decide(
             Request(waiting.uid, waiting.demand), waiting.policy, self._unfit
         )
+        heed_cancellation()  # a group that is ending takes no task
         if isinstance(decided, Refusal):
             if waiting.uid in self._waiting:
                 self._keep_waiting(waiting, decided)

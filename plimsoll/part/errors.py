@@ -9,6 +9,10 @@ class PlimsollError(Exception):
     """Anything Plimsoll raises on purpose."""
 
 
+class CannotGoOnError(PlimsollError):
+    """The process must end and be started again; the message says why."""
+
+
 class InputError(PlimsollError):
     """A person or another program gave something that cannot work; retrying is pointless.
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import nats as nats_client
 from nats.js import JetStreamContext
@@ -76,8 +76,12 @@ async def taking_in(
     durable: str = "placer-test",
     check_s: float = CHECK_S,
     forget_s: float = FORGET_NODE_S,
+    leads: asyncio.Event | None = None,
 ) -> AsyncIterator[Running]:
-    """An intake over these servers. It runs until the context ends."""
+    """An intake over these servers, of a placer that leads or will. It runs until the context ends."""
+    options = IntakeOptions(durable, check_s, forget_s)
+    if leads is not None:
+        options = replace(options, leads=leads)
     client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
     scores = ScoreList(valkey.url, timeout_s=5)
     running = Running(
@@ -86,7 +90,7 @@ async def taking_in(
             scores,
             view := ReportView(),
             metrics := Metrics(),
-            IntakeOptions(durable, check_s, forget_s),
+            options,
         ),
         scores,
         view,

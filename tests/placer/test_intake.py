@@ -14,7 +14,7 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
 from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject
-from tests.placer.arrivals import PATIENCE_S, Running, bus, eventually, publish, report, taking_in
+from tests.placer.arrivals import CHECK_S, PATIENCE_S, Running, bus, eventually, publish, report, taking_in
 from tests.placer.core.worlds import gpu
 
 
@@ -345,3 +345,22 @@ async def test_node_that_left_while_no_placer_ran_is_dropped(
         await jetstream.purge_stream(STREAM, subject=state_subject(NodeName("left")))
         async with taking_in(nats, valkey) as running:
             assert set(await running.listed()) == set(running.reports) == {"a"}
+
+
+async def test_follower_reads_reports_and_leaves_the_list_alone(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """The list belongs to the placer that leads. Once this one does, it completes the list."""
+    leads = asyncio.Event()
+    async with bus(nats) as jetstream, taking_in(nats, valkey, leads=leads) as running:
+        await publish(jetstream, report("n1"), report("n2", 7))
+
+        async def seen() -> set[str]:
+            return set(running.reports)
+
+        await eventually(seen, {"n1", "n2"})
+        await running.intake.forget(NodeName("n1"))
+        await asyncio.sleep(5 * CHECK_S)  # the list would be filled in this time
+        assert await running.scores.orders() is None
+        leads.set()
+        await eventually(running.listed, {"n2": (1, 7)})

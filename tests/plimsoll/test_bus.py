@@ -9,7 +9,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream, heed_cancellation
+from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.subjects import EVENTS, STREAM
 
@@ -49,20 +49,3 @@ async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) ->
         await jetstream.add_stream(name="OTHER", subjects=[EVENTS])
         with pytest.raises(NotFoundError):
             await Stream().ensure(jetstream)
-
-
-async def test_a_swallowed_cancellation_is_heeded() -> None:
-    """A task whose cancellation a library dropped ends in the next pass of its loop."""
-
-    async def work() -> None:
-        while True:
-            heed_cancellation()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.001)
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(0.01)
-    task.cancel()
-    async with asyncio.timeout(30):
-        await asyncio.wait([task])
-    assert task.cancelled()
