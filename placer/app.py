@@ -245,7 +245,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
     settings, metrics = parts.settings, cluster.metrics
-    options = KubeOptions(policy_named(settings.policy, PREFIX + "POLICY"), settings.instance)
+    policy = policy_named(settings.policy, PREFIX + "POLICY")
+    options = KubeOptions(policy, settings.instance, drift_s=settings.drift_s)
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
     namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
     async with kube_client.connect(kubeconfig) as transport:

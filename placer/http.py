@@ -30,7 +30,7 @@ from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import serving, serving_tcp
-from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, GpuRow, NodeRow, PodRow, Problem, State
+from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, DoubtRow, GpuRow, NodeRow, PodRow, Problem, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,23 @@ def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterab
     """
     rows = [_node_row(state, ledger, formula) for state in reports.values()]
     rows.sort(key=lambda row: (row.score, row.node), reverse=True)
-    return State(nodes=tuple(rows), pods=tuple(pods))
+    return State(nodes=tuple(rows), pods=tuple(pods), doubts=tuple(_doubt_rows(ledger)))
+
+
+def _doubt_rows(ledger: Ledger) -> list[DoubtRow]:
+    rows = [
+        DoubtRow(
+            namespace=booking.doubt.namespace,
+            name=booking.doubt.name,
+            uid=booking.pod,
+            node=booking.node,
+            foreign=booking.doubt.foreign,
+            reason=booking.doubt.reason,
+        )
+        for booking in ledger.bookings()
+        if booking.doubt is not None
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, row.name))
 
 
 def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:

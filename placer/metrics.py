@@ -45,3 +45,13 @@ class Metrics:
             "Renewals of the lease that the API server did not answer in time.",
             registry=self.registry,
         )
+        self.drift_bytes = Gauge(
+            "plimsoll_placer_drift_bytes",
+            "Bytes by which ledger and API server differed, over all GPUs, when they were last compared.",
+            registry=self.registry,
+        )
+        self.drift_pods = Gauge(
+            "plimsoll_placer_drift_pods",
+            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            registry=self.registry,
+        )

@@ -1,4 +1,4 @@
-"""Publishes decisions on the bus, as `pod.placed` and `pod.unplaceable` events.
+"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable` and `pod.foreign` events.
 
 What always holds: a decision never waits for the bus. Events go through a bounded queue. A full queue drops its
 oldest event, counts and logs that, because the placements themselves stand in the API server (or with the broker).
@@ -34,7 +34,7 @@ SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-Decided = Literal["placed", "unplaceable"]
+Decided = Literal["placed", "unplaceable", "foreign"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
@@ -51,7 +51,7 @@ def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
 
 
 class Publisher:
-    """Publishes placements while `run` does; `placed` and `unplaceable` may be called before, after and meanwhile."""
+    """Publishes placements while `run` does; the other methods may be called before, after and meanwhile."""
 
     def __init__(
         self,
@@ -74,6 +74,10 @@ class Publisher:
     def unplaceable(self, placement: Placement) -> None:
         """Queue an event for a pod without a fit node; the same pod and reason, queued again soon, is stored once."""
         self._queue_event("unplaceable", placement)
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a GPU pod that somebody else bound; the same pod, queued again soon, is stored once."""
+        self._queue_event("foreign", placement)
 
     async def run(self) -> None:
         """Publish queued events, in order; returns only by cancellation."""

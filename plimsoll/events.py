@@ -152,7 +152,13 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed` and `pod.unplaceable`: the decision and its reason."""
+    """Data of `pod.placed`, `pod.unplaceable` and `pod.foreign`: the decision and its reason.
+
+    Attributes:
+        node: for `foreign`, the node that somebody else bound the pod to; None for `unplaceable`.
+        gpus: by container; empty unless the pod was placed.
+        reason: a text for people: why the pod waits, or why it is foreign; empty for `placed`.
+    """
 
     namespace: str
     name: str

@@ -5,22 +5,19 @@ A pod is *assumed* from the decision on, before the API server knows. A pod's ro
 Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import msgspec
-
 from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
-from placer.core.ledger import Booking, Ledger, booking_of
+from placer.core.ledger import Booking, Ledger
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
-from plimsoll.contract import ASSIGNED_PREFIX, LINES, SHARES
+from placer.kube.bookings import Bookings
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
-from plimsoll.resizes import Resized, readable_resizes, resized_of
 
 T = TypeVar("T")
 
@@ -42,16 +39,20 @@ class _Resident:
 
 
 class Cluster:
-    """Nodes and their pods. Not thread-safe: one event loop owns it."""
+    """Nodes and their pods. Not thread-safe: one event loop owns it.
 
-    def __init__(self, ledger: Ledger) -> None:
+    Attributes:
+        bookings: the GPU bookings of bound pods.
+    """
+
+    def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
+        """An empty cluster; for `on_doubt` see `Bookings`."""
+        self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
         self._offers: dict[NodeName, _Offer] = {}
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
-        self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
         self._keepers: dict[PodUid, _Resident] = {}  # the residents with anti-affinity rules
-        self._awaited: dict[PodUid, Resized] = {}  # resizes that the watch has not shown yet
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
@@ -73,9 +74,13 @@ class Cluster:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
         self._offers.pop(name, None)
 
+    def has_node(self, name: NodeName) -> bool:
+        """Whether the node exists."""
+        return name in self._offers
+
     def observe(self, state: NodeState) -> None:
-        """Learn peaks and the sizes of GPUs from a report."""
-        self._usable_bytes[state.node] = {gpu.uuid: gpu.usable_bytes for gpu in state.gpus}
+        """Learn peaks and the GPUs of a node from a report."""
+        self.bookings.observe(state)
         self._ledger.observe(state)
 
     def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
@@ -102,55 +107,23 @@ class Cluster:
         """Count a pod that the watch shows bound, in place of its assumption.
 
         Raises:
-            InputError: the pod's demands cannot be read. The pod still counts, as far as it could be read.
+            InputError: the pod's requests cannot be read. The pod still counts, as far as it could be read.
         """
         uid, name = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")
+        assumed = self.is_assumed(uid)
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
         self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
-        sizes = self._usable_bytes.get(name, {})
-        try:
-            booking = booking_of(pod, sizes)
-        except InputError as error:
-            problems.append(error)
-            spoiled = _readable(lambda: booking_of(_without_wishes(pod), sizes), problems)
-            booking = spoiled or self._ledger.booking(uid)
-        if not self._is_from_before_resize(pod):
-            self._restore(uid, booking)
+        self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]
 
-    def assume_resize(self, booking: Booking, resized: Resized) -> None:
-        """Count a bound pod by a resize, before the resize is written.
-
-        The watch may still show the pod as it was. Once the watch shows the resize, its pods count as shown again.
-
-        Args:
-            booking: the pod's booking, resized.
-            resized: the resizes as they will stand in the pod's annotations.
-        """
-        self._ledger.restore(booking)
-        self._awaited[booking.pod] = resized
-
-    def settle_resize(self, booking: Booking, *, written: bool) -> None:
-        """Count a pod by this booking after its resize ended, if the pod still exists.
-
-        Args:
-            booking: the pod's booking in force.
-            written: False if the resize may be missing from the annotations; the pod then counts as the watch shows.
-        """
-        if not written:
-            self._awaited.pop(booking.pod, None)
-        if self._ledger.booking(booking.pod) is not None:
-            self._ledger.restore(booking)
-
     def release(self, uid: PodUid) -> bool:
         """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
-        self._awaited.pop(uid, None)
+        self.bookings.release(uid)
         resident = self._residents.pop(uid, None)
         self._keepers.pop(uid, None)
-        self._ledger.forget(uid)
         if resident is None:
             return False
         self._load(resident.node).remove(resident.needs)
@@ -164,24 +137,6 @@ class Cluster:
         if resident.keepouts:
             self._keepers[uid] = resident
         self._load(resident.node).add(resident.needs)
-
-    def _restore(self, uid: PodUid, booking: Booking | None) -> None:
-        known = self._ledger.booking(uid)
-        if booking is None:
-            self._ledger.forget(uid)
-        elif known is None or _promised(known) != _promised(booking):
-            # An equal booking stays: it holds the decided lines of containers that declare no memory.
-            self._ledger.restore(booking)
-
-    def _is_from_before_resize(self, pod: Pod) -> bool:
-        uid = PodUid(pod.metadata.uid)
-        awaited = self._awaited.get(uid)
-        if awaited is None or self._ledger.booking(uid) is None:
-            return False
-        if _readable(lambda: resized_of(pod), []) != awaited:
-            return True
-        del self._awaited[uid]
-        return False
 
     def _is_kept_out(self, pod: Pod, node: Node) -> bool:
         rules = (
@@ -204,20 +159,3 @@ def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
     except InputError as error:
         problems.append(error)
         return None
-
-
-def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | None, int, int]]]:
-    return booking.node, {
-        (grant.container, grant.gpu, grant.memory_bytes, grant.share_pct, grant.limit_pct)
-        for grant in booking.grants
-    }
-
-
-def _without_wishes(pod: Pod) -> Pod:
-    """The pod with only the placer's own annotations, which with its resources suffice for its booking."""
-    answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
-    resized = readable_resizes(pod)
-    readable = {LINES: resized.lines, SHARES: resized.shares}
-    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX) or readable.get(name)}
-    metadata = msgspec.structs.replace(pod.metadata, annotations=kept)
-    return msgspec.structs.replace(pod, metadata=metadata)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import Booking, ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
@@ -22,6 +22,7 @@ from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
+from placer.kube.drift import DriftCheck
 from placer.kube.queue import Queue
 from placer.kube.record import News, Recorder
 from placer.kube.resize import KubeResizer
@@ -46,13 +47,16 @@ PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the t
 
 
 class PlacementEvents(Protocol):
-    """Takes placements for `plimsoll.v1.pod.<what>`; both methods return at once."""
+    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
 
     def placed(self, placement: Placement) -> None:
         """Queue an event for a pod that was bound."""
 
     def unplaceable(self, placement: Placement) -> None:
         """Queue an event for a pod without a fit node; called once for each new reason."""
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,14 @@ class KubeOptions:
         instance: the name of this placer in events.
         binds_at_once: the number of writes under way together; more wait.
         timing: the timing of the watches.
+        drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
     """
 
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
     timing: Timing = field(default_factory=Timing)
+    drift_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -114,8 +120,9 @@ class KubeFrontEnd:
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
 
     def __post_init__(self) -> None:
-        self._cluster = Cluster(self.decider.ledger)
+        self._cluster = Cluster(self.decider.ledger, self._report_doubt)
         self._choice = NodeChoice(self.decider, self._cluster)
+        self._cluster.bookings.decides = self.lease is None
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
         self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock)
@@ -207,6 +214,23 @@ class KubeFrontEnd:
         except InputError as error:
             structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
 
+    def _report_doubt(self, booking: Booking) -> None:
+        doubt = booking.doubt
+        assert doubt is not None, "only a booking in doubt is reported"
+        structlog.get_logger().error(
+            "pod in doubt", pod=f"{doubt.namespace}/{doubt.name}", node=booking.node, reason=doubt.reason
+        )
+        if doubt.foreign:
+            self.bus.foreign(
+                Placement(
+                    namespace=doubt.namespace,
+                    name=doubt.name,
+                    pod=booking.pod,
+                    node=booking.node,
+                    reason=doubt.reason,
+                )
+            )
+
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if self._cluster.is_assumed(uid):
@@ -231,6 +255,10 @@ class KubeFrontEnd:
     async def _schedule(self, group: asyncio.TaskGroup, pods: Reflector[Pod]) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
+        drift = DriftCheck(
+            self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
+        )
+        group.create_task(drift.run(), name="kube: compare the ledger")
         self.synced.set()
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():
@@ -238,6 +266,7 @@ class KubeFrontEnd:
         if self.lease is not None:
             await self.lease.held.wait()
             await pods.catch_up()
+        self._cluster.bookings.decides = True
         self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:

@@ -69,11 +69,33 @@ class PodRow(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class DoubtRow(Struct, frozen=True, kw_only=True):
+    """A bound pod that counts otherwise than its decision on the API server says, with the reason for people.
+
+    Attributes:
+        foreign: the placer's decision is missing or damaged, so the pod counts against every GPU of its node. False:
+            somebody else changed the decision.
+    """
+
+    namespace: str
+    name: str
+    uid: PodUid
+    node: NodeName
+    foreign: bool
+    reason: str
+
+
 class State(Struct, frozen=True, kw_only=True):
-    """All nodes and pods, for the live table; nodes in the sorted list's order, best first."""
+    """All nodes and pods, for the live table; nodes in the sorted list's order, best first.
+
+    Attributes:
+        pods: the local pods.
+        doubts: pods of a cluster in doubt, by namespace and name.
+    """
 
     nodes: tuple[NodeRow, ...] = ()
     pods: tuple[PodRow, ...] = ()
+    doubts: tuple[DoubtRow, ...] = ()
 
 
 class Problem(Struct, frozen=True, kw_only=True):

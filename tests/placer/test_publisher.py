@@ -55,11 +55,13 @@ async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
     async with bus(nats) as jetstream, publishing(nats) as (publisher, _):
         publisher.unplaceable(placement("p", None, "0/1 nodes are available."))
         publisher.placed(placement("p"))
+        publisher.foreign(placement("q", "n2", "somebody else bound it"))
         await eventually(
             lambda: stored(jetstream),
             [
                 ("dev.plimsoll.pod.unplaceable.v1", placement("p", None, "0/1 nodes are available.")),
                 ("dev.plimsoll.pod.placed.v1", placement("p")),
+                ("dev.plimsoll.pod.foreign.v1", placement("q", "n2", "somebody else bound it")),
             ],
         )
 

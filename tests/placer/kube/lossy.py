@@ -83,6 +83,20 @@ async def lose_request(_: Bind) -> bytes:
     raise TransientError("the request was lost")
 
 
+def late(release: asyncio.Event, under_way: list[asyncio.Task[bytes]]) -> Fault:
+    """Answer at once that nothing is known. The bind is under way, and arrives after `release`."""
+
+    async def fault(bind: Bind) -> bytes:
+        async def arrive() -> bytes:
+            await release.wait()
+            return await bind()
+
+        under_way.append(asyncio.create_task(arrive(), name="late bind"))
+        raise TransientError("the connection was cut")
+
+    return fault
+
+
 async def refuse(_: Bind) -> bytes:
     """Answer the bind as an admission webhook that denies it."""
     raise RefusedError("admission webhook denied the request", 403, "Forbidden")

@@ -26,6 +26,16 @@ async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
         decision = json.loads(pod["metadata"]["annotations"]["plimsoll.dev/decision"])
         assert decision["policy"] == "headroom"
         assert 0 < decision["score"] <= 1
+        assert decision["containers"] == {
+            "main": [
+                {
+                    "gpu": "GPU-roomy-1",
+                    "memory_bytes": 4 * GIB,
+                    "line_bytes": 4 * GIB,
+                    "share_pct": 30,
+                }
+            ]
+        }
         assert condition(pod)["status"] == "True"
         query = f"watch=1&timeoutSeconds=1&resourceVersion={created['metadata']['resourceVersion']}"
         path = f"/api/v1/namespaces/{namespace}/pods?{query}"

@@ -13,6 +13,7 @@ from typing import Any
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
+from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
 from placer.metrics import Metrics
 from placer.reports import ReportView
@@ -38,6 +39,7 @@ class Told:
 
     bound: list[Placement] = field(default_factory=list)
     refused: list[Placement] = field(default_factory=list)
+    strangers: list[Placement] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
@@ -46,6 +48,10 @@ class Told:
     def unplaceable(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.refused.append(placement)
+
+    def foreign(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.strangers.append(placement)
 
 
 @dataclass(slots=True)
@@ -146,6 +152,18 @@ def gpu_of(pod: Object) -> tuple[str, str]:
     return pod["spec"]["nodeName"], pod["metadata"]["annotations"][GPU_KEY]
 
 
+async def until_in_step(transport: Transport, front_end: KubeFrontEnd) -> None:
+    """Wait until the ledger counts each pod as its decision on the API server says: no test leaves a drift."""
+    decider, cluster = front_end.decider, front_end._cluster
+    drift = DriftCheck(transport, cluster, decider.ledger, decider.metrics, every_s=1)
+
+    async def is_in_step() -> bool:
+        apart = await drift.apart()
+        return not apart or not front_end.synced.is_set()
+
+    await until(is_in_step)
+
+
 @contextlib.asynccontextmanager
 async def scheduler(
     api: ApiServer,
@@ -155,6 +173,7 @@ async def scheduler(
     wrap: Callable[[Transport], Transport] = lambda transport: transport,
     loaded: bool = True,
     user: str | None = None,
+    drift_s: float = 300.0,
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -165,6 +184,7 @@ async def scheduler(
         wrap: wraps its transport, to lose answers on purpose.
         loaded: False: the reports are loaded only once the test says so.
         user: the user that it authenticates as; the administrator by default.
+        drift_s: the pause between two comparisons of its ledger with the API server.
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
@@ -180,12 +200,13 @@ async def scheduler(
                 decider=Decider(scores, reports, ledger, metrics),
                 bus=told,
                 reports_loaded=ready,
-                options=KubeOptions(POLICIES["headroom"]),
+                options=KubeOptions(POLICIES["headroom"], drift_s=drift_s),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")
             try:
                 yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
                 assert not task.done(), "the scheduler ended by itself"
+                await until_in_step(client, front_end)
             finally:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
