@@ -30,7 +30,7 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
 @pytest.mark.timeout(600)
 async def test_promises_hold_through_every_fault(tmp_path: Path) -> None:
     """While everything breaks no GPU is promised beyond its size, and afterwards every copy of the truth is right."""
-    summary = await run(Options(SEED, SECONDS, placers=1, without=frozenset({"edits"})), tmp_path)
+    summary = await run(Options(SEED, SECONDS), tmp_path)
     assert summary["findings"] == []
     assert summary["faults"].keys() == FAULTS.keys()
     assert summary["bound"] > 0
