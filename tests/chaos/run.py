@@ -51,7 +51,7 @@ async def run(options: Options, directory: Path) -> dict[str, Any]:
 
     Args:
         options: see there.
-        directory: for the files of servers and placers, and the journal; emptied first.
+        directory: absolute; for the files of servers and placers, and the journal; emptied first.
     """
     await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
     journal = Journal(directory / "journal.jsonl", options.seed)

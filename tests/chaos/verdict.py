@@ -1,5 +1,6 @@
 """The judgement at the end, without faults: every pod is placed or explained, all copies of the truth are equal."""
 
+import asyncio
 import json
 import math
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ async def settle(world: World, *, calm_s: float = CALM_S) -> None:
             for problem in seen:
                 world.journal.find(problem)
         world.journal.note("settled", part=name)
+    for problem in await crashes(world):
+        world.journal.find(problem)
 
 
 def waiting(world: World) -> list[Object]:
@@ -194,6 +197,12 @@ async def metrics_differ(world: World) -> list[str]:
             if "drift" in line and not line.startswith("#") and float(line.split()[-1]) != 0
         )
     return problems
+
+
+async def crashes(world: World) -> list[str]:
+    """Placers that met an error which their code did not expect."""
+    found = {placer.name: await asyncio.to_thread(placer.crashes) for placer in world.placers}
+    return [f"{name} has {count} tracebacks in its log" for name, count in found.items() if count]
 
 
 async def events_differ(world: World) -> list[str]:

@@ -53,6 +53,10 @@ class Placer:
     server: EmbeddedServer
     proxy: Proxy
 
+    def crashes(self) -> int:
+        """Errors that its code did not expect, by its log. Blocks."""
+        return (self.server.directory / "server.log").read_text(errors="replace").count("Traceback (most")
+
     async def fetch(self, path: str) -> bytes | None:
         """The answer of its HTTP API, or None if it gives none with status 200."""
         timeout = aiohttp.ClientTimeout(total=5)
@@ -111,11 +115,15 @@ class World:
             return None
 
     async def insist(self, method: str, path: str, body: object = None) -> Answer:
-        """Like `ask`, until the API server answers without an error of its own."""
+        """Like `ask`, until it is done or was done before.
+
+        Shortly after its start the API server may refuse what it allows: it has not read rights and policies yet.
+        """
 
         async def look() -> Answer | None:
             answer = await self.ask(method, path, body)
-            return answer if answer is not None and answer.status < 500 and answer.status != 429 else None
+            done = answer is not None and (answer.status < 400 or answer.status in (404, 409))
+            return answer if done else None
 
         answer = await until(look, timeout_s=180)
         assert answer is not None
