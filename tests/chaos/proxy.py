@@ -40,6 +40,7 @@ class Weather:
         forbidden: binds that are answered with 403, as by an admission webhook.
         answers_lost: writes that arrive, and whose answers are lost.
         late: writes whose connection breaks at once, and which arrive up to `late_s` afterwards.
+        late_to: the end of the paths of these writes; empty stands for all writes.
         watch_lag_s: what a watch shows comes so late.
         watches_stalled: watches stay open and show nothing.
         gone: new watches are answered with 410.
@@ -53,6 +54,7 @@ class Weather:
     answers_lost: float = 0.0
     late: float = 0.0
     late_s: float = 3.0
+    late_to: str = ""
     watch_lag_s: float = 0.0
     watches_stalled: bool = False
     gone: bool = False
@@ -65,6 +67,7 @@ class Proxy:
     Attributes:
         url: for the placer's kubeconfig.
         binds: uid of each pod whose bind through this proxy succeeded, in order.
+        under_way: the paths of late writes that have not arrived yet.
         done: how often each kind of fault was done to a request.
     """
 
@@ -74,6 +77,7 @@ class Proxy:
     url: str = ""
     weather: Weather = field(default_factory=Weather)
     binds: list[str] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)
     _watches: set[asyncio.Transport] = field(default_factory=set)
     _late: set[asyncio.Task[None]] = field(default_factory=set)
@@ -111,7 +115,7 @@ class Proxy:
 
     async def _write(self, request: web.Request, body: bytes) -> web.StreamResponse:
         weather = self.weather
-        if self.rng.random() < weather.late:
+        if request.path.endswith(weather.late_to) and self.rng.random() < weather.late:
             task = asyncio.create_task(self._deliver_late(request, body, self.rng.uniform(0, weather.late_s)))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
@@ -139,9 +143,11 @@ class Proxy:
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def _deliver_late(self, request: web.Request, body: bytes, pause_s: float) -> None:
+        self.under_way.append(request.path)
         await asyncio.sleep(pause_s)
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             await self._forward(request, body)
+        self.under_way.remove(request.path)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if self.weather.gone:

@@ -1,5 +1,6 @@
 """Promises hold through every kind of fault: the short form of `make chaos`."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -53,17 +54,16 @@ async def _resize(here: World, **change: str) -> None:
 
 async def test_every_placer_counts_what_one_of_them_resized(tmp_path: Path) -> None:
     """After a lowering all placers show the freed room, not only the placer that wrote it."""
-    journal = Journal(tmp_path / "journal.jsonl", SEED)
-    async with world(tmp_path, journal, seed=SEED, placers=2, settings={}) as here:
-        here.monitors.quiet = True
-        await here.insist("POST", PODS, pod_manifest("p", {MEMORY: "8Gi", SHARE: "50"}))
+    with contextlib.closing(Journal(tmp_path / "journal.jsonl", SEED)) as journal:
+        async with world(tmp_path, journal, seed=SEED, placers=2, settings={}) as here:
+            here.monitors.quiet = True
+            await here.insist("POST", PODS, pod_manifest("p", {MEMORY: "8Gi", SHARE: "50"}))
 
-        async def bound() -> bool:
-            return len(here.witness.bound) == 1
+            async def bound() -> bool:
+                return len(here.witness.bound) == 1
 
-        await until(bound)
-        await settle(here)
-        await _resize(here, gpu_memory="2Gi", gpu_share="10")
-        await settle(here, calm_s=30)
-    journal.close()
-    assert journal.findings == []
+            await until(bound)
+            await settle(here)
+            await _resize(here, gpu_memory="2Gi", gpu_share="10")
+            await settle(here, calm_s=60)
+        assert journal.findings == []
