@@ -68,6 +68,7 @@ class Proxy:
         url: for the placer's kubeconfig.
         binds: uid of each pod whose bind through this proxy succeeded, in order.
         under_way: the paths of late writes that have not arrived yet.
+        hurry: set to have all late writes arrive at once.
         done: how often each kind of fault was done to a request.
     """
 
@@ -78,6 +79,7 @@ class Proxy:
     weather: Weather = field(default_factory=Weather)
     binds: list[str] = field(default_factory=list)
     under_way: list[str] = field(default_factory=list)
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
     done: dict[str, int] = field(default_factory=dict)
     _watches: set[asyncio.Transport] = field(default_factory=set)
     _late: set[asyncio.Task[None]] = field(default_factory=set)
@@ -144,7 +146,9 @@ class Proxy:
 
     async def _deliver_late(self, request: web.Request, body: bytes, pause_s: float) -> None:
         self.under_way.append(request.path)
-        await asyncio.sleep(pause_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self.hurry.wait()
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             await self._forward(request, body)
         self.under_way.remove(request.path)

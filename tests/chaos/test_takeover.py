@@ -13,7 +13,7 @@ from tests.chaos.world import PODS, Placer, World, world
 from tests.servers.objects import pod_manifest
 from tests.servers.waiting import until
 
-LATE_S = 6.0
+LATE_S = 600.0  # the test says when
 NODE = "node-08.chaos"  # it has one GPU
 
 
@@ -61,11 +61,17 @@ async def _die_while_binding(directory: Path, journal: Journal) -> None:
             return bool(first.proxy.under_way)
 
         await until(sent)
+        await _create(here, "urgent", "chaos-high")
         here.down.add(first.name)
         await first.server.kill()
-        await _create(here, "urgent", "chaos-high")
+
+        async def given() -> bool:
+            return any(bound.name == "urgent" for bound in here.witness.bound.values())
+
+        await until(given)
+        first.proxy.hurry.set()
 
         async def arrived() -> bool:
-            return not first.proxy.under_way
+            return not first.proxy.under_way and here.witness.bound.keys() >= set(first.proxy.binds)
 
         await until(arrived)
