@@ -1,6 +1,7 @@
 """What a pod asks for, by its own spec: the judges' own parser of quantities and resources. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -65,6 +66,19 @@ def asks_of(pod: Object) -> tuple[Ask, ...]:
     best_effort = annotations_of(pod).get(BEST_EFFORT) == "true"
     asks = (_ask(container, best_effort=best_effort) for container in pod["spec"]["containers"])
     return tuple(ask for ask in asks if ask is not None)
+
+
+def requested(pod: Object) -> Counter[str]:
+    """What a pod's spec requests of our resources, as node and kubelet count it; a resize does not change that.
+
+    Raises:
+        UnreadableError: an amount is no quantity.
+    """
+    total: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        limits = container.get("resources", {}).get("limits") or {}
+        total.update({name: int(quantity(text)) for name, text in limits.items() if name.startswith(DOMAIN)})
+    return total
 
 
 def annotations_of(pod: Object) -> dict[str, str]:

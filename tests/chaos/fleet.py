@@ -41,6 +41,17 @@ class Machine:
     cards: tuple[Card, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def advertised(self) -> dict[str, int]:
+        """What its Node object offers of our resources; nothing for one GPU, as monitors may advertise late."""
+        if len(self.cards) == 1:
+            return {}
+        return {
+            "plimsoll.dev/gpu": 30 * len(self.cards),
+            "plimsoll.dev/gpu-share": 100 * len(self.cards),
+            "plimsoll.dev/gpu-memory": sum(card.most_bytes for card in self.cards),
+        }
+
 
 def _machine(number: int, cards: int, model: str, usable_bytes: int, ratio: float = 1.0) -> Machine:
     name = f"node-{number:02d}.chaos"

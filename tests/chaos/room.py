@@ -1,9 +1,10 @@
 """Whether a waiting pod would fit, by own arithmetic and with doubts resolved against it. Pure."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tests.chaos.asks import BEST_EFFORT, DOMAIN, Ask, UnreadableError, annotations_of, asks_of
+from tests.chaos.asks import BEST_EFFORT, DOMAIN, Ask, UnreadableError, annotations_of, asks_of, requested
 from tests.chaos.fleet import FLEET, GIB, Card, Machine
 from tests.chaos.pods import KIND, MALFORMED
 from tests.chaos.promises import Sums
@@ -19,8 +20,14 @@ BEST_EFFORT_TAKES: Final = 2 * GIB
 SHARERS: Final = 30
 
 
-def node_for(pod: Object, sums: Sums) -> str | None:
-    """A node on which a waiting pod certainly has room, all nodes being fit; None if there may be none."""
+def node_for(pod: Object, sums: Sums, bound: Iterable[Object]) -> str | None:
+    """A node on which a waiting pod certainly has room, all nodes being fit; None if there may be none.
+
+    Args:
+        pod: waits.
+        sums: the promises on all GPUs.
+        bound: the pods that have a node and have not ended.
+    """
     try:
         asks = asks_of(pod)
     except UnreadableError:
@@ -29,7 +36,13 @@ def node_for(pod: Object, sums: Sums) -> str | None:
         return None
     annotations = annotations_of(pod)
     models = [name.strip() for name in annotations.get(MODEL, "").split(",") if name.strip()]
+    taken: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in bound:
+        taken[one["spec"]["nodeName"]].update(requested(one))
     for machine in _selected(pod):
+        wanted = taken[machine.name] + requested(pod)
+        if any(wanted[name] > most for name, most in machine.advertised.items()):
+            continue  # a lowered share or line frees the GPU, and the node still counts what the spec says
         cards = [card for card in machine.cards if not models or card.model in models]
         # Each GPU must take the hardest of all containers: then no order of placing them fails.
         free = [card for card in cards if all(_takes(card, ask, sums) for ask in asks)]

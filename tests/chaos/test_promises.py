@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.answers import promises_of, resized
 from tests.chaos.asks import UnreadableError, asks_of, quantity
-from tests.chaos.fleet import CARDS, GIB
+from tests.chaos.fleet import CARDS, FLEET, GIB, ZONE
 from tests.chaos.pods import COUNT, MEMORY, SHARE
 from tests.chaos.promises import Promise, Sums
 from tests.chaos.room import node_for
@@ -173,9 +173,21 @@ def test_a_decision_that_is_not_what_the_pod_asks_for_is_seen(decision: str) -> 
 def test_a_pod_fits_only_where_all_doubts_are_gone() -> None:
     """A pod fits on an empty fleet, but not if it asks for too much, for an unknown model, or all GPUs are taken."""
     sums = Sums(CARDS)
-    assert node_for(waiting({MEMORY: "4Gi"}), sums) is not None
-    assert node_for(waiting({MEMORY: "500Gi"}), sums) is None
-    assert node_for(waiting({MEMORY: "4Gi"}, gpu_model="another"), sums) is None
+    assert node_for(waiting({MEMORY: "4Gi"}), sums, ()) is not None
+    assert node_for(waiting({MEMORY: "500Gi"}), sums, ()) is None
+    assert node_for(waiting({MEMORY: "4Gi"}, gpu_model="another"), sums, ()) is None
     for gpu in CARDS:
         sums.put(gpu, [Promise(gpu, "main", gpu, 0, 100, whole=True)])
-    assert node_for(waiting({MEMORY: "4Gi"}), sums) is None
+    assert node_for(waiting({MEMORY: "4Gi"}), sums, ()) is None
+
+
+def test_a_node_counts_what_specs_say_after_a_lowering() -> None:
+    """A node whose pods requested its whole share has room for no other, although its GPUs were freed by a resize."""
+    sums = Sums(CARDS)
+    pod = waiting({MEMORY: "1Gi", SHARE: "10"})
+    pod["spec"]["nodeSelector"] = {ZONE: "west"}
+    full = [
+        bound({SHARE: "200", COUNT: "2"}, node=machine.name) for machine in FLEET if len(machine.cards) == 2
+    ] + [bound({SHARE: "400", COUNT: "4"}, node=machine.name) for machine in FLEET if len(machine.cards) == 4]
+    assert node_for(pod, sums, ()) == NODE
+    assert node_for(pod, sums, full) == "node-08.chaos"

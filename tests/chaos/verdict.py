@@ -69,13 +69,18 @@ def waiting(world: World) -> list[Object]:
 async def pods_in_doubt(world: World) -> list[str]:
     """Pods that wait although a node has room, or without a reason."""
     problems = []
+    bound = [
+        pod
+        for pod in world.witness.pods.values()
+        if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ENDED
+    ]
     for pod in waiting(world):
         name = pod["metadata"]["name"]
         conditions = pod["status"].get("conditions") or []
         why: Object = next((one for one in conditions if one["type"] == "PodScheduled"), {})
         if not (why.get("status") == "False" and why.get("reason") and why.get("message")):
             problems.append(f"pod {name} waits and nothing says why: {why}")
-        if (node := node_for(pod, world.witness.sums)) is not None:
+        if (node := node_for(pod, world.witness.sums, bound)) is not None:
             problems.append(f"pod {name} waits, and {node} has room: {why.get('message')}")
     return problems
 

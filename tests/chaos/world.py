@@ -138,13 +138,7 @@ async def create_machine(world: World, machine: Machine) -> None:
     healthy = {"metadata": {"labels": labels}, "spec": {"taints": None, "unschedulable": None}}
     await world.insist("PATCH", path, healthy)
     resources = {"cpu": "64", "memory": "256Gi", "pods": "250"}
-    if len(machine.cards) != 1:  # Monitors may advertise late, or not at all.
-        usable = sum(card.most_bytes for card in machine.cards)
-        resources |= {
-            "plimsoll.dev/gpu": str(30 * len(machine.cards)),
-            "plimsoll.dev/gpu-share": str(100 * len(machine.cards)),
-            "plimsoll.dev/gpu-memory": str(usable),
-        }
+    resources |= {name: str(amount) for name, amount in machine.advertised.items()}
     status = {"capacity": resources, "allocatable": resources, "conditions": [ready_condition(ready=True)]}
     await world.insist("PATCH", f"{path}/status", {"status": status})
 
