@@ -50,6 +50,12 @@ e2e: native ## whole clusters end to end, with kill -9 in the middle
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m pytest -n auto tests/e2e
 
+.PHONY: chaos
+chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
+	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)")
+
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu

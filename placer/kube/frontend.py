@@ -169,6 +169,7 @@ class KubeFrontEnd:
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
         self._choice = NodeChoice(self.decider, self._cluster)
+        self._cluster.bookings.decides = self.lease is None
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
         self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
