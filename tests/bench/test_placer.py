@@ -34,10 +34,10 @@ async def test_a_run_in_small_has_every_figure(tmp_path: Path) -> None:
     )
     found = await measure(plan, tmp_path)
     assert {f"n1000.{name}" for name in OF_A_SIZE} | set(OF_A_RUN) <= set(found)
-    numbers = {name: value for name, value in found.items() if name != "load"}
-    assert all(value > 0 for name, value in numbers.items() if name.startswith(("n1000.", "decision_"))), (
-        found
-    )
+    assert all(value >= 0 for value in found.values()), found
+    # CPU time is counted in ticks of 10 ms, and two events of the watch may come at once: so small a run may have 0.
+    sure = ("ratio", "per_s", "nodes_used", "created_bound_ms_p50", "decision_ms_p50_1000", "growth_20000")
+    assert all(found[name] > 0 for name in found if name.endswith(sure) and "starved" not in name), found
     assert found["n1000.placer.events_ratio"] == 1.0
     assert found["hopeless_bound"] == 0
     assert found["n1000.ratio"] == round(
