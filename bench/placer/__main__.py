@@ -28,7 +28,6 @@ from bench.placer.rounds import (
 )
 from bench.placer.sides import PLACER, SIDES, Side
 from bench.placer.starved import beside_hopeless_pods, starved_figures
-from plimsoll.cli.demo.servers import valkey_server
 from simulator.charts import Line, line_chart
 from tests.cluster import assets
 from tests.cluster.build import ensure
@@ -106,7 +105,7 @@ async def measure(plan: Plan, folder: Path) -> Json:
                 keys |= size_keys(size.label, found)
                 if number == 0:
                     keys |= await _starved(plan, servers)
-    keys |= await _replays(plan, folder)
+    keys |= await _replays(plan)
     return {**keys, "load": round(os.getloadavg()[0], 2)}
 
 
@@ -135,12 +134,11 @@ async def _starved(plan: Plan, servers: Ground) -> Json:
     return found
 
 
-async def _replays(plan: Plan, folder: Path) -> Json:
+async def _replays(plan: Plan) -> Json:
     replays: list[tuple[str, Json]] = []
     for label, nodes, pods in plan.replays:
         say(f"replaying {pods} pods on {nodes} nodes")
-        async with valkey_server(folder / f"replay-{label}") as valkey:
-            found = await _replayed(nodes, pods, valkey.url.replace("valkey://", "redis://"))
+        found = await _replayed(nodes, pods)
         print(json.dumps({"case": f"replay/{label}", **found}))
         replays.append((label, found))
     if plan.chart:
@@ -150,10 +148,10 @@ async def _replays(plan: Plan, folder: Path) -> Json:
     return replay_keys(replays)
 
 
-async def _replayed(nodes: int, pods: int, redis_url: str) -> Json:
+async def _replayed(nodes: int, pods: int) -> Json:
     """The figures of a replay in a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.placer.replay", str(nodes), str(pods), redis_url),
+        *(sys.executable, "-m", "bench.placer.replay", str(nodes), str(pods)),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

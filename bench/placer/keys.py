@@ -37,5 +37,6 @@ def replay_keys(replays: Sequence[tuple[str, Json]]) -> Json:
     }
     (_, small), *_, (label, large) = replays
     keys[f"decision_growth_{label}"] = round(large["decision_ms_p50"] / small["decision_ms_p50"], 3)
-    keys[f"rss_mib_{label}"] = large["rss_mib"]
+    for name in ("rss_mib", "explained_first_ms", "explained_again_ms"):
+        keys[f"{name}_{label}"] = large[name]
     return keys
