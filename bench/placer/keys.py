@@ -37,6 +37,6 @@ def replay_keys(replays: Sequence[tuple[str, Json]]) -> Json:
     }
     (_, small), *_, (label, large) = replays
     keys[f"decision_growth_{label}"] = round(large["decision_ms_p50"] / small["decision_ms_p50"], 3)
-    for name in ("rss_mib", "explained_first_ms", "explained_again_ms"):
+    for name in ("rss_mib", "first_decision_ms", "explained_first_ms", "explained_again_ms"):
         keys[f"{name}_{label}"] = large[name]
     return keys

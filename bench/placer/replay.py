@@ -68,19 +68,22 @@ def replay(nodes: int, pods: int) -> Json:
     """Place the pods, then ask for hopeless ones; returns the figures."""
     bare_mib = resident_mib(os.getpid())
     choice = cluster_of(nodes)
+    first = _placed(choice, pod(0, SIZES_GIB[0]))  # ranks every GPU
     gc.collect()
     nodes_mib = resident_mib(os.getpid())
     draws = random.Random(SEED)
-    placed = [_placed(choice, pod(number, draws.choice(SIZES_GIB))) for number in range(pods)]
+    placed = [_placed(choice, pod(1 + number, draws.choice(SIZES_GIB))) for number in range(pods)]
     gc.collect()
     filled_mib = resident_mib(os.getpid())
-    refused = [_refused(choice, pod(pods + number, TOO_MANY_GIB + number)) for number in range(HOPELESS)]
-    explained_ms = asyncio.run(_explained(choice, pod(pods, TOO_MANY_GIB)))
+    hopeless = [pod(1 + pods + number, TOO_MANY_GIB + number) for number in range(HOPELESS)]
+    refused = [_refused(choice, one) for one in hopeless]
+    explained_ms = asyncio.run(_explained(choice, hopeless[0]))
     costs_ms = [one.ms for one in placed]
     return {
         "nodes": nodes,
         "pods": pods,
         "gpus": nodes * GPUS,
+        "first_decision_ms": round(first.ms, 1),
         "decision_ms_p50": round(percentile(costs_ms, 50), 4),
         "decision_ms_p99": round(percentile(costs_ms, 99), 4),
         "decision_ms_mean": round(statistics.mean(costs_ms), 4),
