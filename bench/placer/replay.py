@@ -34,7 +34,7 @@ from placer.kube.cluster import Cluster
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.models import Node, Pod, decode_pod
 
 SEED: Final = 11
 SIZES_GIB: Final = (2, 4, 8, 12, 16, 24)
@@ -47,7 +47,7 @@ def pod(number: int, gib: float) -> Pod:
     """A pod as the watch shows it."""
     described = pod_object(f"p-{number}", SCHEDULER_NAME, gib)
     described["metadata"] |= {"uid": f"uid-{number}", "namespace": "replay"}
-    return msgspec.convert(described, Pod)
+    return decode_pod(msgspec.json.encode(described))
 
 
 def cluster_of(nodes: int) -> NodeChoice:
@@ -72,10 +72,13 @@ def replay(nodes: int, pods: int) -> Json:
     gc.collect()
     nodes_mib = resident_mib(os.getpid())
     draws = random.Random(SEED)
-    placed = [_placed(choice, pod(1 + number, draws.choice(SIZES_GIB))) for number in range(pods)]
+    watched = [
+        pod(1 + number, draws.choice(SIZES_GIB)) for number in range(pods)
+    ]  # kept, as the watch keeps them
+    placed = [_placed(choice, one) for one in watched]
     gc.collect()
     filled_mib = resident_mib(os.getpid())
-    hopeless = [pod(1 + pods + number, TOO_MANY_GIB + number) for number in range(HOPELESS)]
+    hopeless = [pod(1 + len(watched) + number, TOO_MANY_GIB + number) for number in range(HOPELESS)]
     refused = [_refused(choice, one) for one in hopeless]
     explained_ms = asyncio.run(_explained(choice, hopeless[0]))
     costs_ms = [one.ms for one in placed]

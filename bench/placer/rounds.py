@@ -29,6 +29,7 @@ class Before:
         events_ratio: events ÷ pods at the end; below 1, news was dropped.
         cpu_ms_per_pod: CPU time of the scheduler's process from the first bind to the settled end.
         nodes_used: nodes that got a pod.
+        rss_mib: resident memory of the process at the end.
     """
 
     pods_per_s: float
@@ -36,6 +37,7 @@ class Before:
     events_ratio: float
     cpu_ms_per_pod: float
     nodes_used: int
+    rss_mib: float
 
 
 async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Before:
@@ -50,6 +52,7 @@ async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Befor
             await binds.until_bound(pods)
             events, settled_s = await _settled(ground, namespace, pods)
             cpu_s = process.cpu_s() - first_cpu_s[0]
+            rss_mib = process.rss_mib()
     await delete_pods(ground, namespace)
     return Before(
         pods_per_s=(pods - 1) / binds.span_s(),
@@ -57,6 +60,7 @@ async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Befor
         events_ratio=events / pods,
         cpu_ms_per_pod=cpu_s * 1000 / pods,
         nodes_used=len(set(binds.node.values())),
+        rss_mib=rss_mib,
     )
 
 
@@ -127,6 +131,7 @@ def before_figures(rounds: list[Before]) -> Json:
         "events_ratio": round(min(one.events_ratio for one in rounds), 4),
         "cpu_ms_per_pod": round(statistics.median(one.cpu_ms_per_pod for one in rounds), 3),
         "nodes_used": min(one.nodes_used for one in rounds),
+        "rss_mib": round(max(one.rss_mib for one in rounds), 1),
     }
 
 
