@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Final
 
@@ -78,15 +79,29 @@ async def redis_figures(states: list[list[NodeState]]) -> Json:
     }
 
 
-def intake_us(messages: list[bytes]) -> float:
-    """CPU of decoding, checking and viewing one report, in microseconds."""
-    view = ReportView()
+def intake_figures(messages: list[bytes]) -> Json:
+    """CPU of decoding, checking and indexing one report, and the memory that the placer keeps of it."""
     began_s = time.process_time()
+    _take_in(messages)
+    cpu_s = time.process_time() - began_s
+    tracemalloc.start()
+    view = _take_in(messages)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(view) == len(messages)
+    return {
+        "intake_us": round(cpu_s / len(messages) * 1e6, 1),
+        "kept_bytes_per_node": round(kept_bytes / len(messages)),
+    }
+
+
+def _take_in(messages: list[bytes]) -> ReportView:
+    view = ReportView()
     for message in messages:
         state = decode_report(message).state
         view.apply(state)
         view.view(state.node)
-    return round((time.process_time() - began_s) / len(messages) * 1e6, 1)
+    return view
 
 
 async def constants() -> Json:
@@ -100,8 +115,8 @@ async def constants() -> Json:
         header = len(f"NATS/1.0\r\nNats-Msg-Id: {event_id}\r\n\r\n")
         found[f"{kind}.report_bytes"] = len(message)
         found[f"{kind}.bus_bytes"] = len(message) + header + len(subject)
-        found[f"{kind}.intake_us"] = intake_us([message for _, message, _ in messages])
-        found |= {f"{kind}.{name}": value for name, value in (await redis_figures(states)).items()}
+        figures = intake_figures([message for _, message, _ in messages]) | await redis_figures(states)
+        found |= {f"{kind}.{name}": value for name, value in figures.items()}
     return found
 
 
