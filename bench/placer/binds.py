@@ -85,22 +85,22 @@ class Binds:
         """Wait until so many pods appeared; raises `StuckError` when no more come."""
         await _until(lambda: len(self.seen_s), count, "seen")
 
-    async def until_bound(self, count: int) -> None:
-        """Wait until so many pods have a node; raises `StuckError` when no more come."""
-        await _until(lambda: len(self.bound_s), count, "bound")
+    async def until_bound(self, count: int, patience_s: float = PATIENCE_S) -> None:
+        """Wait until so many pods have a node; raises `StuckError` when no more come for `patience_s`."""
+        await _until(lambda: len(self.bound_s), count, "bound", patience_s)
 
 
 _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
-async def _until(number: Callable[[], int], count: int, what: str) -> None:
+async def _until(number: Callable[[], int], count: int, what: str, patience_s: float = PATIENCE_S) -> None:
     loop = asyncio.get_running_loop()
     last, since_s = -1, loop.time()
     while (now := number()) < count:
         if now != last:
             last, since_s = now, loop.time()
-        elif loop.time() - since_s > PATIENCE_S:
-            raise StuckError(f"{now} of {count} pods {what}, no more for {PATIENCE_S:.0f} s")
+        elif loop.time() - since_s > patience_s:
+            raise StuckError(f"{now} of {count} pods {what}, no more for {patience_s:.0f} s")
         await asyncio.sleep(LOOK_S)
 
 
