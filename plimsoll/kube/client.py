@@ -10,6 +10,7 @@ import asyncio
 import enum
 import importlib
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -356,8 +357,7 @@ def _way(configuration: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped librar
         way["proxy"] = address._replace(netloc=host).geturl()
         headers = dict(configuration.proxy_headers or {})
         if credentials:
-            user, _, password = credentials.partition(":")
-            headers["Proxy-Authorization"] = aiohttp.encode_basic_auth(unquote(user), unquote(password))
+            headers["Proxy-Authorization"] = f"Basic {b64encode(unquote(credentials).encode()).decode()}"
         if headers:
             way["proxy_headers"] = headers
     return way
