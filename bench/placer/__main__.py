@@ -33,6 +33,8 @@ from tests.cluster import assets
 from tests.cluster.build import ensure
 
 CHARTS: Final = Path("bench/results")
+BELOW_RATIO: Final = 0.5
+"""Pods arrive at this part of the slower scheduler's pace in the same round at most: no queue grows by itself."""
 REPLAY_TIMEOUT_S: Final = 1800.0
 
 
@@ -46,7 +48,7 @@ class Size:
         pods: pods made before the scheduler starts, in each round.
         rounds: rounds of each side, in turn.
         arriving: pods that arrive while the scheduler runs, in each round.
-        arriving_per_s: their rate; below the throughput of both.
+        arriving_per_s: their rate at most, see `BELOW_RATIO`.
     """
 
     label: str
@@ -117,10 +119,10 @@ async def _sides(plan: Plan, size: Size, servers: Ground) -> dict[str, Json]:
             one = await pods_before(servers, side, size.pods, f"before-{number}")
             say(f"{size.label}: {side.name}: {one}")
             before[side.name].append(one)
+        slowest = min(rounds[-1].pods_per_s for rounds in before.values())
+        per_s = min(size.arriving_per_s, BELOW_RATIO * slowest)
         for side in plan.sides:
-            come = await pods_arriving(
-                servers, side, size.arriving, size.arriving_per_s, f"arriving-{number}"
-            )
+            come = await pods_arriving(servers, side, size.arriving, per_s, f"arriving-{number}")
             say(f"{size.label}: {side.name}: arriving: {arriving_figures([come])}")
             arriving[side.name].append(come)
     return {name: before_figures(before[name]) | arriving_figures(arriving[name]) for name in before}

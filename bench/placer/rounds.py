@@ -86,10 +86,12 @@ class Arriving:
     """A round with pods that arrive at a fixed rate.
 
     Attributes:
+        per_s: the rate.
         pending_ms: from a pod's appearance in the watch until it has a node, for each pod.
         created_ms: the same from the moment at which its creation was sent.
     """
 
+    per_s: float
     pending_ms: list[float]
     created_ms: list[float]
 
@@ -104,6 +106,7 @@ async def pods_arriving(ground: Ground, side: Side, pods: int, per_s: float, nam
         await binds.until_bound(pods + 1)
     await delete_pods(ground, namespace)
     return Arriving(
+        per_s=per_s,
         pending_ms=binds.waits_ms(list(sent_s)),
         created_ms=[(binds.bound_s[pod] - at_s) * 1000 for pod, at_s in sent_s.items()],
     )
@@ -140,6 +143,7 @@ def arriving_figures(rounds: list[Arriving]) -> Json:
     pending = [wait for one in rounds for wait in one.pending_ms]
     created = [wait for one in rounds for wait in one.created_ms]
     return {
+        "arriving_per_s": round(statistics.median(one.per_s for one in rounds), 1),
         "pending_bound_ms_p50": round(percentile(pending, 50), 2),
         "pending_bound_ms_p99": round(percentile(pending, 99), 2),
         "created_bound_ms_p50": round(percentile(created, 50), 2),
