@@ -21,6 +21,7 @@ from placer.core.policies import policy_named
 from placer.decide import Decider
 from placer.http import Api, open_socket, serving_port, serving_socket, state_of
 from placer.intake import Intake, IntakeOptions
+from placer.list_writer import ListWriter
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
@@ -55,6 +56,7 @@ class _Parts:
     client: Client
     decider: Decider
     intake: Intake
+    list_writer: ListWriter
     publisher: Publisher
     rpc: RpcServer
     local: LocalFrontEnd | None
@@ -72,9 +74,12 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     Raises:
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
-    scores = ScoreList(settings.redis_url, formula=settings.formula)
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
+    rooms_of = decider.candidates.rooms_of
+    scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
     try:
-        parts, api = await _assemble(settings, environment, scores)
+        parts, api = await _assemble(settings, environment, decider, scores)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_until(stop), name="stop")
             tasks.create_task(_serve(parts, api), name="serve")
@@ -85,20 +90,20 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
 
 
 async def _assemble(
-    settings: Settings, environment: Mapping[str, str], scores: ScoreList
+    settings: Settings, environment: Mapping[str, str], decider: Decider, scores: ScoreList
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
-    metrics, reports, ledger = Metrics(), ReportView(), Ledger()
+    metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
     reports.on_report(ledger.observe)
-    decider = Decider(scores, reports, ledger, metrics)
     client = Client()
     jetstream = client.jetstream()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
-    intake = Intake(jetstream, scores, reports, metrics, options)
+    kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
+    intake = Intake(jetstream, reports, metrics, options)
+    list_writer = ListWriter(scores, decider, settings.check_s, kube_synced)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
-    kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
     rpc = RpcServer(client, front_ends=(local is not None) + (kube_synced is not None))
     if local is not None:
         rpc.add(local)
@@ -108,7 +113,7 @@ async def _assemble(
         registry=metrics.registry,
         local=local,
     )
-    return _Parts(settings, client, decider, intake, publisher, rpc, local, kube_synced), api
+    return _Parts(settings, client, decider, intake, list_writer, publisher, rpc, local, kube_synced), api
 
 
 def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
@@ -152,6 +157,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
                 tasks.create_task(_run_kube(parts, parts.kube_synced), name="kube front end")
             tasks.create_task(parts.rpc.run(), name="rpc")
             await parts.intake.ready.wait()
+            tasks.create_task(parts.list_writer.run(), name="list writer")
             if parts.local is not None:
                 tasks.create_task(parts.local.run(), name="local front end")
             log.info("placer ready", nodes=len(parts.decider.reports))

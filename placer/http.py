@@ -162,7 +162,8 @@ def _pod_routes(api: Api) -> list[web.RouteDef]:
 def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterable[PodRow]) -> State:
     """The placer's state for people: measurements, promises and pods, in the sorted list's order.
 
-    Scores are computed anew from the reports by the list's own formula, so that they are shown while Redis is away.
+    Scores are computed anew from reports and promises by the list's own formula, so that they are shown while Redis
+    is away.
     Equal scores are ordered as Redis orders them, greater name first.
     """
     rows = [_node_row(state, ledger, formula) for state in reports.values()]
@@ -171,8 +172,8 @@ def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterab
 
 
 def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
-    scores = node_scores(state, formula)
     rooms = {gpu.uuid: room_on(state.node, gpu, ledger) for gpu in node_view(state).gpus}
+    scores = node_scores(rooms.values(), formula)
 
     def gpu_row(gpu: Gpu) -> GpuRow:
         return GpuRow(

@@ -1,14 +1,13 @@
-"""Reads reports from JetStream into the view and, newer-only, into the sorted list.
+"""Reads reports from JetStream into the view, newer-only.
 
-What always holds: a message is acknowledged only once Redis has its report. A damaged message is logged, terminated,
-and delays no other. While NATS or Redis is away, messages wait in the stream. The list in Redis is compared with the
-view at intervals, and filled again from the stream's last message per subject when it is behind. A node that stays
-silent is forgotten, so view and list do not grow with every node that ever existed.
+What always holds: every node's last message is in the stream, and a placer that starts reads it from there. A damaged
+message is logged, terminated, and delays no other. While NATS is away, messages wait in the stream. A node that stays
+silent is forgotten, so the view does not grow with every node that ever existed.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +19,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.connection import REQUEST_S
 from placer.metrics import Metrics
-from placer.reports import ReportView, newest_of_each
-from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
+from placer.reports import ReportView
 from plimsoll.bus import Stream, heed_cancellation
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
 from plimsoll.ids import NodeName
@@ -30,7 +28,10 @@ from plimsoll.part.errors import InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
 BATCH: Final = 256
-"""Messages of one fetch: a burst from a large cluster costs Redis one exchange."""
+"""Messages of one fetch: a burst from a large cluster costs few exchanges with the server."""
+
+TOGETHER: Final = 32
+"""Messages that are read before other tasks run: some 10 ms."""
 
 IDLE_S: Final = 2.0
 """Seconds that a request for messages waits on the server. After a request without a message, the placer checks that
@@ -54,7 +55,7 @@ class IntakeOptions:
 
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
-        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
+        check_s: the interval at which silent nodes are looked for, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
@@ -69,19 +70,17 @@ class Intake:
     """Takes reports in while `run` does.
 
     Attributes:
-        ready: set once view and list hold every node's last report.
+        ready: set once the view holds every node's last report.
     """
 
     def __init__(
         self,
         jetstream: JetStreamContext,
-        scores: ScoreList,
         reports: ReportView,
         metrics: Metrics,
         options: IntakeOptions,
     ) -> None:
         self._jetstream = jetstream
-        self._scores = scores
         self._reports = reports
         self._metrics = metrics
         self._options = options
@@ -93,26 +92,17 @@ class Intake:
     async def run(self) -> None:
         """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
-        await self._refill()
-        await self._drop_strangers()
         self.ready.set()
-        log.info("the list is complete", nodes=len(self._reports))
+        log.info("the last reports are read", nodes=len(self._reports))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")
-            tasks.create_task(self._keep_complete(), name="keep the list complete")
+            tasks.create_task(self._forget_silent(), name="forget silent nodes")
 
-    async def forget(self, node: NodeName) -> None:
-        """Drop a node that left from view and list; a later report brings it back.
-
-        Raises:
-            ScoresAwayError: Redis did not answer; forget again.
-        """
-        reported_s = self._reported_s.get(node)
+    def forget(self, node: NodeName) -> None:
+        """Drop a node that left from the view; a later report brings it back."""
         self._reports.forget(node)
         self._metrics.nodes.set(len(self._reports))
-        await self._scores.forget(node)
-        if self._reported_s.get(node) == reported_s:  # else a report arrived meanwhile
-            self._reported_s.pop(node, None)
+        self._reported_s.pop(node, None)
 
     async def _load(self) -> None:
         """Load the last reports into the view; retries until NATS answers."""
@@ -129,7 +119,9 @@ class Intake:
 
     async def _load_once(self) -> None:
         await self._options.stream.ensure(self._jetstream)
-        for message in await last_messages(self._jetstream):
+        for number, message in enumerate(await last_messages(self._jetstream), start=1):
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
             try:
                 self._keep(_report(message))
             except InputError as error:
@@ -151,38 +143,30 @@ class Intake:
                 await asyncio.sleep(pauses.next_s())
 
     async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
-        """Take the waiting messages, or wait for some, and acknowledge them once Redis has the reports."""
+        """Take the waiting messages, or wait for some, and acknowledge them."""
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
         except nats.errors.TimeoutError:
             # Silence is normal, but a deleted consumer is silent too.
             await self._jetstream.consumer_info(STREAM, self._options.durable)
             return
-        sound: list[Msg] = []
-        states: list[NodeState] = []
-        for message in messages:
+        for number, message in enumerate(messages, start=1):
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
             try:
-                states.append(_report(message))
+                state = _report(message)
             except InputError as error:
                 await self._terminate(message, error)
             else:
-                sound.append(message)
-        await self._take_in(states)
-        for message in sound:
-            await message.ack()
+                self._metrics.reports.labels("applied" if self._keep(state) else "stale").inc()
+                await message.ack()
 
-    async def _take_in(self, states: Sequence[NodeState]) -> None:
-        for state in states:
-            self._keep(state)
-        newest = newest_of_each(states)
-        applied = await self._apply(newest)
-        self._metrics.reports.labels("applied").inc(applied)
-        self._metrics.reports.labels("stale").inc(len(states) - applied)
-
-    def _keep(self, state: NodeState) -> None:
-        if self._reports.apply(state):
+    def _keep(self, state: NodeState) -> bool:
+        is_newer = self._reports.apply(state)
+        if is_newer:
             self._reported_s[state.node] = asyncio.get_running_loop().time()
         self._metrics.nodes.set(len(self._reports))
+        return is_newer
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""
@@ -197,62 +181,14 @@ class Intake:
         )
         await message.term()
 
-    async def _apply(self, states: Sequence[NodeState]) -> int:
-        """Write reports to Redis; retries until it answers. Returns how many changed the list."""
-        pauses = Pauses()
-        while True:
-            try:
-                return (await self._scores.apply(states)).count(ReportResult.APPLIED)
-            except ScoresLostError:
-                await self._refill()
-            except ScoresAwayError as error:
-                log.warning("reports wait for Redis", reports=len(states), error=str(error))
-                await asyncio.sleep(pauses.next_s())
-
-    async def _keep_complete(self) -> None:
-        """Restore a list that was lost or went back in time, also while no report arrives."""
-        while True:
-            await asyncio.sleep(self._options.check_s)
-            try:
-                await self._forget_silent()
-                orders = await self._scores.orders()
-            except ScoresAwayError as error:
-                log.warning("the list cannot be checked, retrying", error=str(error))
-                continue
-            if orders is None or any(orders.get(node, (0, 0)) < s.order for node, s in self._reports.items()):
-                await self._restore(lost=orders is None)
-
     async def _forget_silent(self) -> None:
-        before_s = asyncio.get_running_loop().time() - self._options.forget_s
-        for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
-            log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
-            await self.forget(node)
-
-    async def _drop_strangers(self) -> None:
-        """Forget nodes that are in the list and not in the stream: they left while no placer ran."""
-        with contextlib.suppress(ScoresAwayError):  # such nodes do no harm, and the next start tries again
-            for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
-                await self.forget(node)
-
-    async def _restore(self, *, lost: bool) -> None:
-        """Fill the list again, from the stream if NATS answers, else from the view alone."""
-        if lost:
-            log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
-            with contextlib.suppress(nats.errors.Error, TimeoutError):  # the view holds the same reports
-                await self._load_once()
-        await self._refill()
-
-    async def _refill(self) -> None:
-        pauses = Pauses()
         while True:
-            try:
-                await self._scores.fill(self._reports.values())
-            except ScoresAwayError as error:
-                log.warning("the list cannot be filled, retrying", error=str(error))
-                await asyncio.sleep(pauses.next_s())
-            else:
-                self._metrics.refills.inc()
-                return
+            heed_cancellation()
+            await asyncio.sleep(self._options.check_s)
+            before_s = asyncio.get_running_loop().time() - self._options.forget_s
+            for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
+                log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
+                self.forget(node)
 
 
 async def last_messages(jetstream: JetStreamContext) -> list[Msg]:

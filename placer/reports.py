@@ -1,25 +1,17 @@
-"""The latest report of every node, in memory, for decisions. Redis keeps the order of nodes, the view their reports.
+"""The latest report of every node, in memory, for decisions.
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
 change nothing. One event loop owns the view.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 
 Listener = Callable[[NodeState], None]
-
-
-def newest_of_each(states: Iterable[NodeState]) -> tuple[NodeState, ...]:
-    """The newest report of each node among these, in no particular order of nodes."""
-    newest: dict[NodeName, NodeState] = {}
-    for state in states:
-        if state.node not in newest or newest[state.node].order < state.order:
-            newest[state.node] = state
-    return tuple(newest.values())
+ChangeListener = Callable[[NodeName], None]
 
 
 class ReportView(Mapping[NodeName, NodeState]):
@@ -30,6 +22,7 @@ class ReportView(Mapping[NodeName, NodeState]):
         self._views: dict[NodeName, NodeView] = {}
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
+        self._change_listeners: list[ChangeListener] = []
 
     def apply(self, state: NodeState) -> bool:
         """Keep a report and call the listeners, unless one as new is there. Returns whether the report was kept."""
@@ -37,15 +30,19 @@ class ReportView(Mapping[NodeName, NodeState]):
         if known is not None and known.order >= state.order:
             return False
         self._states[state.node] = state
-        self._views.pop(state.node, None)
+        self._change(state.node)
         for listener in tuple(self._listeners.values()):
             listener(state)
         return True
 
     def forget(self, node: NodeName) -> None:
         """Drop a node that left the cluster; a later report brings it back."""
-        self._states.pop(node, None)
-        self._views.pop(node, None)
+        if self._states.pop(node, None) is not None:
+            self._change(node)
+
+    def on_change(self, listener: ChangeListener) -> None:
+        """Call `listener` with each node whose report was replaced or dropped; it must not block or raise."""
+        self._change_listeners.append(listener)
 
     def view(self, node: NodeName) -> NodeView | None:
         """A node as decisions read it, or None before its first report."""
@@ -63,6 +60,11 @@ class ReportView(Mapping[NodeName, NodeState]):
         key = self._listeners_made
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
+
+    def _change(self, node: NodeName) -> None:
+        self._views.pop(node, None)
+        for listener in self._change_listeners:
+            listener(node)
 
     def __getitem__(self, node: NodeName) -> NodeState:
         return self._states[node]

@@ -7,7 +7,7 @@ GPU pass 100.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +67,7 @@ class Booking:
 
 
 GpuKey = tuple[NodeName, GpuUuid]
+Listener = Callable[[NodeName, GpuUuid], None]
 
 
 class Ledger:
@@ -75,7 +76,13 @@ class Ledger:
     def __init__(self) -> None:
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
+        self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
         self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
+        self._listeners: list[Listener] = []
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener` with each GPU whose promises changed; it must not block, raise, or change the ledger."""
+        self._listeners.append(listener)
 
     def book(self, booking: Booking) -> None:
         """Count a pod from now on.
@@ -95,13 +102,25 @@ class Ledger:
         self._bookings[booking.pod] = booking
         for grant in booking.grants:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
+        if booking.owner is not None and any(_learns(grant) for grant in booking.grants):
+            self._by_owner[booking.owner][booking.pod] = booking
+        self._announce(booking)
 
     def forget(self, pod: PodUid) -> Booking | None:
         """Stop counting a pod that ended, was deleted, or could not be bound; returns its booking or None."""
         booking = self._bookings.pop(pod, None)
         if booking is not None:
             for grant in booking.grants:
-                self._by_gpu[booking.node, grant.gpu].pop(pod, None)
+                on_gpu = self._by_gpu[booking.node, grant.gpu]
+                on_gpu.pop(pod, None)
+                if not on_gpu:
+                    del self._by_gpu[booking.node, grant.gpu]
+            owner = booking.owner
+            if owner is not None and owner in self._by_owner:
+                self._by_owner[owner].pop(pod, None)
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]
+            self._announce(booking)
         return booking
 
     def observe(self, state: NodeState) -> None:
@@ -117,9 +136,20 @@ class Ledger:
                     self._learn(owner, peak_bytes)
 
     def _learn(self, owner: str, peak_bytes: int) -> None:
-        self._peaks_bytes[owner] = max(peak_bytes, self._peaks_bytes.pop(owner, 0))
+        known_bytes = self._peaks_bytes.pop(owner, None)
+        self._peaks_bytes[owner] = max(peak_bytes, known_bytes or 0)
+        changed = [] if self._peaks_bytes[owner] == known_bytes else [owner]
         if len(self._peaks_bytes) > REMEMBERED_OWNERS:
-            del self._peaks_bytes[next(iter(self._peaks_bytes))]
+            changed.append(next(iter(self._peaks_bytes)))
+            del self._peaks_bytes[changed[-1]]
+        for one in changed:
+            for booking in self._by_owner.get(one, {}).values():
+                self._announce(booking)
+
+    def _announce(self, booking: Booking) -> None:
+        for listener in self._listeners:
+            for grant in booking.grants:
+                listener(booking.node, grant.gpu)
 
     def booking(self, pod: PodUid) -> Booking | None:
         """A pod's booking, or None."""
@@ -167,6 +197,11 @@ class Ledger:
                 raise ConflictError(f"promised shares of GPU {gpu} on {booking.node} would pass 100")
             if len(both) > 1 and any(grant.whole for grant in both):
                 raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
+
+
+def _learns(grant: Grant) -> bool:
+    """Whether the expected bytes of a grant are learned from its owner's pods."""
+    return grant.memory_bytes is None and not grant.whole
 
 
 def owner_of(pod: Pod) -> str | None:

@@ -5,16 +5,20 @@ A pod is *assumed* from the decision on, before the API server knows. A pod's ro
 Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
+from placer.core.changes import Changes
 from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
 from placer.core.ledger import Booking, Ledger, booking_of
+from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
-from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
+from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
+from placer.kube.labels import LabelIndex
 from plimsoll.contract import ASSIGNED_PREFIX, LINES, SHARES
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -40,9 +44,16 @@ class _Resident:
     assumed: bool
     keepouts: tuple[Keepout, ...] = ()
 
+    def counts_as(self, other: "_Resident") -> bool:
+        return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
+
 
 class Cluster:
-    """Nodes and their pods. Not thread-safe: one event loop owns it."""
+    """Nodes and their pods. Not thread-safe: one event loop owns it.
+
+    Attributes:
+        changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`).
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -50,13 +61,45 @@ class Cluster:
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
-        self._keepers: dict[PodUid, _Resident] = {}  # the residents with anti-affinity rules
+        self.changes = Changes()
+        self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
+        self._labels = LabelIndex()
+        self._keepouts = Keepouts()
+        # The residents with anti-affinity rules; on a node that does not exist, they close no domain.
+        self._keepers: defaultdict[NodeName, dict[PodUid, tuple[Keepout, ...]]] = defaultdict(dict)
         self._awaited: dict[PodUid, Resized] = {}  # resizes that the watch has not shown yet
 
     @property
-    def nodes(self) -> tuple[NodeName, ...]:
-        """All nodes that exist, those with the fewest pods first."""
-        return tuple(sorted(self._offers, key=lambda name: (self._load(name).pods, name)))
+    def nodes(self) -> KeysView[NodeName]:
+        """All nodes that exist, in no particular order."""
+        return self._offers.keys()
+
+    def by_pods(self) -> Iterator[NodeName]:
+        """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
+        return (name for _, name in self._by_pods)
+
+    def named(self, pod: Pod, most: int) -> list[NodeName] | None:
+        """The nodes that a pod's selectors may select; None if they are more than `most`, or not limited."""
+        return self._labels.named(pod, most)
+
+    def closed_to(self, pod: Pod) -> Closed:
+        """The domains that anti-affinity rules of other pods close to this pod now."""
+        return self._keepouts.closed_to(pod)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a pod with a node has an anti-affinity rule."""
+        return bool(self._keepers)
+
+    def has_rule(self, uid: PodUid) -> bool:
+        """Whether this pod has a node and an anti-affinity rule."""
+        resident = self._residents.get(uid)
+        return resident is not None and bool(resident.keepouts)
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        """The node where the pod counts, or None."""
+        resident = self._residents.get(uid)
+        return None if resident is None else resident.node
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -65,13 +108,24 @@ class Cluster:
             InputError: the node's allocatable cannot be read; the node is not used then.
         """
         name = NodeName(node.metadata.name)
-        self._offers.pop(name, None)
+        self.remove_node(name)
         allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
         self._offers[name] = _Offer(node, allocatable)
+        self._by_pods.add((self._pods_on(name), name))
+        self._labels.put(name, {}, _labels(node))
+        for rules in self._keepers.get(name, {}).values():
+            self._keepouts.add(rules, _labels(node))
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
-        self._offers.pop(name, None)
+        self.changes.note(name)
+        offer = self._offers.pop(name, None)
+        if offer is None:
+            return
+        self._by_pods.remove((self._pods_on(name), name))
+        self._labels.put(name, _labels(offer.node), {})
+        for rules in self._keepers.get(name, {}).values():
+            self._keepouts.remove(rules, _labels(offer.node))
 
     def observe(self, state: NodeState) -> None:
         """Learn peaks and the sizes of GPUs from a report."""
@@ -84,7 +138,7 @@ class Cluster:
         if offer is None:
             return (UNKNOWN_NODE,)
         reasons = misfits(pod, needs, offer.node, offer.allocatable, self._load(name))
-        if not reasons and self._keepers and self._is_kept_out(pod, offer.node):
+        if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
             return (KEPT_OUT,)
         return reasons
 
@@ -148,22 +202,46 @@ class Cluster:
     def release(self, uid: PodUid) -> bool:
         """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
         self._awaited.pop(uid, None)
-        resident = self._residents.pop(uid, None)
-        self._keepers.pop(uid, None)
         self._ledger.forget(uid)
-        if resident is None:
-            return False
-        self._load(resident.node).remove(resident.needs)
-        return True
+        return self._unsettle(uid)
 
     def _settle(self, uid: PodUid, resident: _Resident) -> None:
         before = self._residents.get(uid)
-        if before is not None:
-            self._load(before.node).remove(before.needs)
+        if before is not None and before.counts_as(resident):  # as for an assumed pod that is now bound
+            self._residents[uid] = resident
+            return
+        self._unsettle(uid)
         self._residents[uid] = resident
+        self._count(resident.node, lambda load: load.add(resident.needs))
         if resident.keepouts:
-            self._keepers[uid] = resident
-        self._load(resident.node).add(resident.needs)
+            self._keepers[resident.node][uid] = resident.keepouts
+            if resident.node in self._offers:
+                self._keepouts.add(resident.keepouts, _labels(self._offers[resident.node].node))
+
+    def _unsettle(self, uid: PodUid) -> bool:
+        resident = self._residents.pop(uid, None)
+        if resident is None:
+            return False
+        self._count(resident.node, lambda load: load.remove(resident.needs))
+        if resident.keepouts:
+            del self._keepers[resident.node][uid]
+            if not self._keepers[resident.node]:
+                del self._keepers[resident.node]
+            if resident.node in self._offers:
+                self._keepouts.remove(resident.keepouts, _labels(self._offers[resident.node].node))
+        return True
+
+    def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
+        """Change the load of a node, and its place among the nodes."""
+        load = self._loads.setdefault(name, Load())
+        before = load.pods
+        change(load)
+        self.changes.note(name)
+        if name in self._offers:
+            self._by_pods.remove((before, name))
+            self._by_pods.add((load.pods, name))
+        if not load.pods:
+            del self._loads[name]
 
     def _restore(self, uid: PodUid, booking: Booking | None) -> None:
         known = self._ledger.booking(uid)
@@ -183,18 +261,15 @@ class Cluster:
         del self._awaited[uid]
         return False
 
-    def _is_kept_out(self, pod: Pod, node: Node) -> bool:
-        rules = (
-            (rule, self._offers[keeper.node].node.metadata.labels or {})
-            for keeper in self._keepers.values()
-            if keeper.node in self._offers
-            for rule in keeper.keepouts
-        )
-        labels = node.metadata.labels or {}
-        return any(labels.get(key) == value for key, value in forbidden_domains(pod, rules))
-
     def _load(self, name: NodeName) -> Load:
-        return self._loads.setdefault(name, Load())
+        return self._loads.get(name) or Load()
+
+    def _pods_on(self, name: NodeName) -> int:
+        return self._load(name).pods
+
+
+def _labels(node: Node) -> Mapping[str, str]:
+    return node.metadata.labels or {}
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:

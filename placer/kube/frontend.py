@@ -25,7 +25,6 @@ from placer.kube.queue import Queue
 from placer.kube.record import News, Recorder
 from placer.kube.resize import KubeResizer
 from placer.publisher import placement
-from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
 from plimsoll.ids import NodeName, PodUid
@@ -38,8 +37,10 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-# The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
-PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
+# The text is the same for all causes, so that each pod gets one event. The log names the cause.
+PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
+DECISIONS_PER_ATTEMPT: Final = 3
+"""The number of decisions that the cluster may overtake before a pod goes back to the queue."""
 
 
 class PlacementEvents(Protocol):
@@ -253,16 +254,19 @@ class KubeFrontEnd:
             self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         try:
-            result = await self._choice.decide(wanted)
-        except (ScoresAwayError, ConflictError) as error:
+            for _ in range(DECISIONS_PER_ATTEMPT):
+                result = self._choice.decide(wanted)
+                if isinstance(result, Plan):
+                    return (wanted, result) if self._assume(wanted, result) else None
+                why_not = await self._choice.explain(wanted)
+                if why_not is not None:
+                    self._queue.park(uid, self._now_s())
+                    self._report_refused(pod, why_not)
+                    return None
+        except ConflictError as error:
             structlog.get_logger().warning("decision put off", pod=_name(pod), error=str(error))
-            self._queue.again(uid, self._now_s())
-            self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
-            return None
-        if isinstance(result, Plan):
-            return (wanted, result) if self._assume(wanted, result) else None
-        self._queue.park(uid, self._now_s())
-        self._report_refused(pod, self._choice.why_not(wanted, result))
+        self._queue.again(uid, self._now_s())
+        self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
         return None
 
     def _assume(self, wanted: Wanted, placed: Plan) -> bool:

@@ -9,7 +9,10 @@ import nats as nats_client
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
+from placer.core.ledger import Ledger
+from placer.decide import Decider
 from placer.intake import FORGET_NODE_S, Intake, IntakeOptions
+from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresAwayError
@@ -54,12 +57,21 @@ async def bus(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running intake and its surroundings."""
+    """A running intake and list writer, and their surroundings."""
 
     intake: Intake
     scores: ScoreList
-    reports: ReportView
-    metrics: Metrics
+    decider: Decider
+
+    @property
+    def reports(self) -> ReportView:
+        """The reports that were taken in."""
+        return self.decider.reports
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of both."""
+        return self.decider.metrics
 
     async def listed(self) -> dict[NodeName, tuple[int, int]]:
         """Each node's order in Redis; empty while Redis is away or has lost the list."""
@@ -77,35 +89,31 @@ async def taking_in(
     check_s: float = CHECK_S,
     forget_s: float = FORGET_NODE_S,
 ) -> AsyncIterator[Running]:
-    """An intake over these servers. It runs until the context ends."""
+    """An intake and a list writer over these servers. They run until the context ends."""
     client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
-    scores = ScoreList(valkey.url, timeout_s=5)
-    running = Running(
-        Intake(
-            client.jetstream(),
-            scores,
-            view := ReportView(),
-            metrics := Metrics(),
-            IntakeOptions(durable, check_s, forget_s),
-        ),
-        scores,
-        view,
-        metrics,
-    )
-    task = asyncio.create_task(running.intake.run())
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of, timeout_s=5)
+    options = IntakeOptions(durable, check_s, forget_s)
+    running = Running(Intake(client.jetstream(), decider.reports, decider.metrics, options), scores, decider)
+    writer = ListWriter(scores, decider, check_s)
+    tasks = [asyncio.create_task(running.intake.run())]
     try:
         async with asyncio.timeout(PATIENCE_S):
             await running.intake.ready.wait()
+            tasks.append(asyncio.create_task(writer.run()))
+            await writer.complete.wait()
             # The server does not announce changes of its consumers.
             while durable not in [one.name for one in await client.jetstream().consumers_info(STREAM)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield running
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await scores.close()
         await client.close()
-    assert task.cancelled(), task.exception()
+    for task in tasks:
+        assert task.cancelled(), task.exception()
 
 
 async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:

@@ -10,12 +10,14 @@ from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
 from placer import intake
+from placer.core.plan import Plan
+from placer.core.policies.headroom import HEADROOM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
-from plimsoll.ids import NodeName
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM, state_subject
 from tests.placer.arrivals import PATIENCE_S, Running, bus, eventually, publish, report, taking_in
-from tests.placer.core.worlds import gpu
+from tests.placer.core.worlds import declared, gpu, request
 
 
 async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
@@ -159,8 +161,8 @@ async def test_killed_redis_is_filled_again_without_any_event(
         await own_valkey.kill()
         await own_valkey.restart()
         await eventually(running.listed, orders(*nodes))
-        names = [name async for page in running.scores.candidates() for name in page]
-        assert sorted(names) == sorted(state.node for state in nodes)
+        by_node, _ = await running.scores.scores()
+        assert sorted(by_node) == sorted(state.node for state in nodes)
 
 
 async def test_flushed_list_is_filled_before_the_next_event_is_taken(
@@ -195,23 +197,69 @@ async def test_list_that_went_back_in_time_is_brought_forward(
         await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
 
 
-async def test_events_wait_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
-    """An event published while Valkey is dead stays unacknowledged, and arrives when Valkey is back."""
+async def test_reports_go_on_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
+    """Events published while Valkey is dead reach the view and are acknowledged; the list has them afterwards."""
     async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
         await publish(jetstream, report("a", 1))
         await eventually(running.listed, {NodeName("a"): (1, 1)})
-        await eventually(lambda: unacknowledged(jetstream), (0, 0))
         await own_valkey.kill()
-        await publish(jetstream, report("a", 2), report("b", 1))
+        for seq in (2, 3):
+            await publish(jetstream, report("a", seq), report("b", seq))
 
-        async def seen() -> bool:
-            return running.reports[NodeName("a")].seq == 2
+            async def seen() -> dict[NodeName, tuple[int, int]]:
+                return orders(*running.reports.values())
 
-        await eventually(seen, expected=True)
-        assert (await unacknowledged(jetstream)) != (0, 0)
-        await own_valkey.restart()
-        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
+            await eventually(seen, orders(report("a", seq), report("b", seq)))
         await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        await own_valkey.restart()
+        await eventually(running.listed, {NodeName("a"): (1, 3), NodeName("b"): (1, 3)})
+
+
+async def test_list_follows_promises_and_what_a_rebuild_gives(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """Scores in the list sink with a booking, without any report, rise with its end, and equal a new list's."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        states = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("a", "b")]
+        await publish(jetstream, *states)
+        await eventually(running.listed, orders(*states))
+        decider, before = running.decider, await running.scores.scores()
+
+        async def by_gpu() -> dict[str, float]:
+            return {node: round(score, 4) for (node, _), score in (await running.scores.scores())[1].items()}
+
+        for pod in ("p", "q"):
+            assert isinstance(decider.decide(request(pod, declared("main", 18)), HEADROOM), Plan)
+        await eventually(by_gpu, {"a": 0.25, "b": 0.25})
+        decider.ledger.forget(PodUid("p"))
+        decider.ledger.forget(PodUid("q"))
+        await eventually(running.scores.scores, before)
+        assert isinstance(decider.decide(request("p", declared("main", 12)), HEADROOM), Plan)
+        await eventually(by_gpu, {"a": 1.0, "b": 0.5})
+        kept = await running.scores.scores()
+        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+            await client.flushall()
+        await eventually(running.scores.scores, kept)
+
+
+async def test_list_that_outlived_its_placer_gets_the_scores_of_the_next_one(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer that starts with a complete list writes its own scores, though each report is in the list already."""
+    async with bus(nats) as jetstream:
+        async with taking_in(nats, valkey) as running:
+            await publish(jetstream, report("a", gpus=(gpu("GPU-a"),)))
+            await eventually(running.listed, {NodeName("a"): (1, 1)})
+            before = await running.scores.scores()
+            decided = running.decider.decide(request("p", declared("main", 18)), HEADROOM)
+            assert isinstance(decided, Plan)
+
+            async def changed() -> bool:
+                return await running.scores.scores() != before
+
+            await eventually(changed, expected=True)
+        async with taking_in(nats, valkey) as running:
+            await eventually(running.scores.scores, before)
 
 
 async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
@@ -302,9 +350,9 @@ async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, val
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         await publish(jetstream, report("a"), report("b"))
         await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
-        await running.intake.forget(NodeName("a"))
+        running.intake.forget(NodeName("a"))
         assert set(running.reports) == {"b"}
-        assert await running.listed() == {"b": (1, 1)}
+        await eventually(running.listed, {NodeName("b"): (1, 1)})
         await publish(jetstream, report("a", 2))
         await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.reports import ReportView, newest_of_each
+from placer.reports import ReportView
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from tests.placer.arrivals import report
@@ -24,7 +24,7 @@ def test_view_ends_with_the_newest_whatever_the_order(
     chance.shuffle(doubled)
     kept = [state for state in doubled if view.apply(state)]
     assert heard == kept
-    assert dict(view) == {state.node: state for state in newest_of_each(arrived)}
+    assert dict(view) == {state.node: state for state in sorted(arrived, key=lambda state: state.order)}
     for node in {state.node for state in kept}:
         orders = [state.order for state in kept if state.node == node]
         assert orders == sorted(set(orders))

@@ -14,6 +14,7 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
@@ -23,6 +24,7 @@ from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.quantity import GIB
+from tests.placer.arrivals import CHECK_S
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod
 from tests.servers.waiting import until
@@ -70,11 +72,8 @@ class World:
     front_end: KubeFrontEnd
     seqs: dict[str, int] = field(default_factory=dict)
 
-    async def report(self, node: str, *free_gib: int, total_gib: int = 24, listed: bool = True) -> None:
-        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does.
-
-        `listed` False: the report is not in the sorted list yet.
-        """
+    async def report(self, node: str, *free_gib: int, total_gib: int = 24) -> None:
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
             Gpu(
@@ -90,10 +89,7 @@ class World:
         state = NodeState(
             node=NodeName(node), epoch=1, seq=self.seqs[node], time="2026-01-01T00:00:00Z", gpus=gpus
         )
-        # The intake updates in the same order: view, then list.
         self.reports.apply(state)
-        if listed:
-            await self.scores.apply([state])
 
     async def pod(self, name: str) -> Object:
         """The pod as stored on the API server."""
@@ -168,27 +164,29 @@ async def scheduler(
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
-    scores = ScoreList(valkey.url)
+    decider = Decider(reports, ledger, metrics)
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
     ready = asyncio.Event()
     if loaded:
         ready.set()
     try:
-        await scores.fill(())
         async with connect(kubeconfig) as client:
             front_end = KubeFrontEnd(
                 transport=wrap(client),
-                decider=Decider(scores, reports, ledger, metrics),
+                decider=decider,
                 bus=told,
                 reports_loaded=ready,
                 options=KubeOptions(POLICIES["headroom"]),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")
+            writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
             try:
                 yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
                 assert not task.done(), "the scheduler ended by itself"
             finally:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                for one in (writer, task):
+                    one.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await one
     finally:
         await scores.close()
