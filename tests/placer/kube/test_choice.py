@@ -286,6 +286,8 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     The bounds of one decision are small here, so that clusters of four nodes pass them.
     """
     world = World()
+    for index in range(3):
+        world.node(f"n{index}", "4")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
