@@ -99,8 +99,12 @@ bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed,
 bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; half an hour, QUICK=1 under 5 minutes
 	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
 
+.PHONY: bench-placer
+bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
+	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

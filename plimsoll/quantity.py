@@ -6,6 +6,7 @@ suffix (n, u, m, k, M, G, T, P, E) or an exponent (`1e3`).
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from plimsoll.part.errors import InputError
@@ -18,6 +19,8 @@ _SIZE: Final = "write a number such as 512Mi, 4Gi or 2"
 """The remedy for a bad size."""
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_REMEMBERED: Final = 4096
+"""Quantities whose values are kept: far more than the shapes of pods in a cluster, and less than a megabyte."""
 # Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
 _FORM: Final = re.compile(
     r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?",
@@ -37,9 +40,18 @@ def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
     Raises:
         InputError: `text` is no quantity.
     """
-    matched = _FORM.fullmatch(str(text).strip())
-    if matched is None:
+    value = _value_of(str(text))
+    if value is None:
         raise InputError(field, text, "is not a quantity", remedy)
+    return value
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _value_of(text: str) -> Fraction | None:
+    """The value of a quantity, or None for another text. A cluster's pods ask for few different quantities."""
+    matched = _FORM.fullmatch(text.strip())
+    if matched is None:
+        return None
     number, suffix, exponent = matched.groups()
     if exponent is not None:
         return _scaled(number, 10, int(exponent))
