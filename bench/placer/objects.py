@@ -77,7 +77,8 @@ def node_state(number: int, seq: int) -> NodeState:
         )
         for index in range(GPUS)
     )
-    return NodeState(node=name, epoch=1, seq=seq, time=rfc3339(datetime.now(UTC)), gpus=gpus)
+    time = rfc3339(datetime.now(UTC))
+    return NodeState(node=name, epoch=1, seq=seq, time=time, gpus=gpus, heartbeat_s=HEARTBEAT_S)
 
 
 def report_message(state: NodeState) -> tuple[str, bytes, str]:

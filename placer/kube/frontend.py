@@ -174,7 +174,6 @@ class KubeFrontEnd:
         self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
         self._metrics.registry.register(WaitingPods(self._queue))
-        self._cluster.bookings.decides = self.lease is None
 
     @property
     def _metrics(self) -> Metrics:

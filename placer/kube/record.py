@@ -44,6 +44,9 @@ NEWS_OF_A_POD: Final = 4
 """Different refusals of one pod that may wait."""
 WRITES_OF_A_CONDITION: Final = 3
 """Attempts to patch a condition while the pod changes at the same time; the next refusal tries again."""
+FORBIDDEN: Final = 403
+TRIES_FORBIDDEN: Final = 8
+"""Writes of the same news that the API server may forbid, over some seconds; then the rights are missing."""
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
@@ -76,10 +79,11 @@ class _WrittenEvent:
 
 @dataclass(slots=True)
 class _Pending:
-    """News that waits, how often it has come, and the ending of its event's name, the same in each attempt."""
+    """News that waits: how often it has come and was tried, and the ending of its event's name, always the same."""
 
     news: News
     count: int = 1
+    tries: int = 0
     ending: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -142,11 +146,14 @@ class Recorder:
             pending = self._waiting[uid].popleft()
             try:
                 await self._write(pending, is_last=not self._waiting[uid])
-            except TransientError as error:
-                structlog.get_logger().warning("news waits", pod=_name(pending.news.pod), error=str(error))
-                self._waiting[uid].appendleft(pending)
-                await asyncio.sleep(pauses.next_s())
             except PlimsollError as error:
+                pending.tries += 1
+                if isinstance(error, TransientError) or (_may_pass(error) and pending.tries < TRIES_FORBIDDEN):
+                    structlog.get_logger().warning("news waits", pod=_name(pending.news.pod), error=str(error))
+                    self._waiting[uid].appendleft(pending)
+                    await asyncio.sleep(pauses.next_s())
+                    self._ready.put_nowait(uid)
+                    continue
                 self.metrics.news_dropped.inc()
                 structlog.get_logger().warning(
                     "news not written",
@@ -166,16 +173,15 @@ class Recorder:
         """Write an event, and before it the condition, unless that of newer news follows at once.
 
         Raises:
-            TransientError: the API server is away; the same again does no harm.
-            ApiError: the API server refuses the event.
+            ApiError: the API server is away, or refuses the event. The same again does no harm.
         """
         refused: PlimsollError | None = None
         if pending.news.condition is not None and is_last:
             try:
                 await self._write_condition(pending.news, pending.news.condition)
-            except TransientError:
-                raise
             except ApiError as error:
+                if _may_pass(error):
+                    raise
                 refused = error
         await self._write_event(pending)
         if refused is not None:
@@ -303,6 +309,11 @@ def cut(note: str) -> str:
     if len(raw) <= NOTE_BYTES:
         return note
     return raw[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
+
+
+def _may_pass(error: PlimsollError) -> bool:
+    """Whether the same write may succeed later: a server refuses all until it has read its roles."""
+    return isinstance(error, TransientError) or (isinstance(error, ApiError) and error.status == FORBIDDEN)
 
 
 def _scheduled_condition(pod: Pod) -> PodCondition | None:

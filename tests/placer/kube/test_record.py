@@ -10,7 +10,7 @@ from prometheus_client import Gauge
 from placer.kube.hints import EVERYTHING
 from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, News, Recorder, cut
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.kube.client import Transport, connect
+from plimsoll.kube.client import Body, PatchKind, RefusedError, Transport, connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
@@ -244,3 +244,32 @@ def test_short_note_is_left_alone() -> None:
     """Only a note past the limit is cut, to exactly the limit."""
     assert cut("x" * NOTE_BYTES) == "x" * NOTE_BYTES
     assert len(cut("x" * (NOTE_BYTES + 1))) == NOTE_BYTES
+
+
+class Forbidding(LossyBinds):
+    """Forbids the first patches, as an API server does that has not read its roles yet."""
+
+    left = 2
+
+    async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
+        """See `Transport`."""
+        if self.left > 0:
+            self.left -= 1
+            raise RefusedError("403 Forbidden: not yet", 403, "Forbidden")
+        return await super().patch(path, body, kind)
+
+
+async def test_condition_is_written_once_the_server_has_read_its_roles(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """A condition that the API server forbids for a moment is written later, and there is one event."""
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+    async with recorder(apiserver, Forbidding().around) as running:
+        running.record(refusal(pod))
+
+        async def look() -> bool:
+            return bool(condition(await get_pod(apiserver, namespace, "p")))
+
+        await until(look)
+        (event,) = await until(lambda: events(apiserver, namespace))
+    assert "series" not in event
