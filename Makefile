@@ -50,6 +50,12 @@ e2e: native ## whole clusters end to end, with kill -9 in the middle
 	@$(PYTHON) -m tests.cluster.build
 	@$(PYTHON) -m pytest -n auto tests/e2e
 
+.PHONY: chaos
+chaos: native ## two placers and all servers under random faults for ten minutes; SECONDS=60 SEED=7 PLACERS=1 WITHOUT=edits
+	@$(PYTHON) -m tests.cluster.build
+	@$(PYTHON) -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(PLACERS),--placers $(PLACERS)) $(if $(WITHOUT),--without "$(WITHOUT)")
+
 .PHONY: gpu
 gpu: native ## what only a real GPU can show; fails where there is none
 	@$(PYTHON) -m pytest -m gpu tests/gpu
@@ -93,8 +99,12 @@ bench-convgpu: native ## ConVGPU, Tables IV and V: four wait policies, replayed,
 bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; half an hour, QUICK=1 under 5 minutes
 	@$(PYTHON) -m bench.hook_share $(if $(QUICK),--quick)
 
+.PHONY: bench-placer
+bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
+	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

@@ -87,7 +87,7 @@ async def _run_parts(
     async def pass_epoch(known: int) -> None:
         await observer.pass_epoch(known)
 
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     publisher = Publisher(Target(settings.nats_url, node, stream), store, pass_epoch)
     acknowledger = Acknowledger(root)
     listeners = Listeners(

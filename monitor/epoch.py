@@ -56,7 +56,7 @@ def _last(path: Path) -> int:
         text = path.read_text(errors="replace").strip()
     except FileNotFoundError:
         return 0
-    if not text.isdecimal() or len(text) > _LONGEST:
+    if not (text.isascii() and text.isdecimal()) or len(text) > _LONGEST:
         log.error(
             "the epoch file is damaged; the last epoch is read from the stream", path=str(path), text=text
         )

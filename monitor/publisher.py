@@ -29,10 +29,11 @@ from nats.js.errors import NotFoundError
 
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
-from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.bus import LOST_PINGS, PING_S, Stream
 from plimsoll.events import decode_event
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import shown_url
 from plimsoll.subjects import STREAM, node_token
@@ -121,6 +122,8 @@ class Publisher:
             max_reconnect_attempts=-1,
             reconnect_time_wait=random.uniform(0.2, 0.6),  # type: ignore[arg-type]  # noqa: S311 - jitter; only slept and compared
             connect_timeout=5,
+            ping_interval=PING_S,
+            max_outstanding_pings=LOST_PINGS,
             pending_size=0,
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
@@ -190,7 +193,7 @@ class Publisher:
             log.warning("the node's last event in the stream is not ours", error=str(error))
             return None
         epoch = (event.sequence or "0").partition(".")[0]
-        return event.id, int(epoch) if epoch.isdecimal() else 0
+        return event.id, int(epoch) if epoch.isascii() and epoch.isdecimal() else 0
 
     async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
         self._in_flight = acks = list[asyncio.Future[PubAck]]()

@@ -9,7 +9,7 @@ from msgspec import Meta
 from monitor.core.lifecycle import Rules
 from monitor.core.node_state import Thresholds
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
+from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
@@ -46,12 +46,14 @@ class Settings:
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
         state_idle_pct: change of the idle average, in points, that is worth a `node.state` event.
         state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
-        heartbeat_s: the longest time without an event from this node.
+        heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
+            without a report, the placer places nothing here.
         nvml_retry_s: between attempts to reach a driver that is not there.
         outbox_entries: the most events that wait on disk for NATS. When the outbox is full, sampling pauses and the
             broker keeps its journal, so no announcement of the hook is lost.
         stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
         stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
+        stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
         kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
         advertise_s: between checks that the node still shows them.
         advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
@@ -80,6 +82,7 @@ class Settings:
     outbox_entries: Annotated[int, Meta(ge=10)] = 100_000
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
     stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_replicas: Replicas = 1
     kubeconfig: str = ""
     advertise_s: Positive = 60.0
     advertise_allocatable: bool = False

@@ -1,15 +1,17 @@
 """Wires the placer's parts and owns their lifecycles: when one part ends, all end.
 
 HTTP is served from the first moment, so that people can read the state while NATS or Redis is still away. Pods are
-placed once every node's last report was read.
+placed once every node's last report was read. Of several placers of one cluster, the one that holds the Lease places;
+the others keep their view up to date, and write and answer nothing.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import secrets
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
 import structlog
@@ -21,21 +23,33 @@ from placer.core.policies import policy_named
 from placer.decide import Decider
 from placer.http import Api, open_socket, serving_port, serving_socket, state_of
 from placer.intake import Intake, IntakeOptions
+from placer.list_writer import ListWriter
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
-from placer.metrics import Metrics
+from placer.metrics import Metrics, Promises
 from placer.publisher import Publisher
 from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
 from plimsoll.bus import Stream
-from plimsoll.part.errors import InputError
+from plimsoll.kube.lease import Lease, LeaseTiming
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX
+
+if TYPE_CHECKING:
+    from placer.kube.frontend import KubeFrontEnd
 
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
+
+SILENT_S: Final = 10.0
+"""Seconds without a watch, a report's reading or a lease's, after which the placer is not ready."""
+
+NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""The pod's own namespace, inside a cluster."""
 
 PASSED_ON: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 """Variables that processes of local pods inherit. The others are the placer's own; its URLs may hold credentials."""
@@ -55,10 +69,39 @@ class _Parts:
     client: Client
     decider: Decider
     intake: Intake
+    list_writer: ListWriter
     publisher: Publisher
     rpc: RpcServer
     local: LocalFrontEnd | None
-    kube_synced: asyncio.Event | None
+    cluster: "_Cluster | None"
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """The front end for Kubernetes as the other parts see it.
+
+    Attributes:
+        metrics: those of the lease.
+        leads: set once this placer is the one that places.
+        front_end: None until the connection was made.
+        lease: likewise.
+    """
+
+    metrics: Metrics
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
+    front_end: "KubeFrontEnd | None" = None
+    lease: Lease | None = None
+
+    def missing(self) -> list[str]:
+        """What the placer lacks of the cluster now."""
+        missing = []
+        if self.front_end is None or not self.front_end.synced.is_set():
+            missing.append("pods and nodes are still being read")
+        elif self.front_end.broken_s() > SILENT_S:
+            missing.append("a watch of pods or nodes is broken")
+        if self.lease is None or self.lease.silent_s() > SILENT_S:
+            missing.append("the API server does not answer about the lease")
+        return missing
 
 
 async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.Event) -> None:
@@ -72,9 +115,12 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     Raises:
         InputError: a setting cannot work; in an exception group where a task found that out.
     """
-    scores = ScoreList(settings.redis_url, formula=settings.formula)
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
+    rooms_of = decider.candidates.rooms_of
+    scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
     try:
-        parts, api = await _assemble(settings, environment, scores)
+        parts, api = await _assemble(settings, environment, decider, scores)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_until(stop), name="stop")
             tasks.create_task(_serve(parts, api), name="serve")
@@ -85,30 +131,43 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
 
 
 async def _assemble(
-    settings: Settings, environment: Mapping[str, str], scores: ScoreList
+    settings: Settings, environment: Mapping[str, str], decider: Decider, scores: ScoreList
 ) -> tuple[_Parts, Api]:
     """Make every part. None is running or connected yet."""
-    metrics, reports, ledger = Metrics(), ReportView(), Ledger()
+    metrics, reports, ledger = decider.metrics, decider.reports, decider.ledger
+    metrics.registry.register(Promises(ledger))
     reports.on_report(ledger.observe)
-    decider = Decider(scores, reports, ledger, metrics)
     client = Client()
     jetstream = client.jetstream()
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s)
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
+    cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
-    intake = Intake(jetstream, scores, reports, metrics, options)
+    intake = Intake(jetstream, reports, metrics, options)
+    list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)
-    kube_synced = asyncio.Event() if _schedules_kubernetes(settings, environment) else None
-    rpc = RpcServer(client, front_ends=(local is not None) + (kube_synced is not None))
+    rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
         rpc.add(local)
     api = Api(
         state=lambda: state_of(reports, ledger, settings.formula, local.pods.rows() if local else ()),
-        is_ready=lambda: intake.ready.is_set() and (kube_synced is None or kube_synced.is_set()),
+        missing=lambda: _missing(client, intake, cluster),
         registry=metrics.registry,
         local=local,
     )
-    return _Parts(settings, client, decider, intake, publisher, rpc, local, kube_synced), api
+    return _Parts(settings, client, decider, intake, list_writer, publisher, rpc, local, cluster), api
+
+
+def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[str]:
+    """What the placer lacks for its work at this moment, for people."""
+    missing = []
+    if not client.is_connected:
+        missing.append("NATS is out of reach")
+    if not intake.ready.is_set():
+        missing.append("the last reports are still being read")
+    elif intake.silent_s() > SILENT_S:
+        missing.append("reports are not being read")
+    return missing + (cluster.missing() if cluster else [])
 
 
 def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
@@ -145,16 +204,34 @@ async def _serve(parts: _Parts, api: Api) -> None:
         await _serve_http(settings, api, stack)
         stack.push_async_callback(_close, parts.client)
         await connect(parts.client, settings.nats_url, f"plimsoll-placer-{settings.instance}")
+        heed_cancellation()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(parts.intake.run(), name="intake")
-            tasks.create_task(parts.publisher.run(), name="publisher")
-            if parts.kube_synced is not None:
-                tasks.create_task(_run_kube(parts, parts.kube_synced), name="kube front end")
-            tasks.create_task(parts.rpc.run(), name="rpc")
+            _start(tasks, "intake", parts.intake.run())
+            _start(tasks, "publisher", parts.publisher.run())
+            if parts.cluster is not None:
+                _start(tasks, "kube front end", _run_kube(parts, parts.cluster))
+            _start(tasks, "rpc", _answer(parts))
             await parts.intake.ready.wait()
+            _start(tasks, "list writer", parts.list_writer.run())
             if parts.local is not None:
-                tasks.create_task(parts.local.run(), name="local front end")
+                _start(tasks, "local front end", parts.local.run())
             log.info("placer ready", nodes=len(parts.decider.reports))
+
+
+def _start(tasks: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+    tasks.create_task(_endless(name, work), name=name)
+
+
+async def _endless(name: str, work: Coroutine[Any, Any, None]) -> None:
+    await work
+    raise CannotGoOnError(f"the {name} ended by itself")
+
+
+async def _answer(parts: _Parts) -> None:
+    """Answer requests. Each reaches every placer, so only the one that leads listens."""
+    if parts.cluster is not None:
+        await parts.cluster.leads.wait()
+    await parts.rpc.run()
 
 
 async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitStack) -> None:
@@ -167,19 +244,44 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
         log.info("control socket ready", path=settings.control_socket)
 
 
-async def _run_kube(parts: _Parts, synced: asyncio.Event) -> None:
+async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
-    settings = parts.settings
-    options = KubeOptions(policy_named(settings.policy, PREFIX + "POLICY"), settings.instance)
+    settings, metrics = parts.settings, cluster.metrics
+    policy = policy_named(settings.policy, PREFIX + "POLICY")
+    options = KubeOptions(policy, settings.instance, drift_s=settings.drift_s)
     kubeconfig = kube_client.kubeconfig_path(settings.kubeconfig or kube_client.IN_CLUSTER)
+    namespace = settings.lease_namespace or await asyncio.to_thread(_own_namespace)
     async with kube_client.connect(kubeconfig) as transport:
+        lease = Lease(
+            transport,
+            namespace,
+            settings.lease_name,
+            f"{settings.instance}-{secrets.token_hex(8)}",
+            LeaseTiming(settings.lease_s),
+            on_failure=metrics.lease_failures.inc,
+        )
         loaded = parts.intake.ready
-        front_end = KubeFrontEnd(transport, parts.decider, parts.publisher, loaded, options, synced)
+        front_end = KubeFrontEnd(
+            transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
+        )
+        cluster.lease, cluster.front_end = lease, front_end
+        metrics.leader.set_function(lease.is_held)
+        metrics.lease_transitions.set_function(lambda: lease.transitions)
         parts.rpc.add(front_end)
-        await front_end.run()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                _start(tasks, "lease", lease.run())
+                _start(tasks, "scheduler", front_end.run())
+        finally:
+            # No write of this placer is under way any more.
+            await lease.release()
+
+
+def _own_namespace() -> str:
+    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else "kube-system"
 
 
 async def _close(client: Client) -> None:

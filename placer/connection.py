@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 from nats.aio.client import Client, Server
 
+from plimsoll.bus import LOST_PINGS, PING_S
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.settings import shown_url
 
@@ -54,4 +55,6 @@ async def connect(client: Client, url: str, name: str) -> None:
         # Applies only before the first connection, when the client does not call the handler. Drawn for each process.
         reconnect_time_wait=random.uniform(0.5, 1.5),  # type: ignore[arg-type]  # noqa: S311 - only slept on
         connect_timeout=int(REQUEST_S),
+        ping_interval=PING_S,
+        max_outstanding_pings=LOST_PINGS,
     )

@@ -1,53 +1,132 @@
-"""One decision over the sorted list: candidates from its head, a page at a time, until a page has a place.
+"""One decision: candidates from memory, the best first, until no later one can be better.
 
-What always holds: nothing is awaited between reading the ledger and booking there, so two decisions at the same time
-see each other's bookings. Nodes without a report are no candidates. The caller names them in its reasons.
+What always holds: a decision awaits nothing, and its plan is booked when it returns, so no two decisions get the same
+room. A decision reads a bounded number of nodes, however many there are. Nodes without a
+report, and nodes that have been silent for too long, are no candidates.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
+from placer.core.candidates import Candidate, Candidates
 from placer.core.ledger import Ledger
-from placer.core.plan import NodeFit, Plan, Refusal, Request, plan, together
+from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from placer.scores import ScoreList
+from plimsoll.ids import NodeName
 
-PAGE_NODES: Final = 64
-"""Nodes that one plan considers: enough to choose well, few enough to read in a millisecond."""
+MOST_PLANS: Final = 64
+"""The number of nodes with a place that one decision compares: enough to choose well. Only a pod that wants several
+GPUs needs more than one."""
+
+MOST_UNFIT: Final = 128
+"""The number of nodes without a place that one decision passes over: their checks take some 3 ms."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decider:
-    """Decides for every front end, over one sorted list, one view of the reports and one ledger."""
+    """Decides for every front end, over one view of the reports and one ledger.
 
-    scores: ScoreList
+    Attributes:
+        candidates: the GPUs of all reported nodes, ranked.
+        nodes_read: the number of nodes that decisions have read.
+        gpus_read: the number of GPUs that decisions have read, among the candidates and on these nodes.
+    """
+
     reports: ReportView
     ledger: Ledger
     metrics: Metrics
-    page_nodes: int = PAGE_NODES
+    candidates: Candidates = field(init=False)
+    nodes_read: int = field(default=0, init=False)
+    gpus_read: int = field(default=0, init=False)
 
-    async def decide(self, request: Request, policy: Policy, fit: NodeFit = lambda _: ()) -> Plan | Refusal:
-        """Book the best place on the first page of candidates that has one; the refusal names why none has.
+    def __post_init__(self) -> None:
+        self.candidates = Candidates(self.ledger, self.reports.view)
+        for node in self.reports:
+            self.candidates.note_report(node)
+        self.reports.on_change(self.candidates.note_report)
 
-        The caller must `ledger.forget` a plan that it cannot carry out. Cancelling books nothing.
+    def decide(
+        self,
+        request: Request,
+        policy: Policy,
+        fit: NodeFit = lambda _: (),
+        among: Iterable[NodeName] | None = None,
+    ) -> Plan | Refusal:
+        """Book the best place, or refuse.
+
+        The refusal has the reasons of the nodes that were read. Where many nodes have the room and fail `fit`, a
+        node that was not read may have a place. The caller must `ledger.forget` a plan that it cannot carry out.
+
+        Args:
+            request: the pod.
+            policy: the order among GPUs that fit.
+            fit: the front end's own filter.
+            among: the nodes to choose from, in their order of preference. None: all reported nodes.
 
         Raises:
-            ScoresAwayError: the list is out of reach or being refilled; decide again after a pause.
+            ConflictError: the pod is booked already.
         """
+        return self.count(lambda: self.choose(request, policy, fit, among))
+
+    def count(self, decide: Callable[[], Plan | Refusal]) -> Plan | Refusal:
+        """Make a decision, and count it with its time and the nodes and GPUs that it read."""
+        work = self.candidates.work
+        nodes, gpus, read = self.nodes_read, self.gpus_read, work.keys + work.chunks
         with self.metrics.decision_seconds.time():
-            decided = await self._decide(request, policy, fit)
+            decided = decide()
+        self.gpus_read += work.keys + work.chunks - read
         self.metrics.decisions.labels("placed" if isinstance(decided, Plan) else "unplaceable").inc()
+        self.metrics.nodes_read.inc(self.nodes_read - nodes)
+        self.metrics.gpus_read.inc(self.gpus_read - gpus)
         return decided
 
-    async def _decide(self, request: Request, policy: Policy, fit: NodeFit) -> Plan | Refusal:
+    def choose(
+        self, request: Request, policy: Policy, fit: NodeFit, among: Iterable[NodeName] | None
+    ) -> Plan | Refusal:
+        """`decide` as a part of a decision, which is counted elsewhere."""
+        candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
+        decided = self._best(request, policy, fit, candidates)
+        if isinstance(decided, Plan):
+            self.ledger.book(decided.booking)
+        return decided
+
+    def plan_on(self, request: Request, policy: Policy, node: NodeName) -> Plan | Refusal:
+        """Plan on one node, without booking; a node without a report has no GPU."""
+        found = self.candidates.find(node) or Candidate.without_report(node)
+        return plan_on(request, found.node, self.ledger, policy, found.rooms)
+
+    def _named(self, nodes: Iterable[NodeName]) -> Iterator[Candidate]:
+        return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
+
+    def _best(
+        self, request: Request, policy: Policy, fit: NodeFit, candidates: Iterable[Candidate]
+    ) -> Plan | Refusal:
+        # Every place scores alike for a pod without a GPU.
+        highest = inf if request.demand.containers else 0.0
+        best: Plan | None = None
+        plans = 0
         refusals: list[Refusal] = []
-        async for names in self.scores.candidates(self.page_nodes):
-            views = [view for name in names if (view := self.reports.view(name)) is not None]
-            tried = plan(request, views, self.ledger, policy, fit)
-            if isinstance(tried, Plan):
-                self.ledger.book(tried.booking)
-                return tried
-            refusals.append(tried)
-        return together(refusals)
+        for candidate in candidates:
+            if best is not None and min(candidate.bound, highest) <= best.score:
+                break
+            self.nodes_read += 1
+            node = candidate.node
+            unfit = fit(node.node)
+            if unfit:
+                refusals.append(Refusal({node.node: unfit}))
+            else:
+                self.gpus_read += len(node.gpus)
+                tried = plan_on(request, node, self.ledger, policy, candidate.rooms)
+                if isinstance(tried, Refusal):
+                    refusals.append(tried)
+                else:
+                    plans += 1
+                    if best is None or tried.score > best.score:
+                        best = tried
+            if plans >= MOST_PLANS or len(refusals) >= MOST_UNFIT:
+                break
+        return together(refusals) if best is None else best

@@ -9,14 +9,14 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.exposition import choose_encoder
 
 from placer.core.ledger import Ledger
 from placer.core.room import room_on
@@ -30,7 +30,7 @@ from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import serving, serving_tcp
-from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, GpuRow, NodeRow, PodRow, Problem, State
+from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, DoubtRow, GpuRow, NodeRow, PodRow, Problem, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Api:
 
     Attributes:
         state: gives the placer's state now.
-        is_ready: whether all that decisions read (reports; in a cluster, pods and nodes) was read once.
+        missing: names what keeps the placer from its work now; empty while it is ready.
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
     """
 
     state: Callable[[], State]
-    is_ready: Callable[[], bool]
+    missing: Callable[[], Sequence[str]]
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
 
@@ -108,21 +108,28 @@ def _remove_stale(path: Path, name: str) -> None:
 
 
 def _routes(api: Api) -> list[web.RouteDef]:
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        names = request.query.getall("name[]", [])
+        registry = api.registry.restricted_registry(names) if names else api.registry
+        # With 100 000 GPUs this takes two seconds, and leases, watches and decisions must go on meanwhile.
+        text = await asyncio.to_thread(encode, registry)
+        response = web.Response(body=text, headers={"Content-Type": content_type})
+        response.enable_compression()
+        return response
+
     async def healthy(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if api.is_ready():
-            return web.Response(text="ok\n")
-        return web.Response(
-            status=503, text="reports, or the cluster's pods and nodes, are still being read\n"
-        )
+        missing = api.missing()
+        return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
 
     async def state(_: web.Request) -> web.Response:
         return _json(api.state())
 
     return [
-        web.get("/metrics", make_aiohttp_handler(api.registry)),
+        web.get("/metrics", metrics),
         web.get("/healthz", healthy),
         web.get("/readyz", ready),
         web.get(STATE_PATH, state),
@@ -162,17 +169,36 @@ def _pod_routes(api: Api) -> list[web.RouteDef]:
 def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterable[PodRow]) -> State:
     """The placer's state for people: measurements, promises and pods, in the sorted list's order.
 
-    Scores are computed anew from the reports by the list's own formula, so that they are shown while Redis is away.
+    Scores are computed anew from reports and promises by the list's own formula, so that they are shown while Redis
+    is away.
     Equal scores are ordered as Redis orders them, greater name first.
     """
-    rows = [_node_row(state, ledger, formula) for state in reports.values()]
+    rows = [
+        _node_row(state, ledger, formula, silent=state.node in reports.silent) for state in reports.values()
+    ]
     rows.sort(key=lambda row: (row.score, row.node), reverse=True)
-    return State(nodes=tuple(rows), pods=tuple(pods))
+    return State(nodes=tuple(rows), pods=tuple(pods), doubts=tuple(_doubt_rows(ledger)))
 
 
-def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
-    scores = node_scores(state, formula)
+def _doubt_rows(ledger: Ledger) -> list[DoubtRow]:
+    rows = [
+        DoubtRow(
+            namespace=booking.doubt.namespace,
+            name=booking.doubt.name,
+            uid=booking.pod,
+            node=booking.node,
+            foreign=booking.doubt.foreign,
+            reason=booking.doubt.reason,
+        )
+        for booking in ledger.bookings()
+        if booking.doubt is not None
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, row.name))
+
+
+def _node_row(state: NodeState, ledger: Ledger, formula: Formula, *, silent: bool) -> NodeRow:
     rooms = {gpu.uuid: room_on(state.node, gpu, ledger) for gpu in node_view(state).gpus}
+    scores = node_scores(rooms.values(), formula)
 
     def gpu_row(gpu: Gpu) -> GpuRow:
         return GpuRow(
@@ -190,7 +216,14 @@ def _node_row(state: NodeState, ledger: Ledger, formula: Formula) -> NodeRow:
 
     gpus = tuple(gpu_row(gpu) for gpu in state.gpus)
     return NodeRow(
-        node=state.node, score=scores.node, epoch=state.epoch, seq=state.seq, time=state.time, gpus=gpus
+        node=state.node,
+        score=scores.node,
+        epoch=state.epoch,
+        seq=state.seq,
+        time=state.time,
+        gpus=gpus,
+        heartbeat_s=state.heartbeat_s,
+        silent=silent,
     )
 
 

@@ -1,15 +1,22 @@
-"""Reads reports from JetStream into the view and, newer-only, into the sorted list.
+"""Reads reports from JetStream into the view, newer-only.
 
-What always holds: a message is acknowledged only once Redis has its report. A damaged message is logged, terminated,
-and delays no other. While NATS or Redis is away, messages wait in the stream. The list in Redis is compared with the
-view at intervals, and filled again from the stream's last message per subject when it is behind. A node that stays
-silent is forgotten, so view and list do not grow with every node that ever existed.
+What always holds: every node's last message is in the stream, and a placer that starts reads it from there. A damaged
+message is logged, terminated, and delays no other. While NATS is away, messages wait in the stream. A node that stays
+silent is forgotten, so the view does not grow with every node that ever existed.
+
+A node that has been silent for three of its own heartbeats is no candidate until it reports again (`ReportView`).
+The intake measures the silence on its own clock, from the arrival of the last report. For a report from before its
+start, it takes the report's age in the stream, by the wall clocks of NATS and of this machine. If these clocks
+differ, a node may count as silent too early or too late after the start, until its next report. While NATS is away,
+all nodes become silent: decisions would rest on measurements that are too old.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
@@ -19,18 +26,22 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from placer.connection import REQUEST_S
+from placer.core.silence import Silence
 from placer.metrics import Metrics
-from placer.reports import ReportView, newest_of_each
-from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
-from plimsoll.bus import Stream, heed_cancellation
+from placer.reports import ReportView
+from plimsoll.bus import Stream
 from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
 BATCH: Final = 256
-"""Messages of one fetch: a burst from a large cluster costs Redis one exchange."""
+"""Messages of one fetch: a burst from a large cluster costs few exchanges with the server."""
+
+TOGETHER: Final = 32
+"""Messages that are read before other tasks run: some 10 ms."""
 
 IDLE_S: Final = 2.0
 """Seconds that a request for messages waits on the server. After a request without a message, the placer checks that
@@ -45,6 +56,9 @@ FORGET_CONSUMER_S: Final = 24 * 3600.0
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 """Seconds without a report after which a node has left the cluster, or its last report is worthless."""
 
+SHOWN_NODES: Final = 10
+"""The most nodes that one line of the log names."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -54,7 +68,7 @@ class IntakeOptions:
 
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
-        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
+        check_s: the interval at which silent nodes are looked for, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
@@ -69,50 +83,51 @@ class Intake:
     """Takes reports in while `run` does.
 
     Attributes:
-        ready: set once view and list hold every node's last report.
+        ready: set once the view holds every node's last report.
     """
 
     def __init__(
         self,
         jetstream: JetStreamContext,
-        scores: ScoreList,
         reports: ReportView,
         metrics: Metrics,
         options: IntakeOptions,
     ) -> None:
         self._jetstream = jetstream
-        self._scores = scores
         self._reports = reports
         self._metrics = metrics
         self._options = options
         self._reported_s: dict[
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
+        self._read_s = -math.inf  # when NATS last answered a request for reports
+        self._silence = Silence()
+        self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
+
+    def silent_s(self) -> float:
+        """Seconds since NATS last answered a request for reports; infinite before."""
+        return asyncio.get_running_loop().time() - self._read_s
 
     async def run(self) -> None:
         """Load the last reports, then take new ones; returns only by cancellation."""
         await self._load()
-        await self._refill()
-        await self._drop_strangers()
+        self._read_s = asyncio.get_running_loop().time()
+        self._mark_silent()
+        heed_cancellation()
         self.ready.set()
-        log.info("the list is complete", nodes=len(self._reports))
+        log.info("the last reports are read", nodes=len(self._reports))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="follow reports")
-            tasks.create_task(self._keep_complete(), name="keep the list complete")
+            tasks.create_task(self._forget_silent(), name="forget silent nodes")
+            tasks.create_task(self._watch_silence(), name="watch for silent nodes")
 
-    async def forget(self, node: NodeName) -> None:
-        """Drop a node that left from view and list; a later report brings it back.
-
-        Raises:
-            ScoresAwayError: Redis did not answer; forget again.
-        """
-        reported_s = self._reported_s.get(node)
+    def forget(self, node: NodeName) -> None:
+        """Drop a node that left from the view; a later report brings it back."""
         self._reports.forget(node)
+        self._silence.forget(node)
         self._metrics.nodes.set(len(self._reports))
-        await self._scores.forget(node)
-        if self._reported_s.get(node) == reported_s:  # else a report arrived meanwhile
-            self._reported_s.pop(node, None)
+        self._reported_s.pop(node, None)
 
     async def _load(self) -> None:
         """Load the last reports into the view; retries until NATS answers."""
@@ -129,9 +144,11 @@ class Intake:
 
     async def _load_once(self) -> None:
         await self._options.stream.ensure(self._jetstream)
-        for message in await last_messages(self._jetstream):
+        for number, message in enumerate(await last_messages(self._jetstream), start=1):
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
             try:
-                self._keep(_report(message))
+                self._keep(_report(message), _age_s(message))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
 
@@ -151,38 +168,36 @@ class Intake:
                 await asyncio.sleep(pauses.next_s())
 
     async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
-        """Take the waiting messages, or wait for some, and acknowledge them once Redis has the reports."""
+        """Take the waiting messages, or wait for some, and acknowledge them."""
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
         except nats.errors.TimeoutError:
             # Silence is normal, but a deleted consumer is silent too.
             await self._jetstream.consumer_info(STREAM, self._options.durable)
+            self._read_s = asyncio.get_running_loop().time()
             return
-        sound: list[Msg] = []
-        states: list[NodeState] = []
-        for message in messages:
+        self._read_s = asyncio.get_running_loop().time()
+        for number, message in enumerate(messages, start=1):
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
             try:
-                states.append(_report(message))
+                state = _report(message)
             except InputError as error:
                 await self._terminate(message, error)
             else:
-                sound.append(message)
-        await self._take_in(states)
-        for message in sound:
-            await message.ack()
+                self._metrics.reports.labels("applied" if self._keep(state) else "stale").inc()
+                await message.ack()
 
-    async def _take_in(self, states: Sequence[NodeState]) -> None:
-        for state in states:
-            self._keep(state)
-        newest = newest_of_each(states)
-        applied = await self._apply(newest)
-        self._metrics.reports.labels("applied").inc(applied)
-        self._metrics.reports.labels("stale").inc(len(states) - applied)
-
-    def _keep(self, state: NodeState) -> None:
-        if self._reports.apply(state):
-            self._reported_s[state.node] = asyncio.get_running_loop().time()
+    def _keep(self, state: NodeState, age_s: float = 0.0) -> bool:
+        is_newer = self._reports.apply(state)
+        if is_newer:
+            now_s = asyncio.get_running_loop().time()
+            self._reported_s[state.node] = now_s
+            if self._silence.reported(state.node, now_s - age_s, state.heartbeat_s):
+                self._silence_wakened.set()
         self._metrics.nodes.set(len(self._reports))
+        self._metrics.silent_nodes.set(len(self._reports.silent))
+        return is_newer
 
     async def _terminate(self, message: Msg, error: InputError) -> None:
         """Have the server never deliver this message again: it stays damaged."""
@@ -197,62 +212,31 @@ class Intake:
         )
         await message.term()
 
-    async def _apply(self, states: Sequence[NodeState]) -> int:
-        """Write reports to Redis; retries until it answers. Returns how many changed the list."""
-        pauses = Pauses()
-        while True:
-            try:
-                return (await self._scores.apply(states)).count(ReportResult.APPLIED)
-            except ScoresLostError:
-                await self._refill()
-            except ScoresAwayError as error:
-                log.warning("reports wait for Redis", reports=len(states), error=str(error))
-                await asyncio.sleep(pauses.next_s())
-
-    async def _keep_complete(self) -> None:
-        """Restore a list that was lost or went back in time, also while no report arrives."""
-        while True:
-            await asyncio.sleep(self._options.check_s)
-            try:
-                await self._forget_silent()
-                orders = await self._scores.orders()
-            except ScoresAwayError as error:
-                log.warning("the list cannot be checked, retrying", error=str(error))
-                continue
-            if orders is None or any(orders.get(node, (0, 0)) < s.order for node, s in self._reports.items()):
-                await self._restore(lost=orders is None)
-
     async def _forget_silent(self) -> None:
-        before_s = asyncio.get_running_loop().time() - self._options.forget_s
-        for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
-            log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
-            await self.forget(node)
-
-    async def _drop_strangers(self) -> None:
-        """Forget nodes that are in the list and not in the stream: they left while no placer ran."""
-        with contextlib.suppress(ScoresAwayError):  # such nodes do no harm, and the next start tries again
-            for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
-                await self.forget(node)
-
-    async def _restore(self, *, lost: bool) -> None:
-        """Fill the list again, from the stream if NATS answers, else from the view alone."""
-        if lost:
-            log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
-            with contextlib.suppress(nats.errors.Error, TimeoutError):  # the view holds the same reports
-                await self._load_once()
-        await self._refill()
-
-    async def _refill(self) -> None:
-        pauses = Pauses()
         while True:
-            try:
-                await self._scores.fill(self._reports.values())
-            except ScoresAwayError as error:
-                log.warning("the list cannot be filled, retrying", error=str(error))
-                await asyncio.sleep(pauses.next_s())
-            else:
-                self._metrics.refills.inc()
-                return
+            heed_cancellation()
+            await asyncio.sleep(self._options.check_s)
+            before_s = asyncio.get_running_loop().time() - self._options.forget_s
+            for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
+                log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
+                self.forget(node)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            heed_cancellation()
+            self._silence_wakened.clear()
+            self._mark_silent()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._silence.next_s()):
+                    await self._silence_wakened.wait()
+
+    def _mark_silent(self) -> None:
+        nodes = self._silence.take(asyncio.get_running_loop().time())
+        for node in nodes:
+            self._reports.set_silent(node)
+        if nodes:
+            log.warning("nodes are silent, no pod goes there", count=len(nodes), some=nodes[:SHOWN_NODES])
+        self._metrics.silent_nodes.set(len(self._reports.silent))
 
 
 async def last_messages(jetstream: JetStreamContext) -> list[Msg]:
@@ -313,6 +297,11 @@ def _report(message: Msg) -> NodeState:
         remedy = "publish a node's reports on its own subject"
         raise InputError("data.state.node", state.node, f"came on the subject of node {token}", remedy)
     return state
+
+
+def _age_s(message: Msg) -> float:
+    """The time since the server stored a message, by the clocks of both machines; at least 0."""
+    return max(0.0, (datetime.now(UTC) - message.metadata.timestamp).total_seconds())
 
 
 def _error_text(error: BaseException) -> str:

@@ -1,6 +1,18 @@
 """The placer's metrics, in a registry of their own. `app.py` makes them once and passes them to each part."""
 
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from placer.core.ledger import GpuKey, Ledger
+
+WRITE_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
+WAIT_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
+PENDING_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 
 
 class Metrics:
@@ -23,10 +35,146 @@ class Metrics:
         self.decisions = Counter(
             "plimsoll_placer_decisions", "Decisions made.", ["outcome"], registry=self.registry
         )
+        self.nodes_read = Counter(
+            "plimsoll_placer_nodes_read", "Nodes that decisions have read.", registry=self.registry
+        )
+        self.gpus_read = Counter(
+            "plimsoll_placer_gpus_read",
+            "GPUs that decisions have read, and groups of GPUs that they passed over.",
+            registry=self.registry,
+        )
         self.decision_seconds = Histogram(
             "plimsoll_placer_decision_seconds",
             "Time of a decision, from candidates to booking.",
-            buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
+            buckets=(
+                0.00005,
+                0.0001,
+                0.0002,
+                0.0005,
+                0.001,
+                0.0025,
+                0.005,
+                0.01,
+                0.025,
+                0.05,
+                0.1,
+                0.25,
+                1,
+                5,
+            ),
             registry=self.registry,
         )
         self.nodes = Gauge("plimsoll_placer_nodes", "Nodes that have reported.", registry=self.registry)
+        self.silent_nodes = Gauge(
+            "plimsoll_placer_silent_nodes",
+            "Nodes that are no candidates because they have not reported for too long.",
+            registry=self.registry,
+        )
+        self.leader = Gauge(
+            "plimsoll_placer_leader",
+            "1 while this placer holds the lease, else 0.",
+            registry=self.registry,
+        )
+        self.lease_transitions = Gauge(
+            "plimsoll_placer_lease_transitions",
+            "Times that the lease went to another placer, as last read.",
+            registry=self.registry,
+        )
+        self.lease_failures = Counter(
+            "plimsoll_placer_lease_failures",
+            "Renewals of the lease that the API server did not answer in time.",
+            registry=self.registry,
+        )
+        self.shared_refusals = Counter(
+            "plimsoll_placer_shared_refusals",
+            "Pods refused without a decision, because an equal pod was just refused.",
+            registry=self.registry,
+        )
+        self.probes = Counter(
+            "plimsoll_placer_probes",
+            "Probes of a changed node for pods that fit nowhere.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.queue_wait_seconds = Histogram(
+            "plimsoll_placer_queue_wait_seconds",
+            "Time that a pod stood in the queue, ready to be tried.",
+            buckets=WAIT_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.bind_seconds = Histogram(
+            "plimsoll_placer_bind_seconds",
+            "Time of a bind, until its result is known.",
+            buckets=WRITE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.bind_failures = Counter(
+            "plimsoll_placer_bind_failures",
+            "Binds that did not succeed, by result.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.pending_bound_seconds = Histogram(
+            "plimsoll_placer_pending_bound_seconds",
+            "Time from the first sight of a pod until it is bound.",
+            buckets=PENDING_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.news_waiting = Gauge(
+            "plimsoll_placer_news_waiting",
+            "Pods with news that no event shows yet.",
+            registry=self.registry,
+        )
+        self.news_coalesced = Counter(
+            "plimsoll_placer_news_coalesced",
+            "News of a pod that newer news replaced before it was written.",
+            registry=self.registry,
+        )
+        self.news_dropped = Counter(
+            "plimsoll_placer_news_dropped", "News that the API server refused.", registry=self.registry
+        )
+        self.drift_bytes = Gauge(
+            "plimsoll_placer_drift_bytes",
+            "Bytes by which ledger and API server differed, over all GPUs, when they were last compared.",
+            registry=self.registry,
+        )
+        self.drift_pods = Gauge(
+            "plimsoll_placer_drift_pods",
+            "Pods that the ledger counted otherwise than the API server, when they were last compared.",
+            registry=self.registry,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """A collector of Prometheus: the bytes and the share that pods were promised on each GPU, from the ledger.
+
+    It may run beside the event loop, in another thread: bookings do not change, and it copies their list first.
+    """
+
+    ledger: Ledger
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        promised_bytes: defaultdict[GpuKey, int] = defaultdict(int)
+        share_pct: defaultdict[GpuKey, int] = defaultdict(int)
+        for booking in tuple(self.ledger.bookings()):
+            for gpu in {grant.gpu for grant in booking.grants}:
+                promised_bytes[booking.node, gpu] += self.ledger.expected_bytes(booking, gpu)
+            for grant in booking.grants:
+                share_pct[booking.node, grant.gpu] += grant.share_pct
+        of_gpu = ["node", "gpu"]
+        memory = GaugeMetricFamily(
+            "plimsoll_placer_promised_bytes", "Memory promised to pods on a GPU.", labels=of_gpu
+        )
+        share = GaugeMetricFamily(
+            "plimsoll_placer_promised_share_ratio",
+            "Compute time promised to pods on a GPU, 0 to 1.",
+            labels=of_gpu,
+        )
+        for key, count_bytes in promised_bytes.items():
+            memory.add_metric(key, count_bytes)
+        for key, pct in share_pct.items():
+            share.add_metric(key, pct / 100)
+        yield memory
+        yield share

@@ -1,13 +1,14 @@
-"""Publishes decisions on the bus, as `pod.placed` and `pod.unplaceable` events.
+"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable` and `pod.foreign` events.
 
-What always holds: a decision never waits for the bus. Events go through a bounded queue. A full queue drops its
-oldest event, counts and logs that, because the placements themselves stand in the API server (or with the broker).
-The same fact has the same id, so an event whose publishing timed out is stored once, even if the first attempt
-arrived.
+What always holds: a decision never waits for the bus. Several events are on their way at once, and the events of one
+pod follow each other in order. The others wait in a bounded queue. A full queue drops its oldest event, counts and
+logs that, because the placements themselves stand in the API server (or with the broker). The same fact has the same
+id, so an event whose publishing timed out is stored once, even if the first attempt arrived.
 """
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -19,21 +20,26 @@ from nats.js.api import Header
 from placer.connection import REQUEST_S
 from placer.core.plan import Plan
 from placer.metrics import Metrics
-from plimsoll.bus import Stream, heed_cancellation
+from plimsoll.bus import Stream
 from plimsoll.events import Placement, encode, fact_id
+from plimsoll.ids import PodUid
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.times import rfc3339
 from plimsoll.subjects import pod_subject
 
 QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
 
+AT_ONCE: Final = 64
+"""Events on their way together. One at a time would wait a turn of a busy loop for each answer."""
+
 SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-Decided = Literal["placed", "unplaceable"]
+Decided = Literal["placed", "unplaceable", "foreign"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
@@ -49,8 +55,16 @@ def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Event:
+    pod: PodUid
+    subject: str
+    id: str
+    message: bytes
+
+
 class Publisher:
-    """Publishes placements while `run` does; `placed` and `unplaceable` may be called before, after and meanwhile."""
+    """Publishes placements while `run` does; the other methods may be called before, after and meanwhile."""
 
     def __init__(
         self,
@@ -63,7 +77,7 @@ class Publisher:
         self._jetstream = jetstream
         self._metrics = metrics
         self._stream = stream
-        self._queue: deque[tuple[str, str, bytes]] = deque(maxlen=queue_events)
+        self._queue: deque[_Event] = deque(maxlen=queue_events)
         self._filled = asyncio.Event()
 
     def placed(self, placement: Placement) -> None:
@@ -74,18 +88,29 @@ class Publisher:
         """Queue an event for a pod without a fit node; the same pod and reason, queued again soon, is stored once."""
         self._queue_event("unplaceable", placement)
 
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a GPU pod that somebody else bound; the same pod, queued again soon, is stored once."""
+        self._queue_event("foreign", placement)
+
     async def run(self) -> None:
-        """Publish queued events, in order; returns only by cancellation."""
+        """Publish queued events; returns only by cancellation."""
         while True:
             heed_cancellation()
             await self._filled.wait()
-            while self._queue:
-                event = self._queue[0]
-                await self._publish(*event)
-                # Meanwhile a full queue may have dropped this event from the front.
-                if self._queue and self._queue[0] is event:
-                    self._queue.popleft()
+            while batch := self._next_batch():
+                async with asyncio.TaskGroup() as group:
+                    for event in batch:
+                        group.create_task(self._publish(event), name=f"publish {event.subject}")
+                heed_cancellation()
             self._filled.clear()
+
+    def _next_batch(self) -> list[_Event]:
+        """Take the oldest events from the queue, up to the second event of a pod."""
+        batch: dict[PodUid, _Event] = {}
+        while self._queue and len(batch) < AT_ONCE and self._queue[0].pod not in batch:
+            event = self._queue.popleft()
+            batch[event.pod] = event
+        return list(batch.values())
 
     def _queue_event(self, decided: Decided, placement: Placement) -> None:
         if len(self._queue) == self._queue.maxlen:
@@ -96,16 +121,18 @@ class Publisher:
         )
         time = rfc3339(datetime.now(UTC))
         message = encode(f"pod.{decided}", event_id, SOURCE, time, placement)
-        self._queue.append((pod_subject(decided), event_id, message))
+        self._queue.append(_Event(placement.pod, pod_subject(decided), event_id, message))
         self._filled.set()
 
-    async def _publish(self, subject: str, event_id: str, message: bytes) -> None:
+    async def _publish(self, event: _Event) -> None:
         pauses = Pauses()
         while True:
             heed_cancellation()
             try:
-                headers = {Header.MSG_ID.value: event_id}
-                await self._jetstream.publish(subject, message, timeout=REQUEST_S, headers=headers)
+                headers = {Header.MSG_ID.value: event.id}
+                await self._jetstream.publish(
+                    event.subject, event.message, timeout=REQUEST_S, headers=headers
+                )
             except (nats.errors.Error, TimeoutError) as error:
                 log.warning("a placement event waits for the bus", error=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(pauses.next_s())

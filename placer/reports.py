@@ -1,25 +1,19 @@
-"""The latest report of every node, in memory, for decisions. Redis keeps the order of nodes, the view their reports.
+"""The latest report of every node, in memory, for decisions.
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
-change nothing. One event loop owns the view.
+change nothing. A node that the intake calls silent stays in the view and is no candidate; only a newer report ends
+its silence. One event loop owns the view.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 
 Listener = Callable[[NodeState], None]
-
-
-def newest_of_each(states: Iterable[NodeState]) -> tuple[NodeState, ...]:
-    """The newest report of each node among these, in no particular order of nodes."""
-    newest: dict[NodeName, NodeState] = {}
-    for state in states:
-        if state.node not in newest or newest[state.node].order < state.order:
-            newest[state.node] = state
-    return tuple(newest.values())
+ChangeListener = Callable[[NodeName], None]
 
 
 class ReportView(Mapping[NodeName, NodeState]):
@@ -28,30 +22,56 @@ class ReportView(Mapping[NodeName, NodeState]):
     def __init__(self) -> None:
         self._states: dict[NodeName, NodeState] = {}
         self._views: dict[NodeName, NodeView] = {}
+        self._silent: set[NodeName] = set()
         self._listeners: dict[int, Listener] = {}
         self._listeners_made = 0
+        self._replaced: NodeView | None = None
+        self._change_listeners: list[ChangeListener] = []
 
     def apply(self, state: NodeState) -> bool:
         """Keep a report and call the listeners, unless one as new is there. Returns whether the report was kept."""
         known = self._states.get(state.node)
         if known is not None and known.order >= state.order:
             return False
+        self._replaced = self.view(state.node)
         self._states[state.node] = state
-        self._views.pop(state.node, None)
+        self._silent.discard(state.node)
+        self._change(state.node)
         for listener in tuple(self._listeners.values()):
             listener(state)
         return True
 
     def forget(self, node: NodeName) -> None:
         """Drop a node that left the cluster; a later report brings it back."""
-        self._states.pop(node, None)
-        self._views.pop(node, None)
+        self._silent.discard(node)
+        if self._states.pop(node, None) is not None:
+            self._change(node)
+
+    @property
+    def silent(self) -> AbstractSet[NodeName]:
+        """The nodes that have been silent for too long: no candidates, until they report again."""
+        return self._silent
+
+    def set_silent(self, node: NodeName) -> None:
+        """Count a node as silent until it reports again. An unknown node is no error."""
+        if node in self._states:
+            self._silent.add(node)
+            self._change(node)
+
+    def on_change(self, listener: ChangeListener) -> None:
+        """Call `listener` with each node whose report changed, or that fell silent; it must not block or raise."""
+        self._change_listeners.append(listener)
 
     def view(self, node: NodeName) -> NodeView | None:
         """A node as decisions read it, or None before its first report."""
         if node not in self._views and node in self._states:
-            self._views[node] = node_view(self._states[node])
+            self._views[node] = node_view(self._states[node], silent=node in self._silent)
         return self._views.get(node)
+
+    @property
+    def replaced(self) -> NodeView | None:
+        """For listeners: the node before the report that they are called with; None if the node had no report."""
+        return self._replaced
 
     def on_report(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each report that is kept, on the event loop; it must not block or raise.
@@ -63,6 +83,11 @@ class ReportView(Mapping[NodeName, NodeState]):
         key = self._listeners_made
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
+
+    def _change(self, node: NodeName) -> None:
+        self._views.pop(node, None)
+        for listener in self._change_listeners:
+            listener(node)
 
     def __getitem__(self, node: NodeName) -> NodeState:
         return self._states[node]

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from placer.core.resize.change import NotNowError
-from plimsoll.bus import heed_cancellation
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
 from plimsoll.subjects import RESIZE

@@ -1,6 +1,8 @@
 -- Puts one node's report into the sorted lists, in one atomic step, unless a newer one is there.
+-- Or writes the scores of the report that is there, after promises on the node have changed.
 -- KEYS  nodes, gpus, reports, order, generation
--- ARGV  node, epoch, seq, report, node score, '1' while filling an empty list, then: gpu uuid, score, ...
+-- ARGV  node, epoch, seq, report, node score, mode, then: gpu uuid, score, ...
+--       mode: 'report'; 'fill', the same while an empty list is filled; 'rescore', scores alone
 -- Returns 1 applied, 0 stale (nothing changed), -1 the list was lost (nothing changed).
 -- Epoch and seq are compared as whole numbers of any size: a Lua number is exact only up to 2^53.
 
@@ -11,33 +13,38 @@ local function is_greater(a, b)
     return a > b
 end
 
-local node, epoch, seq = ARGV[1], ARGV[2], ARGV[3]
-if ARGV[6] ~= '1' and redis.call('EXISTS', KEYS[5]) == 0 then
+local node, epoch, seq, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
+if mode ~= 'fill' and redis.call('EXISTS', KEYS[5]) == 0 then
     return -1
 end
 local last = redis.call('HGET', KEYS[4], node)
-if last then
-    local last_epoch, last_seq = string.match(last, '^(%d+) (%d+)$')
-    if last_epoch and (is_greater(last_epoch, epoch)
-            or (last_epoch == epoch and not is_greater(seq, last_seq))) then
+if mode == 'rescore' then
+    if last ~= epoch .. ' ' .. seq then
         return 0
     end
-end
-
--- GPUs of the previous report may be gone. A damaged previous report must not fail this one: skip it.
-local previous = redis.call('HGET', KEYS[3], node)
-if previous then
-    local readable, report = pcall(cjson.decode, previous)
-    if readable and type(report) == 'table' and type(report.gpus) == 'table' then
-        for _, gpu in ipairs(report.gpus) do
-            redis.call('ZREM', KEYS[2], node .. '/' .. tostring(gpu.uuid))
+else
+    if last then
+        local last_epoch, last_seq = string.match(last, '^(%d+) (%d+)$')
+        if last_epoch and (is_greater(last_epoch, epoch)
+                or (last_epoch == epoch and not is_greater(seq, last_seq))) then
+            return 0
         end
     end
+    -- GPUs of the previous report may be gone. A damaged previous report must not fail this one: skip it.
+    local previous = redis.call('HGET', KEYS[3], node)
+    if previous then
+        local readable, report = pcall(cjson.decode, previous)
+        if readable and type(report) == 'table' and type(report.gpus) == 'table' then
+            for _, gpu in ipairs(report.gpus) do
+                redis.call('ZREM', KEYS[2], node .. '/' .. tostring(gpu.uuid))
+            end
+        end
+    end
+    redis.call('HSET', KEYS[3], node, ARGV[4])
+    redis.call('HSET', KEYS[4], node, epoch .. ' ' .. seq)
 end
 for i = 7, #ARGV, 2 do
     redis.call('ZADD', KEYS[2], ARGV[i + 1], node .. '/' .. ARGV[i])
 end
 redis.call('ZADD', KEYS[1], ARGV[5], node)
-redis.call('HSET', KEYS[3], node, ARGV[4])
-redis.call('HSET', KEYS[4], node, epoch .. ' ' .. seq)
 return 1

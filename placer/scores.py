@@ -1,26 +1,28 @@
 """The sorted list in Redis (or Valkey): nodes and GPUs by score, and each node's last report.
 
-The list is a cache of the stream: its loss costs a refill, never a double booking, because the ledger decides. What
-always holds: a report and its scores change together (one Lua script), and only for a newer report by
-(`epoch`, `seq`). A list that was lost, wholly or by going back in time, is never read as if it were complete: the key
-`generation` is written last when the list is filled, and its absence is an error of its own.
+The list is published for people and other programs. No decision reads it, so its loss costs a refill and nothing
+else. What always holds: a report and its scores change together (one Lua script), and only for a newer report by
+(`epoch`, `seq`). Scores alone change only for the report that is in the list. A list that was lost, wholly or by
+going back in time, is never read as if it were complete: the key `generation` is written last when the list is
+filled, and its absence is an error of its own.
 """
 
 import asyncio
 import contextlib
 import enum
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
+from placer.core.ledger import Ledger
+from placer.core.room import Room, room_on
 from placer.core.score import Formula, node_scores
+from placer.core.view import node_view
+from placer.redis_client import open_redis
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.part.errors import PlimsollError
@@ -31,6 +33,9 @@ TIMEOUT_S: Final = 5.0
 
 CHUNK: Final = 200
 """Reports in one exchange of a fill: some 100 KiB, so that other clients wait for a short time only."""
+
+RoomsOf = Callable[[NodeState], Iterable[Room]]
+"""Gives the rooms of all GPUs in a report, by which the report is scored."""
 
 _KEYS: Final = (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER, keys.GENERATION)
 _SCRIPT: Final = (Path(__file__).parent / "scores.lua").read_text()
@@ -45,10 +50,23 @@ class ScoresLostError(ScoresAwayError):
 
 
 class ReportResult(enum.Enum):
-    """Whether a report changed the list."""
+    """Whether a report, or its scores, changed the list."""
 
     APPLIED = 1
     STALE = 0
+
+
+class _Mode(enum.Enum):
+    """The argument of the script, see `scores.lua`."""
+
+    REPORT = "report"
+    FILL = "fill"
+    RESCORE = "rescore"
+
+
+def measured_rooms(state: NodeState) -> Iterable[Room]:
+    """The rooms of the GPUs in a report if nothing is promised there."""
+    return [room_on(state.node, gpu, Ledger()) for gpu in node_view(state).gpus]
 
 
 class ScoreList:
@@ -59,26 +77,14 @@ class ScoreList:
         url: str,
         *,
         formula: Formula = Formula.PROSE,
+        rooms_of: RoomsOf = measured_rooms,
         timeout_s: float = TIMEOUT_S,
         connections: int = 8,
     ) -> None:
         self._formula = formula
+        self._rooms_of = rooms_of
         self._timeout_s = timeout_s
-        pool = redis.BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            legacy_responses=True,
-            decode_responses=True,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            # One more try serves a connection that went stale in the pool. Longer waits are the callers'.
-            retry=Retry(NoBackoff(), 1),
-            max_connections=connections,
-            # Else every new connection reads the library's version from the disk, on the event loop.
-            driver_info=None,
-            timeout=timeout_s,
-        )
-        self._client = redis.Redis.from_pool(pool)
+        self._client = open_redis(url, timeout_s=timeout_s, connections=connections)
         self._sha = ""
 
     async def close(self) -> None:
@@ -92,12 +98,16 @@ class ScoreList:
             ScoresLostError: the list is lost; nothing was applied. Call `fill`.
             ScoresAwayError: no answer; some reports may have been applied. Applying them again is harmless.
         """
-        results = await self._update(states, filling=False)
-        if -1 in results:
-            raise ScoresLostError(
-                "the sorted list in Redis is empty; it is filled again from the last reports"
-            )
-        return [ReportResult(result) for result in results]
+        return await self._update(states, _Mode.REPORT)
+
+    async def rescore(self, states: Sequence[NodeState]) -> list[ReportResult]:
+        """Write the scores of reports anew, each atomically and only if the list holds just that report.
+
+        Raises:
+            ScoresLostError: the list is lost; nothing was written. Call `fill`.
+            ScoresAwayError: no answer; some scores may have been written. Writing them again is harmless.
+        """
+        return await self._update(states, _Mode.RESCORE)
 
     async def fill(self, states: Iterable[NodeState]) -> None:
         """Write every node's last report and mark the list complete; newer reports in the list stay.
@@ -107,7 +117,7 @@ class ScoreList:
         """
         all_states = tuple(states)
         for start in range(0, len(all_states), CHUNK):
-            await self._update(all_states[start : start + CHUNK], filling=True)
+            await self._update(all_states[start : start + CHUNK], _Mode.FILL)
         async with self._asking("write the list's generation"):
             await self._client.set(keys.GENERATION, secrets.token_hex(8), nx=True)
 
@@ -122,25 +132,6 @@ class ScoreList:
             pipe.hgetall(keys.ORDER)
             complete, orders = await pipe.execute()
         return {NodeName(node): _order(text) for node, text in orders.items()} if complete else None
-
-    async def candidates(self, page: int = 64) -> AsyncGenerator[tuple[NodeName, ...]]:
-        """Nodes, best first, a page at a time; no node twice. A page is read only when the caller asks for it.
-
-        A node whose score changes between two pages may be missed. The next decision finds it.
-
-        Raises:
-            ScoresLostError: the list is lost and not yet filled again.
-            ScoresAwayError: no answer.
-        """
-        seen: set[NodeName] = set()
-        for start in range(0, 2**53, page):
-            names = await self._page(start, page)
-            fresh = tuple(name for name in names if name not in seen)
-            seen.update(fresh)
-            if fresh:
-                yield fresh
-            if len(names) < page:
-                return
 
     async def reports(self, nodes: Sequence[NodeName]) -> dict[NodeName, NodeState]:
         """The last report of each of these nodes; nodes without one are left out.
@@ -189,29 +180,23 @@ class ScoreList:
                 pipe.zrem(keys.GPUS, *members)
             await pipe.execute()
 
-    async def _page(self, start: int, page: int) -> list[NodeName]:
-        async with self._asking("give candidates"), self._client.pipeline() as pipe:
-            pipe.exists(keys.GENERATION)
-            pipe.zrevrange(keys.NODES, start, start + page - 1)
-            complete, names = await pipe.execute()
-        if not complete:
-            raise ScoresLostError(
-                "the sorted list in Redis is empty; it is filled again from the last reports"
-            )
-        return [NodeName(name) for name in names]
-
-    async def _update(self, states: Sequence[NodeState], *, filling: bool) -> list[int]:
+    async def _update(self, states: Sequence[NodeState], mode: _Mode) -> list[ReportResult]:
         if not states:
             return []
-        calls = [self._arguments(state, filling=filling) for state in states]
+        calls = [self._arguments(state, mode) for state in states]
         async with self._asking("take in reports"):
             if not self._sha:
                 self._sha = await self._client.script_load(_SCRIPT)
             try:
-                return await self._evaluate(calls)
+                results = await self._evaluate(calls)
             except NoScriptError:  # the server restarted, or its scripts were flushed
                 self._sha = await self._client.script_load(_SCRIPT)
-                return await self._evaluate(calls)
+                results = await self._evaluate(calls)
+        if -1 in results:
+            raise ScoresLostError(
+                "the sorted list in Redis is empty; it is filled again from the last reports"
+            )
+        return [ReportResult(result) for result in results]
 
     async def _evaluate(self, calls: Sequence[Sequence[str]]) -> list[int]:
         async with self._client.pipeline(transaction=False) as pipe:
@@ -220,10 +205,10 @@ class ScoreList:
             results: list[int] = await pipe.execute()
         return results
 
-    def _arguments(self, state: NodeState, *, filling: bool) -> list[str]:
-        scores = node_scores(state, self._formula)
-        report = msgspec.json.encode(state).decode()
-        head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), str(int(filling))]
+    def _arguments(self, state: NodeState, mode: _Mode) -> list[str]:
+        scores = node_scores(self._rooms_of(state), self._formula)
+        report = msgspec.json.encode(state).decode() if mode is not _Mode.RESCORE else ""
+        head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), mode.value]
         return head + [text for uuid, score in scores.gpus.items() for text in (uuid, repr(score))]
 
     @contextlib.asynccontextmanager

@@ -9,7 +9,8 @@ from msgspec import Meta
 from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
-from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES
+from placer.redis_client import check_redis_url
+from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.settings import PREFIX, check_url
@@ -21,12 +22,14 @@ class Settings:
 
     Attributes:
         nats_url: the bus; several URLs with commas.
-        redis_url: the sorted list; `redis://`, `rediss://` or `unix://`.
+        redis_url: the sorted list; `redis://`, `rediss://` or `unix://`, or the sentinels that know the master:
+            `redis+sentinel://host:26379,host:26379/master/0`.
         instance: the name of this placer among those that run at the same time: letters, digits, `-` and `_`.
         formula: `prose` or `literal`, see `placer.core.score`.
         policy: the policy for pods that name none.
         stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
         stream_max_age_s: age of its oldest event, likewise, in seconds.
+        stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
         check_s: the interval at which the list in Redis is compared with the reports, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
             any monitor.
@@ -36,7 +39,14 @@ class Settings:
             owner alone. Empty: none.
         kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
             Kubernetes.
+        drift_s: the pause between two comparisons of the ledger with the pods on the API server, in seconds.
         kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
+        lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
+            Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
+            cluster the same.
+        lease_s: whole seconds for which the Lease is good. When the placer that places dies, another one goes on
+            after this time and a fifth of it. A placer that cannot write for this time may lose the Lease to another,
+            and then starts again: give 3 or more where its event loop or the API server stands still for a second.
         local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
         hook_library: path of `libplimsoll.so`, for processes on local nodes.
@@ -51,13 +61,18 @@ class Settings:
     policy: str = "headroom"
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
     stream_max_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
+    stream_replicas: Replicas = 1
     check_s: Annotated[float, Meta(ge=0.05, le=3600)] = 2.0
     forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S
     http_address: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     control_socket: str = ""
     kubeconfig: str = ""
+    drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
     kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
+    lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
+    lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
+    lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     local_nodes: str = ""
     hook_library: str = "build/hook/libplimsoll.so"
     local_output: str = ""
@@ -74,5 +89,5 @@ def load(environment: Mapping[str, str]) -> Settings:
     policy_named(given.policy, PREFIX + "POLICY")
     for url in given.nats_url.split(","):
         check_url(PREFIX + "NATS_URL", url, NATS_SCHEMES)
-    check_url(PREFIX + "REDIS_URL", given.redis_url, ("redis", "rediss", "unix"))
+    check_redis_url(PREFIX + "REDIS_URL", given.redis_url)
     return given

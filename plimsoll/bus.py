@@ -1,12 +1,15 @@
-"""The JetStream stream that every client of the bus uses, and a guard against cancellations that nats-py swallows.
+"""The JetStream stream that every client of the bus uses.
 
 The first client makes the stream, alike whichever it is. `plimsoll.subjects` has the names, `plimsoll.events` the
 messages. What always holds: a stream that exists is used as it is.
+
+On a cluster of NATS servers, the stream has as many replicas as the first client's setting says. The placer's durable
+consumer has the replicas of the stream. A replicated stream loses no acknowledged event when a server dies, and
+answers again once the servers that are left have chosen another leader, some seconds later.
 """
 
-import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from nats.js import JetStreamContext
@@ -31,6 +34,17 @@ most outages, at about 150 bytes per event: 60 MB for a hundred nodes of thirty 
 longer outage the monitor first reads its last event from the stream (see its `publisher.py`).
 """
 
+Replicas = Literal[1, 3, 5]
+"""How many servers of a cluster keep the stream: 3 bear the loss of one server, 5 of two."""
+
+PING_S: Final = 10
+LOST_PINGS: Final = 2
+"""A client pings its server at this interval in seconds, and leaves a server that owes more than so many answers.
+
+So a client leaves a server that hangs, or whose machine is gone without a word, within half a minute. nats-py's own
+defaults take six minutes.
+"""
+
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 """The schemes of a NATS server's URL."""
 
@@ -44,10 +58,12 @@ class Stream:
     Attributes:
         max_bytes: the stream's size.
         max_age_s: age of its oldest event.
+        replicas: servers that keep it; more than 1 needs a cluster of at least so many servers.
     """
 
     max_bytes: int = MAX_BYTES
     max_age_s: float = MAX_AGE_S
+    replicas: Replicas = 1
 
     def config(self) -> StreamConfig:
         """The stream's configuration for JetStream."""
@@ -57,6 +73,7 @@ class Stream:
             retention=RetentionPolicy.LIMITS,
             discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
+            num_replicas=self.replicas,
             max_bytes=self.max_bytes,
             max_age=self.max_age_s,
             # The server refuses a window longer than an event lives.
@@ -72,26 +89,21 @@ class Stream:
         this at once.
 
         Raises:
-            nats.errors.Error: NATS is away, has no JetStream, or lacks the space.
+            nats.errors.Error: NATS is away, has no JetStream, lacks the space, or has fewer servers than replicas.
         """
         try:
             found = await jetstream.stream_info(STREAM)
         except NotFoundError:
             try:
                 found = await jetstream.add_stream(self.config())
-                log.info("made the stream", stream=STREAM, max_bytes=self.max_bytes, max_age_s=self.max_age_s)
+                log.info(
+                    "made the stream",
+                    stream=STREAM,
+                    max_bytes=self.max_bytes,
+                    max_age_s=self.max_age_s,
+                    replicas=self.replicas,
+                )
             except BadRequestError:
                 # Another part made the stream meanwhile, with limits of its own. If not, this raises.
                 found = await jetstream.stream_info(STREAM)
         return found.config.duplicate_window or 0.0
-
-
-def heed_cancellation() -> None:
-    """Raise `CancelledError` if this task was cancelled and a library swallowed that; call it in endless loops.
-
-    nats-py 2.16 drops some cancellations within `publish` and turns others into errors of its own; on Python 3.11
-    `asyncio.wait_for`, which nats-py uses, returns its result where result and cancellation come at once.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

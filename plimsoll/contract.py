@@ -1,17 +1,14 @@
 """The pod contract: the resources and annotations by which a pod asks for GPUs, and Plimsoll's answers to it.
 
-`parse_pod` turns a pod into demands, or refuses it with field, value and remedy. Nothing else in Plimsoll reads the
-raw annotations. What always holds of a parsed demand: memory and share are per GPU, whole numbers, and together
-possible on some GPU.
+`parse_pod` turns a pod into demands, or refuses it with field, value and remedy. The answer is read by
+`plimsoll.decision`. Nothing else in Plimsoll reads the raw annotations. What always holds of a parsed demand: memory
+and share are per GPU, whole numbers, and together possible on some GPU.
 """
 
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
-
-import msgspec
-from msgspec import Struct
 
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Container, Pod
@@ -38,10 +35,10 @@ GPU_ID: Final = "plimsoll.dev/gpu-id"
 GPU_MODEL: Final = "plimsoll.dev/gpu-model"
 POLICY: Final = "plimsoll.dev/policy"
 DECISION: Final = "plimsoll.dev/decision"
+"""All that a booking needs, as JSON; written by the placer alone. See `plimsoll.decision`."""
 LINES: Final = "plimsoll.dev/lines"
-"""After a resize, the new lines: bytes by container and GPU, as JSON. See `plimsoll.resizes`."""
 SHARES: Final = "plimsoll.dev/shares"
-"""After a resize, the new shares and limits: percent of each GPU by container, as JSON. See `plimsoll.resizes`."""
+"""Resizes of pods with a decision of the first form: bytes by container and GPU, share and limit by container."""
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
@@ -95,23 +92,6 @@ class PodDemand:
     exclusion: str | None = None
 
 
-class Decision(Struct, frozen=True, kw_only=True):
-    """The annotation `plimsoll.dev/decision`: the score by which a pod was placed, and its memory lines.
-
-    Attributes:
-        time: of the decision, RFC 3339 in UTC.
-        parts: sub-scores by `<container>/<gpu>` and name.
-        lines: bytes by container and GPU: a declared container's declaration, and for a best-effort container the
-            memory that promises left free.
-    """
-
-    score: float
-    policy: str
-    time: str
-    parts: Mapping[str, Mapping[str, float]] = {}
-    lines: Mapping[str, Mapping[str, int]] = {}
-
-
 def parse_pod(pod: Pod) -> PodDemand:
     """A pod's demand for GPUs.
 
@@ -151,6 +131,17 @@ def parse_pod(pod: Pod) -> PodDemand:
     )
 
 
+def asks_gpu(pod: Pod) -> bool:
+    """Whether a container of the pod, or an init container, requests one of our resources."""
+    return any(
+        str(value) != "0"
+        for container in (*pod.spec.containers, *(pod.spec.initContainers or ()))
+        if (asked := container.resources) is not None
+        for name, value in {**(asked.requests or {}), **(asked.limits or {})}.items()
+        if name in RESOURCES
+    )
+
+
 def refuse_answers(pod: Pod) -> None:
     """Refuse a pod that has the placer's answers before it was placed: its author may have invented them.
 
@@ -175,23 +166,6 @@ def assigned_gpus(pod: Pod) -> dict[ContainerName, tuple[GpuUuid, ...]]:
         for name, value in (pod.metadata.annotations or {}).items()
         if name.startswith(ASSIGNED_PREFIX)
     }
-
-
-def decision_of(pod: Pod) -> Decision | None:
-    """The placer's decision for a pod, or None if there is none.
-
-    Raises:
-        InputError: the annotation is damaged.
-    """
-    text = (pod.metadata.annotations or {}).get(DECISION)
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Decision)
-    except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
-        raise InputError(
-            _annotation(DECISION), text[:80], f"is damaged ({error})", "recreate the pod"
-        ) from error
 
 
 def _container_demand(container: Container, limit_pct: int, *, best_effort: bool) -> ContainerDemand | None:

@@ -18,7 +18,7 @@ from plimsoll.part.errors import InputError
 TYPE_PREFIX: Final = "dev.plimsoll."
 
 SLOWEST_HEARTBEAT_S: Final = 3600.0
-"""The slowest heartbeat of a monitor; readers may forget a node that is silent for longer."""
+"""The slowest heartbeat of a monitor, in seconds; readers may forget a node that is silent for longer."""
 
 LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "resumed", "resized", "unmet"})
 """The `<what>` of `limit.<what>` events; a broker's announcement of the same name becomes such an event."""
@@ -96,6 +96,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
         epoch: one more at each start of the monitor, kept on the node's disk; never falls.
         seq: one more with each report of one epoch, from 1.
         time: when the GPUs were sampled, RFC 3339 in UTC.
+        heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
+            `SLOWEST_HEARTBEAT_S`. Monitors of earlier versions do not report it, and count as the slowest.
     """
 
     node: NodeName
@@ -103,6 +105,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     seq: int
     time: str
     gpus: tuple[Gpu, ...]
+    heartbeat_s: float = SLOWEST_HEARTBEAT_S
 
     @property
     def order(self) -> tuple[int, int]:
@@ -152,7 +155,13 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed` and `pod.unplaceable`: the decision and its reason."""
+    """Data of `pod.placed`, `pod.unplaceable` and `pod.foreign`: the decision and its reason.
+
+    Attributes:
+        node: for `foreign`, the node that somebody else bound the pod to; None for `unplaceable`.
+        gpus: by container; empty unless the pod was placed.
+        reason: a text for people: why the pod waits, or why it is foreign; empty for `placed`.
+    """
 
     namespace: str
     name: str
@@ -254,6 +263,9 @@ def _check_report(report: Report) -> None:
     state = report.state
     _check_range("state.epoch", state.epoch, 1, LARGEST)
     _check_range("state.seq", state.seq, 1, LARGEST)
+    if not 0 < state.heartbeat_s <= SLOWEST_HEARTBEAT_S:
+        remedy = f"give more than 0, at most {SLOWEST_HEARTBEAT_S:g}"
+        raise InputError("state.heartbeat_s", state.heartbeat_s, "cannot be", remedy)
     uuids = [gpu.uuid for gpu in state.gpus]
     for place, gpu in enumerate(state.gpus):
         name = f"state.gpus[{gpu.uuid}]"

@@ -6,6 +6,7 @@ suffix (n, u, m, k, M, G, T, P, E) or an exponent (`1e3`).
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from plimsoll.part.errors import InputError
@@ -18,10 +19,14 @@ _SIZE: Final = "write a number such as 512Mi, 4Gi or 2"
 """The remedy for a bad size."""
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_REMEMBERED: Final = 4096
+"""Quantities whose values are kept: far more than the shapes of pods in a cluster, and less than a megabyte."""
 # Longer than any real quantity and short enough that no exponent can make the arithmetic expensive.
 _FORM: Final = re.compile(
-    r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?"
+    r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?",
+    re.ASCII,  # Kubernetes knows no other digits, and Python's numbers do
 )
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
@@ -35,9 +40,18 @@ def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
     Raises:
         InputError: `text` is no quantity.
     """
-    matched = _FORM.fullmatch(str(text).strip())
-    if matched is None:
+    value = _value_of(str(text))
+    if value is None:
         raise InputError(field, text, "is not a quantity", remedy)
+    return value
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _value_of(text: str) -> Fraction | None:
+    """The value of a quantity, or None for another text. A cluster's pods ask for few different quantities."""
+    matched = _FORM.fullmatch(text.strip())
+    if matched is None:
+        return None
     number, suffix, exponent = matched.groups()
     if exponent is not None:
         return _scaled(number, 10, int(exponent))
@@ -75,6 +89,11 @@ def parse_milli(text: str | float, field: str) -> int:
     if value < 0:
         raise InputError(field, text, "is negative", "give 0 or more")
     return -int(-value // 1)
+
+
+def plain_int(text: str) -> int | None:
+    """A whole number in ASCII digits, with or without a sign; None for any other text, as Go's `ParseInt`."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def format_bytes(count_bytes: float) -> str:

@@ -43,5 +43,5 @@ def gpu_subject(what: str, node: NodeName) -> str:
 
 
 def pod_subject(what: str) -> str:
-    """Subject of a placement event; `what` is placed, unplaceable, preempted or relocated."""
+    """Subject of a placement event; `what` is placed, unplaceable, foreign, preempted or relocated."""
     return f"plimsoll.v1.pod.{what}"

@@ -13,7 +13,7 @@ import msgspec
 from monitor.core.lifecycle import Fact, Life
 from plimsoll import events
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
-from plimsoll.events import Gpu, Limit, NodeState, Report
+from plimsoll.events import SLOWEST_HEARTBEAT_S, Gpu, Limit, NodeState, Report
 from plimsoll.ids import NodeName
 from plimsoll.subjects import limit_subject, state_subject, task_subject
 
@@ -51,6 +51,7 @@ class Moment:
         seq: the number of the last report before this round; 0 before any.
         time: RFC 3339 in UTC.
         gpus: the node's GPUs at the end of the round.
+        heartbeat_s: the longest time until the next report, in seconds.
     """
 
     node: NodeName
@@ -59,6 +60,7 @@ class Moment:
     seq: int
     time: str
     gpus: tuple[Gpu, ...]
+    heartbeat_s: float = SLOWEST_HEARTBEAT_S
 
     @property
     def source(self) -> str:
@@ -67,7 +69,14 @@ class Moment:
 
     def state(self, seq: int) -> NodeState:
         """The node's state, numbered `seq`."""
-        return NodeState(node=self.node, epoch=self.epoch, seq=seq, time=self.time, gpus=self.gpus)
+        return NodeState(
+            node=self.node,
+            epoch=self.epoch,
+            seq=seq,
+            time=self.time,
+            gpus=self.gpus,
+            heartbeat_s=self.heartbeat_s,
+        )
 
 
 def task_entries(moment: Moment, facts: Iterable[Fact], first_seq: int) -> tuple[Entry, ...]:

@@ -101,7 +101,8 @@ class Reports:
             time: the same moment, RFC 3339 in UTC.
         """
         identity = self._identity
-        moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus)
+        heartbeat_s = self._thresholds.heartbeat_s
+        moment = Moment(self._node, identity.boot_id, identity.epoch, self._seq, time, gpus, heartbeat_s)
         boot_id, exits = self._former
         first_seq = self._seq + 1
         entries = task_entries(replace(moment, boot_id=boot_id), exits, first_seq)

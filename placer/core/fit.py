@@ -26,7 +26,7 @@ from plimsoll.kube.models import (
     Taint,
     Toleration,
 )
-from plimsoll.quantity import parse_exact, parse_milli
+from plimsoll.quantity import parse_exact, parse_milli, plain_int
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 NOT_READY: Final = "node(s) were not ready"
@@ -204,10 +204,8 @@ def holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str], *, un
 def _compares(label: str | None, values: list[str], compare: Callable[[int, int], bool]) -> bool:
     if label is None or len(values) != 1:
         return False
-    try:
-        return compare(int(label), int(values[0]))
-    except ValueError:
-        return False
+    actual, bound = plain_int(label), plain_int(values[0])
+    return actual is not None and bound is not None and compare(actual, bound)
 
 
 def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[str]:

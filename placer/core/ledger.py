@@ -3,21 +3,21 @@
 The API server is the truth. The ledger is its image, plus the pods that are assumed to be bound while the write is
 under way. A booking counts in full from the moment of placement on, before the pod's process exists and after the
 process has loaded. What always holds: a pod is booked at most once, and `book` never lets the promised shares of a
-GPU pass 100.
+GPU pass 100. The booking of a bound pod is read from the placer's own decision alone, see `plimsoll.decision`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
-from plimsoll.contract import ContainerDemand, assigned_gpus, parse_pod
+from plimsoll.contract import ContainerDemand
+from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import GIB
-from plimsoll.resizes import resized_of
 
 ASSUMED_BYTES: Final = GIB
 """The expected bytes of a best-effort pod whose owner has no learned peak: roughly a context and a small model.
@@ -53,20 +53,41 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """The reason why a bound pod counts otherwise than its decision on the API server says.
+
+    Attributes:
+        namespace, name: the pod's.
+        reason: a text for people.
+        foreign: the placer's decision is missing or was never readable, so the pod counts against every GPU of its
+            node. False: somebody else changed the decision, so the larger of what was decided and what stands there
+            counts.
+    """
+
+    namespace: str
+    name: str
+    reason: str
+    foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Booking:
     """One pod's place: a node and grants on its GPUs.
 
     Attributes:
         owner: the uid of the pod's controller, shared by pods that do the same work; None for a pod without one.
+        doubt: None for a pod that counts as its decision says.
     """
 
     pod: PodUid
     node: NodeName
     grants: tuple[Grant, ...]
     owner: str | None = None
+    doubt: Doubt | None = None
 
 
 GpuKey = tuple[NodeName, GpuUuid]
+Listener = Callable[[NodeName, GpuUuid], None]
 
 
 class Ledger:
@@ -75,7 +96,13 @@ class Ledger:
     def __init__(self) -> None:
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
+        self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
         self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
+        self._listeners: list[Listener] = []
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener` with each GPU whose promises changed; it must not block, raise, or change the ledger."""
+        self._listeners.append(listener)
 
     def book(self, booking: Booking) -> None:
         """Count a pod from now on.
@@ -95,13 +122,25 @@ class Ledger:
         self._bookings[booking.pod] = booking
         for grant in booking.grants:
             self._by_gpu[booking.node, grant.gpu][booking.pod] = booking
+        if booking.owner is not None and any(_learns(grant) for grant in booking.grants):
+            self._by_owner[booking.owner][booking.pod] = booking
+        self._announce(booking)
 
     def forget(self, pod: PodUid) -> Booking | None:
         """Stop counting a pod that ended, was deleted, or could not be bound; returns its booking or None."""
         booking = self._bookings.pop(pod, None)
         if booking is not None:
             for grant in booking.grants:
-                self._by_gpu[booking.node, grant.gpu].pop(pod, None)
+                on_gpu = self._by_gpu[booking.node, grant.gpu]
+                on_gpu.pop(pod, None)
+                if not on_gpu:
+                    del self._by_gpu[booking.node, grant.gpu]
+            owner = booking.owner
+            if owner is not None and owner in self._by_owner:
+                self._by_owner[owner].pop(pod, None)
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]
+            self._announce(booking)
         return booking
 
     def observe(self, state: NodeState) -> None:
@@ -117,9 +156,20 @@ class Ledger:
                     self._learn(owner, peak_bytes)
 
     def _learn(self, owner: str, peak_bytes: int) -> None:
-        self._peaks_bytes[owner] = max(peak_bytes, self._peaks_bytes.pop(owner, 0))
+        known_bytes = self._peaks_bytes.pop(owner, None)
+        self._peaks_bytes[owner] = max(peak_bytes, known_bytes or 0)
+        changed = [] if self._peaks_bytes[owner] == known_bytes else [owner]
         if len(self._peaks_bytes) > REMEMBERED_OWNERS:
-            del self._peaks_bytes[next(iter(self._peaks_bytes))]
+            changed.append(next(iter(self._peaks_bytes)))
+            del self._peaks_bytes[changed[-1]]
+        for one in changed:
+            for booking in self._by_owner.get(one, {}).values():
+                self._announce(booking)
+
+    def _announce(self, booking: Booking) -> None:
+        for listener in self._listeners:
+            for grant in booking.grants:
+                listener(booking.node, grant.gpu)
 
     def booking(self, pod: PodUid) -> Booking | None:
         """A pod's booking, or None."""
@@ -169,34 +219,77 @@ class Ledger:
                 raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
 
 
+def _learns(grant: Grant) -> bool:
+    """Whether the expected bytes of a grant are learned from its owner's pods."""
+    return grant.memory_bytes is None and not grant.whole
+
+
 def owner_of(pod: Pod) -> str | None:
     """The uid of the pod's controller (ReplicaSet, Job, …), which pods of the same work share; None without one."""
     owners = pod.metadata.ownerReferences or []
     return next((owner.uid for owner in owners if owner.controller), None)
 
 
-def booking_of(pod: Pod, usable_bytes: Mapping[GpuUuid, int]) -> Booking | None:
-    """The booking that a bound pod's own annotations state, resizes included; None for a pod without a GPU.
-
-    Args:
-        pod: bound; `spec.nodeName` is set.
-        usable_bytes: by GPU of the node, for whole ones. A GPU that is missing counts as 0 until it is reported.
+def booking_of(pod: Pod) -> Booking | None:
+    """The booking that a bound pod's decision states, resizes included; None for a pod without a decision.
 
     Raises:
-        InputError: the pod's demands cannot be read (they were changed after placement).
+        InputError: the decision cannot be read.
     """
-    assigned = assigned_gpus(pod)
-    if not assigned or not pod.spec.nodeName:
+    decision = decision_of(pod)
+    if decision is None or not pod.spec.nodeName:
         return None
-    demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    resized = resized_of(pod)
     grants = tuple(
-        grant_of(resized.of(demands[name], gpu), gpu, usable_bytes.get(gpu, 0))
-        for name, gpus in assigned.items()
-        if name in demands
-        for gpu in gpus
+        Grant(
+            container=container,
+            gpu=one.gpu,
+            memory_bytes=one.memory_bytes,
+            share_pct=one.share_pct,
+            limit_pct=one.limit_pct,
+            whole=one.whole,
+            line_bytes=one.line_bytes,
+        )
+        for container, given in decision.containers.items()
+        for one in given
     )
     return Booking(PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName), grants, owner_of(pod))
+
+
+def decided(booking: Booking) -> dict[ContainerName, tuple[GpuGrant, ...]]:
+    """The grants of a booking as its pod's decision states them; `booking_of` reads them back."""
+    containers: dict[ContainerName, tuple[GpuGrant, ...]] = {}
+    for grant in booking.grants:
+        given = GpuGrant(
+            gpu=grant.gpu,
+            memory_bytes=grant.memory_bytes,
+            line_bytes=grant.line_bytes,
+            share_pct=grant.share_pct,
+            limit_pct=grant.limit_pct,
+            whole=grant.whole,
+        )
+        containers[grant.container] = (*containers.get(grant.container, ()), given)
+    return containers
+
+
+def larger(one: Booking, other: Booking) -> Booking:
+    """The booking that counts while either may be in force: `other`, with the larger of both on each GPU."""
+    grants = {(grant.container, grant.gpu): grant for grant in other.grants}
+    for grant in one.grants:
+        found = grants.get((grant.container, grant.gpu))
+        grants[grant.container, grant.gpu] = grant if found is None else _larger(grant, found)
+    return replace(other, grants=tuple(grants.values()))
+
+
+def _larger(one: Grant, other: Grant) -> Grant:
+    declared = [size for size in (one.memory_bytes, other.memory_bytes) if size is not None]
+    return replace(
+        other,
+        memory_bytes=max(declared, default=None),
+        share_pct=max(one.share_pct, other.share_pct),
+        limit_pct=max(one.limit_pct, other.limit_pct),
+        whole=one.whole or other.whole,
+        line_bytes=max(one.line_bytes, other.line_bytes),
+    )
 
 
 def grant_of(demand: ContainerDemand, gpu: GpuUuid, free_bytes: int) -> Grant:

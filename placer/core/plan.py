@@ -1,11 +1,12 @@
 """One decision: the node for a pod and the GPUs for its containers, or the reasons why no node will do.
 
-`plan` gets nodes in the order of the sorted list, a page at a time, and reads nothing else. The caller books the plan
-before awaiting anything.
+`plan_on` plans on one node, `plan` on the best of several. Both read nothing but their arguments. The caller books
+the plan before awaiting anything.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
 from placer.core.policies import Policy
@@ -15,6 +16,8 @@ from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
+
+NO_ROOMS: Final[Mapping[GpuUuid, Room]] = {}
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
 """The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
@@ -88,11 +91,11 @@ def plan(
 ) -> Plan | Refusal:
     """Find the best place among these nodes.
 
-    Every given node is considered. Among equal scores the earlier node wins, so the list's order decides.
+    Every given node is considered. Among equal scores the earlier node wins.
 
     Args:
         request: the pod.
-        nodes: in order of preference, usually one page of the sorted list.
+        nodes: in order of preference.
         ledger: the bookings of all pods; not changed.
         policy: the order among GPUs that fit.
         fit: the front end's own filter (CPU, taints, …); its reasons join the refusal.
@@ -101,7 +104,7 @@ def plan(
     refusals: list[Refusal] = []
     for node in nodes:
         unfit = fit(node.node)
-        tried = Refusal({node.node: unfit}) if unfit else _plan_on(request, node, ledger, policy)
+        tried = Refusal({node.node: unfit}) if unfit else plan_on(request, node, ledger, policy)
         if isinstance(tried, Refusal):
             refusals.append(tried)
         elif best is None or tried.score > best.score:
@@ -129,18 +132,31 @@ def check_supported(demand: PodDemand) -> None:
         raise InputError("metadata.annotations[plimsoll.dev/gpu-id]", demand.gpu_id, problem, "ask for 1 GPU")
 
 
-def _plan_on(request: Request, node: NodeView, ledger: Ledger, policy: Policy) -> Plan | Refusal:
+def plan_on(
+    request: Request,
+    node: NodeView,
+    ledger: Ledger,
+    policy: Policy,
+    rooms: Mapping[GpuUuid, Room] = NO_ROOMS,
+) -> Plan | Refusal:
     """Plan on one node: containers one by one, the hardest to place first.
 
     The first try follows the policy's order of GPUs. That is greedy and may leave a container without a GPU although
     a place for all exists, so a second try takes the tightest GPU each time.
+
+    Args:
+        request: the pod.
+        node: the node.
+        ledger: the bookings of all pods; not changed.
+        policy: the order among GPUs that fit.
+        rooms: the rooms of the node's GPUs that are known, as `room_on` gives them without a pending booking.
     """
     if not request.demand.containers:
         return Plan(Booking(request.pod, node.node, (), request.owner), policy.name, 0.0, {})
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
-    attempt = _Attempt(request, node.node, usable, ledger)
+    attempt = _Attempt(request, node.node, usable, ledger, rooms)
     tried = attempt.run(policy.score)
     if isinstance(tried, Refusal) and len(request.demand.containers) > 1:
         tried = attempt.run(lambda room, _: -room.free_ratio)
@@ -179,10 +195,11 @@ class _Attempt:
     node: NodeName
     gpus: tuple[GpuView, ...]
     ledger: Ledger
+    rooms: Mapping[GpuUuid, Room]
 
     def run(self, prefer: Callable[[Room, ContainerDemand], float]) -> list[_Choice] | Refusal:
         chosen: list[_Choice] = []
-        for demand in sorted(self.request.demand.containers, key=_hardest_first):
+        for demand in sorted(self.request.demand.containers, key=hardest_first):
             more = self._place(demand, tuple(choice.grant for choice in chosen), prefer)
             if isinstance(more, Refusal):
                 return more
@@ -196,7 +213,7 @@ class _Attempt:
         prefer: Callable[[Room, ContainerDemand], float],
     ) -> list[_Choice] | Refusal:
         pending = Booking(self.request.pod, self.node, so_far, self.request.owner)
-        rooms = [room_on(self.node, gpu, self.ledger, pending) for gpu in self.gpus]
+        rooms = [self._room(gpu, pending) for gpu in self.gpus]
         expected = demand.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)
         verdicts = [(room, misfit(room, demand, expected)) for room in rooms]
         fitting = sorted((room for room, why in verdicts if why is None), key=lambda r: -prefer(r, demand))
@@ -212,14 +229,22 @@ class _Attempt:
             {self.node: tuple(sorted(whys))}, max((room.open_to(demand) for room in rooms), default=0)
         )
 
+    def _room(self, gpu: GpuView, pending: Booking) -> Room:
+        known = self.rooms.get(gpu.uuid)
+        holds = pending.pod in gpu.measured_bytes or any(grant.gpu == gpu.uuid for grant in pending.grants)
+        return room_on(self.node, gpu, self.ledger, pending) if known is None or holds else known
 
-def _hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
+
+def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:
+    """The key by which the containers of a pod are placed: the one with the fewest places comes first."""
     return (not demand.whole, -demand.gpus, -(demand.memory_bytes or 0), -demand.share_pct)
 
 
 def _usable_gpus(node: NodeView, demand: PodDemand) -> tuple[tuple[GpuView, ...], Reason | None]:
     if not node.gpus:
         return (), Reason.NO_REPORT
+    if node.is_silent:
+        return (), Reason.SILENT
     of_model = tuple(gpu for gpu in node.gpus if not demand.gpu_models or gpu.model in demand.gpu_models)
     if not of_model:
         return (), Reason.GPU_MODEL

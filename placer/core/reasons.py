@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.ids import NodeName
+from plimsoll.quantity import format_bytes
 
 
 class Reason(enum.Enum):
@@ -20,6 +21,7 @@ class Reason(enum.Enum):
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_COUNT = "node(s) had too few fitting GPUs"
     NO_REPORT = "node(s) had no GPU report"
+    SILENT = "node(s) had not reported for too long"
 
 
 def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:
@@ -29,10 +31,28 @@ def summary(total: int, reasons: Mapping[NodeName, tuple[str, ...]]) -> str:
         total: the number of nodes in the cluster.
         reasons: the reasons of each node that was considered; a node may have several, each counted.
     """
-    counts = Counter(reason for given in reasons.values() for reason in given)
+    return summary_of(total, Counter(reason for given in reasons.values() for reason in given))
+
+
+def summary_of(total: int, counts: Mapping[str, int], most_free: tuple[NodeName, int] | None = None) -> str:
+    """The summary of reasons that are counted already.
+
+    Args:
+        total: the number of nodes in the cluster.
+        counts: by reason, the number of nodes that have it.
+        most_free: the node with the GPU that has the most free memory among those with too little, and its bytes.
+    """
     if not counts:
         return f"0/{total} nodes are available."
     listed = ", ".join(
-        f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))
+        f"{count} {_with_most_free(reason, most_free)}"
+        for reason, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))
     )
     return f"0/{total} nodes are available: {listed}."
+
+
+def _with_most_free(reason: str, most_free: tuple[NodeName, int] | None) -> str:
+    if most_free is None or reason != Reason.GPU_MEMORY.value:
+        return reason
+    node, free_bytes = most_free
+    return f"{reason} (most free: {format_bytes(max(free_bytes, 0))} on {node})"

@@ -54,9 +54,23 @@ class Room:
 
     def open_to(self, demand: ContainerDemand) -> int:
         """The most bytes that a container may be expected to need here."""
-        if demand.memory_bytes is None:
-            return min(self.free_bytes, self.promisable_bytes)
+        return self.undeclared_bytes if demand.memory_bytes is None else self.declarable_bytes
+
+    @property
+    def declarable_bytes(self) -> int:
+        """The most bytes that a container may declare here."""
         return min(self.promisable_bytes, self.gpu.usable_bytes - self.pending_bytes)
+
+    @property
+    def undeclared_bytes(self) -> int:
+        """The most bytes that a container which declares no memory may be expected to need here."""
+        return min(self.free_bytes, self.promisable_bytes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the GPU can be given whole."""
+        unused = self.sharers == 0 and self.unattributed_bytes <= WHOLE_TOLERANCE_BYTES
+        return unused and not self.taken_whole
 
     @property
     def free_ratio(self) -> float:
@@ -107,8 +121,7 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
     if room.taken_whole:
         return Reason.GPU_TAKEN_WHOLE
     if demand.whole:
-        free = room.sharers == 0 and room.unattributed_bytes <= WHOLE_TOLERANCE_BYTES
-        return None if free else Reason.GPU_NOT_EMPTY
+        return None if room.is_empty else Reason.GPU_NOT_EMPTY
     if room.sharers >= SHARERS_PER_GPU:
         return Reason.GPU_SHARERS
     if room.open_to(demand) < max(expected_bytes, 1):

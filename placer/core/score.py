@@ -1,4 +1,4 @@
-"""The scores of the sorted list: how good a GPU is to place on, by what was measured.
+"""The scores of the sorted list: how good a GPU is to place on, by measured idle time and by the room left.
 
 Source: J. Kang, H. Lee, D. Lee, "Pod Placement Techniques to Avoid Job Failures Due to Low GPU Memory in a
 Kubernetes Environment with Shared GPUs", IJASEIT 2024, §II.B and Algorithm 1. Its prose and its formula
@@ -6,17 +6,19 @@ disagree. The prose prefers GPUs that are idle; the formula of Algorithm 1, line
 `(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose by default. The literal formula stays
 selectable, to reproduce the paper as printed.
 
-Deviations: `total` is the usable memory, without the driver's own reserve. The product is zero for every GPU that
-was busy all minute, however much memory it has free, so equal products are ordered by free memory (`TIE_BREAK`). A
-node's score is that of its best GPU, because a container that shares a GPU needs one GPU with room, not a mean.
+Deviations: `total` is the usable memory, without the driver's own reserve. `used` is the greater of measured and
+promised memory (see `placer.core.room`), so that the list that people read is in the order that decisions take. The
+product is zero for every GPU that was busy all minute, however much memory it has free, so equal products are ordered
+by free memory (`TIE_BREAK`). A node's score is that of its best GPU, because a container that shares a GPU needs one
+GPU with room, not a mean.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.events import NodeState
+from placer.core.room import Room
 from plimsoll.ids import GpuUuid
 
 TIE_BREAK: Final = 1e-6
@@ -60,10 +62,7 @@ def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PRO
     return free * (idle if formula is Formula.PROSE else 1 - idle) + TIE_BREAK * free
 
 
-def node_scores(state: NodeState, formula: Formula = Formula.PROSE) -> NodeScores:
-    """The scores of a report, as the sorted list keeps them."""
-    gpus = {
-        gpu.uuid: gpu_score(1 - gpu.used_bytes / gpu.usable_bytes, gpu.idle_pct, formula)
-        for gpu in state.gpus
-    }
+def node_scores(rooms: Iterable[Room], formula: Formula = Formula.PROSE) -> NodeScores:
+    """The scores of a node by the rooms of all its GPUs, as the sorted list keeps them."""
+    gpus = {room.gpu.uuid: gpu_score(room.free_ratio, room.gpu.idle_pct, formula) for room in rooms}
     return NodeScores(max(gpus.values(), default=0.0), gpus)

@@ -30,16 +30,22 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as last reported; `order` is the report's (epoch, seq)."""
+    """One node as last reported.
+
+    Attributes:
+        order: the report's (epoch, seq).
+        is_silent: the node has not reported for too long, so it is no candidate.
+    """
 
     node: NodeName
     order: tuple[int, int]
     gpus: tuple[GpuView, ...]
+    is_silent: bool = False
 
 
-def node_view(state: NodeState) -> NodeView:
+def node_view(state: NodeState, *, silent: bool = False) -> NodeView:
     """Index a report for planning."""
-    return NodeView(state.node, state.order, tuple(_gpu_view(gpu) for gpu in state.gpus))
+    return NodeView(state.node, state.order, tuple(_gpu_view(gpu) for gpu in state.gpus), silent)
 
 
 def _gpu_view(gpu: Gpu) -> GpuView:

@@ -1,23 +1,30 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
-Here: the order in which pods are tried (`queue`), the load of every node (`cluster`), the one write that places
-(`binding`), events and conditions for people (`record`), features that are refused by name (`unhandled`), the
-anti-affinity of pods that already have a node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`),
-and the loop over all (`frontend`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`,
-`placer.scores`).
+Here: the order in which pods are tried (`queue`), the load of every node (`cluster`), the GPU bookings of bound pods
+(`bookings`) and their comparison with the API server (`drift`), the one write that places (`binding`), events and
+conditions for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that
+already have a node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all
+(`frontend`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.
 
-Limits: a single replica (two would not bind a pod twice, as the API server binds once, but could together overfill a
-GPU); no preemption; CPU and memory count as requested in the spec, not as resized in place. Pods that another
+Several placers may run; only the one that holds a Lease places and resizes (`plimsoll.kube.lease`). A placer that is
+stopped between its last look at the lease and the system call of its write, and goes on after another took over, can
+still send that one write. The API server has no precondition that would refuse it.
+
+Limits: no preemption; CPU and memory count as requested in the spec, not as resized in place. Pods that another
 scheduler places at the same moment may take the same CPU; the kubelet then fails the later one.
 
 Rights needed, all cluster-wide:
 
-- pods: get, list, watch, patch (the annotation of a resize)
+- pods: get, list, watch, patch (the decision, for a resize)
 - pods/binding: create
 - pods/status: patch
 - nodes: get, list, watch
 - events.k8s.io events: create, patch
+
+And in the namespace of the Lease (`PLIMSOLL_LEASE_NAMESPACE`):
+
+- coordination.k8s.io leases: get, create, patch
 """

@@ -5,8 +5,9 @@ must not break their rules. What always holds: a selector that cannot be decided
 namespaces, by their labels) counts as a match, so a new pod waits rather than breaks a rule.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -38,11 +39,15 @@ class _Term(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Keepout:
-    """One rule of one pod. New pods that the rule selects stay out of the pod's own domain of `topology_key`."""
+    """One rule of a pod. New pods that the rule selects stay out of the pod's own domain of `topology_key`.
 
-    topology_key: str
-    _term: _Term
+    Pods of one Deployment have equal rules.
+    """
+
+    _document: bytes
     _namespace: str
+    topology_key: str = field(compare=False)
+    _term: _Term = field(compare=False)
 
     def selects(self, newcomer: Pod) -> bool:
         """Whether the rule keeps this new pod out."""
@@ -71,24 +76,84 @@ def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
     affinity = pod.spec.affinity.podAntiAffinity if pod.spec.affinity else None
     documents = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     try:
-        terms = [msgspec.json.decode(document, type=_Term) for document in documents or ()]
+        terms = [(bytes(document), msgspec.json.decode(document, type=_Term)) for document in documents or ()]
     except msgspec.MsgspecError as error:
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.affinity.podAntiAffinity"
         raise InputError(where, str(error), "cannot be read", "mend the rule, or delete the pod") from error
-    return tuple(Keepout(term.topologyKey, term, pod.metadata.namespace) for term in terms)
+    namespace = pod.metadata.namespace
+    return tuple(Keepout(document, namespace, term.topologyKey, term) for document, term in terms)
 
 
-def forbidden_domains(
-    newcomer: Pod, rules: Iterable[tuple[Keepout, Mapping[str, str]]]
-) -> frozenset[tuple[str, str]]:
-    """The domains where a new pod must not go, as pairs of a node label's key and value.
+_SELECTIONS: Final = 1000
+"""Labels of newcomers whose rules are kept. Pods of one Deployment have the same labels, so few are enough."""
 
-    Args:
-        newcomer: the pod to place.
-        rules: the rules of every pod with a node, each with the labels of that node.
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The domains that are closed to one newcomer.
+
+    Attributes:
+        rules: the rules that select the newcomer.
+        serial: grows with each domain that a rule closes or opens.
     """
-    return frozenset(
-        (rule.topology_key, labels[rule.topology_key])
-        for rule, labels in rules
-        if rule.topology_key in labels and rule.selects(newcomer)
-    )
+
+    rules: tuple[tuple[str, Mapping[str, int]], ...]
+    serial: int
+
+    def closes(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is in such a domain."""
+        return any(labels.get(key) in domains for key, domains in self.rules)
+
+    @property
+    def state(self) -> Hashable:
+        """Equal for pods, and at times, for which the same domains are closed."""
+        return (tuple(id(domains) for _, domains in self.rules), self.serial) if self.rules else None
+
+
+class Keepouts:
+    """The rules of all pods with a node, by the domains that they close."""
+
+    def __init__(self) -> None:
+        self._domains: dict[Keepout, Counter[str]] = {}
+        self._selecting: dict[Hashable, tuple[Keepout, ...]] = {}
+        self._serial = 0
+
+    def add(self, rules: Iterable[Keepout], labels: Mapping[str, str]) -> None:
+        """Count the rules of a pod on a node with these labels."""
+        for rule in rules:
+            domain = labels.get(rule.topology_key)
+            if domain is None:
+                continue
+            if rule not in self._domains:
+                self._domains[rule] = Counter()
+                self._selecting.clear()
+            self._domains[rule][domain] += 1
+            self._serial += self._domains[rule][domain] == 1
+
+    def remove(self, rules: Iterable[Keepout], labels: Mapping[str, str]) -> None:
+        """Stop counting rules that were added with these labels."""
+        for rule in rules:
+            domain = labels.get(rule.topology_key)
+            if domain is None:
+                continue
+            domains = self._domains[rule]
+            domains[domain] -= 1
+            if not domains[domain]:
+                del domains[domain]
+                self._serial += 1
+            if not domains:
+                del self._domains[rule]
+                self._selecting.clear()
+
+    def closed_to(self, newcomer: Pod) -> Closed:
+        """The domains where a new pod must not go."""
+        if not self._domains:
+            return Closed((), self._serial)
+        meta = newcomer.metadata
+        key = (meta.namespace, frozenset((meta.labels or {}).items()))
+        rules = self._selecting.get(key)
+        if rules is None:
+            if len(self._selecting) >= _SELECTIONS:
+                self._selecting.clear()
+            rules = self._selecting[key] = tuple(rule for rule in self._domains if rule.selects(newcomer))
+        return Closed(tuple((rule.topology_key, self._domains[rule]) for rule in rules), self._serial)

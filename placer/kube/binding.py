@@ -15,8 +15,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from placer.core.ledger import decided
 from placer.core.plan import Plan
-from plimsoll.contract import ASSIGNED_PREFIX, DECISION, Decision, assigned_annotation
+from plimsoll.contract import ASSIGNED_PREFIX
+from plimsoll.decision import Decision, annotations_of
 from plimsoll.ids import NodeName
 from plimsoll.kube.client import (
     ApiError,
@@ -27,13 +29,16 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.part.ending import heed_cancellation
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 """Pauses between attempts while the API server does not answer. They delay one pod, not the queue."""
 ATTEMPTS: Final = 8
-"""Writes without a clear answer before the place is given up; after each, a read showed that the pod is not bound.
-They span some 15 s: a write that was still under way in the network has arrived or died by then."""
+"""Writes without a clear answer before no more are sent; after each, a read showed that the pod is not bound."""
+WRITE_LIFETIME_S: Final = 70.0
+"""The time in which a write without a clear answer may still arrive: the API server gives a request 60 s
+(`--request-timeout`), and the rest is for network and store. The place stays taken until a read after that time."""
 
 
 class BindResult(enum.Enum):
@@ -84,14 +89,14 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
         plan: the place of the pod.
         time: the time of the decision, RFC 3339 in UTC.
     """
-    given = {assigned_annotation(container): ",".join(gpus) for container, gpus in plan.gpus.items()}
-    if not given:
+    if not plan.booking.grants:
         return {}
-    lines: dict[str, dict[str, int]] = {container: {} for container in plan.gpus}
-    for grant in plan.booking.grants:
-        lines[grant.container][grant.gpu] = grant.line_bytes
-    decision = Decision(score=plan.score, policy=plan.policy, time=time, parts=plan.sub_scores, lines=lines)
-    return {**given, DECISION: msgspec.json.encode(decision).decode()}
+    containers = decided(plan.booking)
+    return annotations_of(
+        Decision(
+            containers=containers, score=plan.score, policy=plan.policy, time=time, parts=plan.sub_scores
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +109,40 @@ class Binder:
         """Write a placement; returns the result, and the server's message where the result is not `BOUND`.
 
         Returns only once the result is known. While the server does not answer, the write is repeated, because a lost
-        answer may mean that the pod is bound. Cancelling leaves the result open.
+        answer may mean that the pod is bound. `REFUSED` also means that no earlier write can still arrive.
+        Cancelling leaves the result open.
         """
         pause_s, undone = FIRST_PAUSE_S, 0
+        unclear_s: float | None = None  # the loop's time at the end of the last write without a clear answer
         while True:
+            heed_cancellation()
             try:
-                return await self._attempt(target)
+                result, message = await self._attempt(target)
             except TransientError as error:
+                unclear_s = asyncio.get_running_loop().time()
                 undone += isinstance(error, _NotBoundError)
-                if undone == ATTEMPTS:
-                    return BindResult.REFUSED, str(error)
                 structlog.get_logger().warning("bind unanswered", pod=target.path, error=str(error))
+                if undone == ATTEMPTS:
+                    return await self._outlive(target, unclear_s, str(error))
                 pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
+            else:
+                if result is BindResult.REFUSED and unclear_s is not None:
+                    return await self._outlive(target, unclear_s, message)
+                return result, message
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _outlive(self, target: Target, unclear_s: float, message: str) -> tuple[BindResult, str]:
+        """Wait until no write can arrive any more, then read the pod until the API server answers."""
+        end_s = unclear_s + WRITE_LIFETIME_S
+        await asyncio.sleep(max(end_s - asyncio.get_running_loop().time(), 0.0))
+        while True:
+            heed_cancellation()
+            try:
+                return await self._read(target, message) or (BindResult.REFUSED, message)
+            except TransientError as error:
+                structlog.get_logger().warning("bind unknown", pod=target.path, error=str(error))
+            await asyncio.sleep(LONGEST_PAUSE_S)
 
     async def _attempt(self, target: Target) -> tuple[BindResult, str]:
         """Write once; read once where the answer is unclear.
@@ -135,25 +160,35 @@ class Binder:
         return BindResult.BOUND, ""
 
     async def _clear_up(self, target: Target, error: ApiError) -> tuple[BindResult, str]:
+        known = await self._read(target, str(error))
+        if known is not None:
+            return known
+        if isinstance(error, TransientError):
+            raise _NotBoundError(str(error), error.status, error.reason, error.retry_after_s) from error
+        # A conflict on a pod without a node: it is being deleted, or has scheduling gates.
+        return BindResult.REFUSED, str(error)
+
+    async def _read(self, target: Target, message: str) -> tuple[BindResult, str] | None:
+        """The result as the pod shows it; None while the pod has no node.
+
+        Raises:
+            TransientError: the pod cannot be read.
+        """
         try:
             pod = decode_pod(await self.transport.get(target.path))
         except NotFoundError:
-            return BindResult.GONE, str(error)
+            return BindResult.GONE, message
         except RefusedError as refused:
             raise TransientError(f"{target.path} cannot be read: {refused}") from refused
         except msgspec.MsgspecError as damaged:
             raise TransientError(f"{target.path} cannot be read: {damaged}") from damaged
         if pod.metadata.uid != target.pod.metadata.uid:
-            return BindResult.GONE, str(error)
-        if pod.spec.nodeName:
-            mine = pod.spec.nodeName == target.node and _given(pod.metadata.annotations) == _given(
-                target.annotations
-            )
-            return (BindResult.BOUND if mine else BindResult.ELSEWHERE), str(error)
-        if isinstance(error, TransientError):
-            raise _NotBoundError(str(error), error.status, error.reason, error.retry_after_s) from error
-        # A conflict on a pod without a node: it is being deleted, or has scheduling gates.
-        return BindResult.REFUSED, str(error)
+            return BindResult.GONE, message
+        if not pod.spec.nodeName:
+            return None
+        given = _given(pod.metadata.annotations)
+        mine = pod.spec.nodeName == target.node and given == _given(target.annotations)
+        return (BindResult.BOUND if mine else BindResult.ELSEWHERE), message
 
 
 def _given(annotations: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,32 +1,38 @@
 """One pod's decision on the whole cluster: its demand, and the node for it, or the reasons why no node will do.
 
 Adds the Kubernetes side to the shared decision (`placer.decide`): nodes that fit apart from their GPUs, pods without
-a GPU, and a reason for every node that exists. What always holds: a plan that is returned is booked, and nothing is
-awaited between reading a node and booking on it.
+a GPU, and a reason for every node that exists. What always holds: a plan that is returned is booked, and a decision
+awaits nothing. A decision reads a bounded number of nodes. A refusal is final only after `explain`, which reads all
+nodes once for each kind of pod and later only those that changed.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-import structlog
 
 from placer.core.fit import Needs, needs_of
-from placer.core.ledger import ConflictError, owner_of
-from placer.core.plan import NodeFit, Plan, Refusal, Request, check_supported, plan, together
+from placer.core.ledger import owner_of
+from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
-from placer.core.reasons import Reason, summary
-from placer.core.view import NodeView
+from placer.core.verdicts import Explanation, Verdicts
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
-from plimsoll.ids import PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 
-PLANS_PER_ATTEMPT: Final = 3
-"""The number of plans that the ledger may refuse before a pod goes back to the queue."""
+KINDS: Final = 32
+"""The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
+
+FEW_NODES: Final = 128
+"""A decision that has only so many nodes to choose from reads them all, in some 3 ms."""
+
+SLICE: Final = 64
+"""The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,9 @@ def understood(pod: Pod, default: Policy) -> Wanted:
 
 def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> Hashable:
     spec, demand = pod.spec, request.demand
-    places = msgspec.json.encode((spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted")
+    places = msgspec.json.encode(
+        (spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted"
+    )
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
     return demand, owner, frozenset(needs.amounts.items()), needs.ports, places, policy.name
@@ -84,52 +92,116 @@ class NodeChoice:
 
     decider: Decider
     cluster: Cluster
+    # By kind; the kind used last stands last.
+    _known: dict[Hashable, Verdicts] = field(default_factory=dict, init=False)
 
-    async def decide(self, wanted: Wanted) -> Plan | Refusal:
-        """Plan and book, or refuse. Cancelling books nothing.
+    def decide(self, wanted: Wanted) -> Plan | Refusal:
+        """Plan and book, or refuse. After a refusal, `explain` finds out whether no node will do.
 
         Raises:
-            ScoresAwayError: the sorted list is out of reach.
-            ConflictError: the ledger refused plan after plan.
+            ConflictError: the pod is booked already.
         """
-        if not wanted.request.demand.containers:
-            return self._plan(wanted, [NodeView(node, (0, 0), ()) for node in self.cluster.nodes])
-        for _ in range(PLANS_PER_ATTEMPT - 1):
-            try:
-                return await self._decide_once(wanted)
-            except ConflictError as error:
-                structlog.get_logger().info("plan refused", pod=wanted.request.pod, error=str(error))
-        return await self._decide_once(wanted)
+        return self.decider.count(lambda: self._decide(wanted))
 
-    def why_not(self, wanted: Wanted, refusal: Refusal) -> str:
-        """The text of a refusal in kube-scheduler's form, with a reason for every node that exists."""
-        nodes = self.cluster.nodes
-        # A node without a report is no candidate, and a candidate may have left the cluster.
-        reasons = {
-            node: refusal.reasons.get(node)
-            or self.cluster.misfits(wanted.pod, wanted.needs, node)
-            or (Reason.NO_REPORT.value,)
-            for node in nodes
-        }
-        return summary(len(nodes), reasons)
+    async def explain(self, wanted: Wanted) -> Explanation | None:
+        """The reasons of every node that exists, in kube-scheduler's form, after `decide` refused a pod.
 
-    async def _decide_once(self, wanted: Wanted) -> Plan | Refusal:
-        result = await self.decider.decide(wanted.request, wanted.policy, self._fit(wanted))
-        if isinstance(result, Plan):
-            return result
-        # A node that reported a moment ago may be missing from the list, and a node that moved between two pages may
-        # have been missed. A pod must not be parked for that: perhaps no change would wake it.
-        view = self.decider.reports.view
-        missed = [node for node in self.cluster.nodes if node not in result.reasons]
-        more = self._plan(wanted, [known for node in missed if (known := view(node)) is not None])
-        return more if isinstance(more, Plan) else together((result, more))
+        All nodes are judged for the first pod of a kind, which takes about a second on 20 000 nodes; other tasks run
+        meanwhile. For later pods of the kind, only the nodes that changed are judged. Cancelling loses nothing.
 
-    def _plan(self, wanted: Wanted, views: Sequence[NodeView]) -> Plan | Refusal:
-        """Book the best of these nodes, or refuse."""
-        result = plan(wanted.request, views, self.decider.ledger, wanted.policy, self._fit(wanted))
-        if isinstance(result, Plan):
-            self.decider.ledger.book(result.booking)
-        return result
+        Returns:
+            The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
+        """
+        known = self._verdicts(self._key(wanted))
+        known.cover(self.cluster.nodes)
+        while True:
+            self._catch_up(known)
+            for _ in range(SLICE):
+                if not known.unseen or len(known.fitting) >= FEW_NODES:
+                    return None if known.fitting else known.explanation(len(self.cluster.nodes))
+                self._judge(wanted, known, next(reversed(known.unseen)))
+            await asyncio.sleep(0)
 
-    def _fit(self, wanted: Wanted) -> NodeFit:
-        return lambda node: self.cluster.misfits(wanted.pod, wanted.needs, node)
+    def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
+        reasons = self.cluster.misfits(wanted.pod, wanted.needs, node)
+        if reasons or not _wants_gpu(wanted):
+            return reasons
+        tried = self.decider.plan_on(wanted.request, wanted.policy, node)
+        return tried.reasons[node] if isinstance(tried, Refusal) else ()
+
+    def _decide(self, wanted: Wanted) -> Plan | Refusal:
+        key = self._key(wanted)
+        known = self._known.get(key)
+        if known is not None:
+            if self._lacks_room(wanted):
+                return Refusal()
+            self._catch_up(known)
+        nodes = known.open_nodes(FEW_NODES) if known is not None else None
+        if nodes is None:
+            nodes = self.cluster.named(wanted.pod, FEW_NODES)
+        if nodes is not None:
+            return self._decide_among(wanted, key, nodes)
+        decided = self._decide_among(wanted, key, None if _wants_gpu(wanted) else self.cluster.by_pods())
+        # The best nodes may be many that this pod does not fit on, and hide those that it does.
+        known = self._known.get(key)
+        nodes = known.some_open_nodes(FEW_NODES) if known is not None else []
+        return self._decide_among(wanted, key, nodes) if isinstance(decided, Refusal) and nodes else decided
+
+    def _decide_among(
+        self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
+    ) -> Plan | Refusal:
+        return self.decider.choose(
+            wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes
+        )
+
+    def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
+        """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
+        known = self._known.get(key)
+        reasons = known.reasons.get(node) if known is not None else None
+        if reasons is None:
+            reasons = self.cluster.misfits(wanted.pod, wanted.needs, node)
+            if reasons and node in self.cluster.nodes:
+                self._verdicts(key).refuse_fit(node, reasons)
+        return reasons
+
+    def _judge(self, wanted: Wanted, known: Verdicts, node: NodeName) -> None:
+        if node not in self.cluster.nodes:
+            known.leave_out(node)
+        elif reasons := self.cluster.misfits(wanted.pod, wanted.needs, node):
+            known.refuse_fit(node, reasons)
+        elif not _wants_gpu(wanted):
+            known.accept(node)
+        else:
+            tried = self.decider.plan_on(wanted.request, wanted.policy, node)
+            if isinstance(tried, Refusal):
+                known.refuse_gpus(node, tried)
+            else:
+                known.accept(node)
+
+    def _lacks_room(self, wanted: Wanted) -> bool:
+        return _wants_gpu(wanted) and not self.decider.candidates.has_room(wanted.request, wanted.policy)
+
+    def _catch_up(self, known: Verdicts) -> None:
+        self.decider.candidates.refresh()
+        known.catch_up()
+
+    def _key(self, wanted: Wanted) -> Hashable:
+        """Equal for pods that get the same verdicts now."""
+        best_effort = any(container.best_effort for container in wanted.request.demand.containers)
+        expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
+        return wanted.kind, expected, self.cluster.closed_to(wanted.pod).state
+
+    def _verdicts(self, key: Hashable) -> Verdicts:
+        known = self._known.pop(key, None)
+        if known is None:
+            if len(self._known) >= KINDS:
+                del self._known[next(iter(self._known))]
+            self.decider.candidates.refresh()
+            known = Verdicts(self.cluster.changes, self.decider.candidates.changes)
+        self._known[key] = known
+        return known
+
+
+def _wants_gpu(wanted: Wanted) -> bool:
+    return bool(wanted.request.demand.containers)

@@ -5,22 +5,23 @@ A pod is *assumed* from the decision on, before the API server knows. A pod's ro
 Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import msgspec
-
+from placer.core.changes import Changes
 from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
-from placer.core.ledger import Booking, Ledger, booking_of
+from placer.core.ledger import Booking, Ledger
+from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
-from placer.kube.antiaffinity import Keepout, forbidden_domains, keepouts_of
-from plimsoll.contract import ASSIGNED_PREFIX, LINES, SHARES
+from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
+from placer.kube.bookings import Bookings
+from placer.kube.labels import LabelIndex
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
-from plimsoll.resizes import Resized, readable_resizes, resized_of
 
 T = TypeVar("T")
 
@@ -40,23 +41,63 @@ class _Resident:
     assumed: bool
     keepouts: tuple[Keepout, ...] = ()
 
+    def counts_as(self, other: "_Resident") -> bool:
+        return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
+
 
 class Cluster:
-    """Nodes and their pods. Not thread-safe: one event loop owns it."""
+    """Nodes and their pods. Not thread-safe: one event loop owns it.
 
-    def __init__(self, ledger: Ledger) -> None:
+    Attributes:
+        bookings: the GPU bookings of bound pods.
+        changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`).
+    """
+
+    def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
+        """An empty cluster; for `on_doubt` see `Bookings`."""
+        self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
         self._offers: dict[NodeName, _Offer] = {}
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
-        self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
-        self._keepers: dict[PodUid, _Resident] = {}  # the residents with anti-affinity rules
-        self._awaited: dict[PodUid, Resized] = {}  # resizes that the watch has not shown yet
+        self.changes = Changes()
+        self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
+        self._labels = LabelIndex()
+        self._keepouts = Keepouts()
+        # The residents with anti-affinity rules; on a node that does not exist, they close no domain.
+        self._keepers: defaultdict[NodeName, dict[PodUid, tuple[Keepout, ...]]] = defaultdict(dict)
 
     @property
-    def nodes(self) -> tuple[NodeName, ...]:
-        """All nodes that exist, those with the fewest pods first."""
-        return tuple(sorted(self._offers, key=lambda name: (self._load(name).pods, name)))
+    def nodes(self) -> KeysView[NodeName]:
+        """All nodes that exist, in no particular order."""
+        return self._offers.keys()
+
+    def by_pods(self) -> Iterator[NodeName]:
+        """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
+        return (name for _, name in self._by_pods)
+
+    def named(self, pod: Pod, most: int) -> list[NodeName] | None:
+        """The nodes that a pod's selectors may select; None if they are more than `most`, or not limited."""
+        return self._labels.named(pod, most)
+
+    def closed_to(self, pod: Pod) -> Closed:
+        """The domains that anti-affinity rules of other pods close to this pod now."""
+        return self._keepouts.closed_to(pod)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a pod with a node has an anti-affinity rule."""
+        return bool(self._keepers)
+
+    def has_rule(self, uid: PodUid) -> bool:
+        """Whether this pod has a node and an anti-affinity rule."""
+        resident = self._residents.get(uid)
+        return resident is not None and bool(resident.keepouts)
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        """The node where the pod counts, or None."""
+        resident = self._residents.get(uid)
+        return None if resident is None else resident.node
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -65,17 +106,32 @@ class Cluster:
             InputError: the node's allocatable cannot be read; the node is not used then.
         """
         name = NodeName(node.metadata.name)
-        self._offers.pop(name, None)
+        self.remove_node(name)
         allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
         self._offers[name] = _Offer(node, allocatable)
+        self._by_pods.add((self._pods_on(name), name))
+        self._labels.put(name, {}, _labels(node))
+        for rules in self._keepers.get(name, {}).values():
+            self._keepouts.add(rules, _labels(node))
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
-        self._offers.pop(name, None)
+        self.changes.note(name)
+        offer = self._offers.pop(name, None)
+        if offer is None:
+            return
+        self._by_pods.remove((self._pods_on(name), name))
+        self._labels.put(name, _labels(offer.node), {})
+        for rules in self._keepers.get(name, {}).values():
+            self._keepouts.remove(rules, _labels(offer.node))
+
+    def has_node(self, name: NodeName) -> bool:
+        """Whether the node exists."""
+        return name in self._offers
 
     def observe(self, state: NodeState) -> None:
-        """Learn peaks and the sizes of GPUs from a report."""
-        self._usable_bytes[state.node] = {gpu.uuid: gpu.usable_bytes for gpu in state.gpus}
+        """Learn peaks and the GPUs of a node from a report."""
+        self.bookings.observe(state)
         self._ledger.observe(state)
 
     def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
@@ -84,7 +140,7 @@ class Cluster:
         if offer is None:
             return (UNKNOWN_NODE,)
         reasons = misfits(pod, needs, offer.node, offer.allocatable, self._load(name))
-        if not reasons and self._keepers and self._is_kept_out(pod, offer.node):
+        if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
             return (KEPT_OUT,)
         return reasons
 
@@ -102,99 +158,70 @@ class Cluster:
         """Count a pod that the watch shows bound, in place of its assumption.
 
         Raises:
-            InputError: the pod's demands cannot be read. The pod still counts, as far as it could be read.
+            InputError: the pod's requests cannot be read. The pod still counts, as far as it could be read.
         """
         uid, name = PodUid(pod.metadata.uid), NodeName(pod.spec.nodeName or "")
+        assumed = self.is_assumed(uid)
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
         self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
-        sizes = self._usable_bytes.get(name, {})
-        try:
-            booking = booking_of(pod, sizes)
-        except InputError as error:
-            problems.append(error)
-            spoiled = _readable(lambda: booking_of(_without_wishes(pod), sizes), problems)
-            booking = spoiled or self._ledger.booking(uid)
-        if not self._is_from_before_resize(pod):
-            self._restore(uid, booking)
+        self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]
 
-    def assume_resize(self, booking: Booking, resized: Resized) -> None:
-        """Count a bound pod by a resize, before the resize is written.
-
-        The watch may still show the pod as it was. Once the watch shows the resize, its pods count as shown again.
-
-        Args:
-            booking: the pod's booking, resized.
-            resized: the resizes as they will stand in the pod's annotations.
-        """
-        self._ledger.restore(booking)
-        self._awaited[booking.pod] = resized
-
-    def settle_resize(self, booking: Booking, *, written: bool) -> None:
-        """Count a pod by this booking after its resize ended, if the pod still exists.
-
-        Args:
-            booking: the pod's booking in force.
-            written: False if the resize may be missing from the annotations; the pod then counts as the watch shows.
-        """
-        if not written:
-            self._awaited.pop(booking.pod, None)
-        if self._ledger.booking(booking.pod) is not None:
-            self._ledger.restore(booking)
-
     def release(self, uid: PodUid) -> bool:
         """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
-        self._awaited.pop(uid, None)
-        resident = self._residents.pop(uid, None)
-        self._keepers.pop(uid, None)
-        self._ledger.forget(uid)
-        if resident is None:
-            return False
-        self._load(resident.node).remove(resident.needs)
-        return True
+        self.bookings.release(uid)
+        return self._unsettle(uid)
 
     def _settle(self, uid: PodUid, resident: _Resident) -> None:
         before = self._residents.get(uid)
-        if before is not None:
-            self._load(before.node).remove(before.needs)
+        if before is not None and before.counts_as(resident):  # as for an assumed pod that is now bound
+            self._residents[uid] = resident
+            return
+        self._unsettle(uid)
         self._residents[uid] = resident
+        self._count(resident.node, lambda load: load.add(resident.needs))
         if resident.keepouts:
-            self._keepers[uid] = resident
-        self._load(resident.node).add(resident.needs)
+            self._keepers[resident.node][uid] = resident.keepouts
+            if resident.node in self._offers:
+                self._keepouts.add(resident.keepouts, _labels(self._offers[resident.node].node))
 
-    def _restore(self, uid: PodUid, booking: Booking | None) -> None:
-        known = self._ledger.booking(uid)
-        if booking is None:
-            self._ledger.forget(uid)
-        elif known is None or _promised(known) != _promised(booking):
-            # An equal booking stays: it holds the decided lines of containers that declare no memory.
-            self._ledger.restore(booking)
-
-    def _is_from_before_resize(self, pod: Pod) -> bool:
-        uid = PodUid(pod.metadata.uid)
-        awaited = self._awaited.get(uid)
-        if awaited is None or self._ledger.booking(uid) is None:
+    def _unsettle(self, uid: PodUid) -> bool:
+        resident = self._residents.pop(uid, None)
+        if resident is None:
             return False
-        if _readable(lambda: resized_of(pod), []) != awaited:
-            return True
-        del self._awaited[uid]
-        return False
+        self._count(resident.node, lambda load: load.remove(resident.needs))
+        if resident.keepouts:
+            del self._keepers[resident.node][uid]
+            if not self._keepers[resident.node]:
+                del self._keepers[resident.node]
+            if resident.node in self._offers:
+                self._keepouts.remove(resident.keepouts, _labels(self._offers[resident.node].node))
+        return True
 
-    def _is_kept_out(self, pod: Pod, node: Node) -> bool:
-        rules = (
-            (rule, self._offers[keeper.node].node.metadata.labels or {})
-            for keeper in self._keepers.values()
-            if keeper.node in self._offers
-            for rule in keeper.keepouts
-        )
-        labels = node.metadata.labels or {}
-        return any(labels.get(key) == value for key, value in forbidden_domains(pod, rules))
+    def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
+        """Change the load of a node, and its place among the nodes."""
+        load = self._loads.setdefault(name, Load())
+        before = load.pods
+        change(load)
+        self.changes.note(name)
+        if name in self._offers:
+            self._by_pods.remove((before, name))
+            self._by_pods.add((load.pods, name))
+        if not load.pods:
+            del self._loads[name]
 
     def _load(self, name: NodeName) -> Load:
-        return self._loads.setdefault(name, Load())
+        return self._loads.get(name) or Load()
+
+    def _pods_on(self, name: NodeName) -> int:
+        return self._load(name).pods
+
+
+def _labels(node: Node) -> Mapping[str, str]:
+    return node.metadata.labels or {}
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
@@ -204,20 +231,3 @@ def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:
     except InputError as error:
         problems.append(error)
         return None
-
-
-def _promised(booking: Booking) -> tuple[NodeName, set[tuple[str, str, int | None, int, int]]]:
-    return booking.node, {
-        (grant.container, grant.gpu, grant.memory_bytes, grant.share_pct, grant.limit_pct)
-        for grant in booking.grants
-    }
-
-
-def _without_wishes(pod: Pod) -> Pod:
-    """The pod with only the placer's own annotations, which with its resources suffice for its booking."""
-    answers: Iterable[tuple[str, str]] = (pod.metadata.annotations or {}).items()
-    resized = readable_resizes(pod)
-    readable = {LINES: resized.lines, SHARES: resized.shares}
-    kept = {name: value for name, value in answers if name.startswith(ASSIGNED_PREFIX) or readable.get(name)}
-    metadata = msgspec.structs.replace(pod.metadata, annotations=kept)
-    return msgspec.structs.replace(pod, metadata=metadata)

@@ -6,50 +6,78 @@ were all read once.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import contextlib
+import math
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from placer.core.ledger import ConflictError
+from placer.core.ledger import Booking, ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
+from placer.core.room import Room, room_on
+from placer.core.verdicts import Explanation
+from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
-from placer.kube.queue import Queue
-from placer.kube.record import News, Recorder
+from placer.kube.drift import DriftCheck
+from placer.kube.hints import (
+    EVERYTHING,
+    NOTHING,
+    Cause,
+    Gain,
+    ask_of,
+    best_bytes,
+    causes_lifted,
+    causes_of,
+    gain_of_rooms,
+)
+from placer.kube.parking import Refusal as Refused
+from placer.kube.queue import Probe, Queue, Try
+from placer.kube.record import News, Recorder, cut
 from placer.kube.resize import KubeResizer
+from placer.kube.waiting import WaitingPods
+from placer.metrics import Metrics
 from placer.publisher import placement
-from placer.scores import ScoresAwayError
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import Transport
+from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
-# The text is the same for all causes, so that an outage makes one event for each pod. The log names the cause.
-PUT_OFF: Final = "The sorted list of nodes is out of reach, or changes all the time; the pod is tried again."
+UNBROKEN_S: Final = 0.002
+"""The longest time that probes may take in one piece, so that watches and binds go on."""
+# The text is the same for all causes, so that each pod gets one event. The log names the cause.
+OVERTAKEN_AT_MOST: Final = 3
+"""The times that a refused pod is tried at once because a node has a place by now, before it backs off."""
+PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
 
 
 class PlacementEvents(Protocol):
-    """Takes placements for `plimsoll.v1.pod.<what>`; both methods return at once."""
+    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
 
     def placed(self, placement: Placement) -> None:
         """Queue an event for a pod that was bound."""
 
     def unplaceable(self, placement: Placement) -> None:
         """Queue an event for a pod without a fit node; called once for each new reason."""
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +89,42 @@ class KubeOptions:
         instance: the name of this placer in events.
         binds_at_once: the number of writes under way together; more wait.
         timing: the timing of the watches.
+        drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
     """
 
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
     timing: Timing = field(default_factory=Timing)
+    drift_s: float = 300.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pod without a node.
+
+    Attributes:
+        pod: as the watch showed it last.
+        seen_s: the time at which it was first seen to wait, on the loop's clock.
+        wanted: its demand, once it was read; dropped when the pod changes.
+        refused_for: the reason of the last `unplaceable` event.
+        overtaken: the number of refusals in a row that a change overtook.
+    """
+
+    pod: Pod
+    seen_s: float
+    wanted: Wanted | None = None
+    refused_for: str = ""
+    overtaken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A pod whose place is booked and not yet written."""
+
+    wanted: Wanted
+    plan: Plan
+    seen_s: float
 
 
 @dataclass(slots=True)
@@ -80,6 +138,9 @@ class KubeFrontEnd:
         reports_loaded: set once every node's last report was read (`Intake.ready`).
         options: see `KubeOptions`.
         synced: set here once all pods and nodes were read.
+        lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
+            held; until then this front end only watches.
+        leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         clock: the wall clock in UTC.
     """
 
@@ -89,12 +150,12 @@ class KubeFrontEnd:
     reports_loaded: asyncio.Event
     options: KubeOptions
     synced: asyncio.Event = field(default_factory=asyncio.Event)
+    lease: Lease | None = None
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
-    _waiting: dict[PodUid, Pod] = field(default_factory=dict)
-    _refused_for: dict[PodUid, str] = field(
-        default_factory=dict
-    )  # the reason of the last `unplaceable` event
+    _waiting: dict[PodUid, _Waiting] = field(default_factory=dict)
+    _refused: asyncio.Queue[Wanted] = field(default_factory=asyncio.Queue)  # to be explained
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -102,12 +163,21 @@ class KubeFrontEnd:
     _choice: NodeChoice = field(init=False)
     _binder: Binder = field(init=False)
     _recorder: Recorder = field(init=False)
+    _placing: Transport = field(init=False)  # for writes that place or resize
+    _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
 
     def __post_init__(self) -> None:
-        self._cluster = Cluster(self.decider.ledger)
+        self._cluster = Cluster(self.decider.ledger, self._report_doubt)
         self._choice = NodeChoice(self.decider, self._cluster)
-        self._binder = Binder(self.transport)
-        self._recorder = Recorder(self.transport, self.options.instance, self.clock)
+        self._cluster.bookings.decides = self.lease is None
+        self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
+        self._binder = Binder(self._placing)
+        self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        self._metrics.registry.register(WaitingPods(self._queue))
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self.decider.metrics
 
     async def run(self) -> None:
         """Schedule until cancelled. Binds under way are abandoned then; the next start reads their results."""
@@ -115,14 +185,20 @@ class KubeFrontEnd:
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
+        self._watches = pods, nodes
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(self._recorder.run(), name="kube: record")
-                group.create_task(self._schedule(group), name="kube: schedule")
+                group.create_task(self._schedule(group, pods), name="kube: schedule")
+                group.create_task(self._explain(), name="kube: explain refusals")
         finally:
             unsubscribe()
+
+    def broken_s(self) -> float:
+        """Seconds since one of the watches was last open; 0 while both are, infinite before they were."""
+        return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
         """Always True: any pod may be the cluster's."""
@@ -135,26 +211,53 @@ class KubeFrontEnd:
             InputError: the pod cannot have the change; nothing was changed.
             NotNowError: not all pods, nodes and reports were read yet, or the API server is away.
         """
-        if not (self.synced.is_set() and self.reports_loaded.is_set()):
+        if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        resized = await KubeResizer(self.transport, self.decider, self._cluster).resize(request)
-        self._wake()  # a lowering makes room, and no report comes of it until a pod takes the room
+        resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
+        # A lowering makes room, and no report comes of it until a pod takes the room.
+        self._gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
         return resized
 
     def _on_report(self, state: NodeState) -> None:
         self._cluster.observe(state)
-        self._wake()
+        if not self._queue.heeds_changes:
+            return
+        before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
+        if before is None or after is None or before.is_silent:
+            self._gained(state.node, EVERYTHING)
+            self._wake(Cause.GPUS)  # their refusals name the silence of the node
+        elif self._teaches(before, after):
+            # Less may be expected of the owner's pods than before, here and wherever they are or could go.
+            self._gained(state.node, Cause.MEMORY | Cause.MEMORIES)
+            self._wake(Cause.MEMORIES)
+        elif _may_gain(before, after):
+            self._heed(state.node, gain_of_rooms(self._rooms(before), self._rooms(after)))
+
+    def _teaches(self, before: NodeView, after: NodeView) -> bool:
+        """Whether a best-effort pod was measured for the first time, so that its owner's peak may be known now."""
+        old = {pod for gpu in before.gpus for pod in gpu.measured_bytes}
+        new = {pod for gpu in after.gpus for pod in gpu.measured_bytes} - old
+        bookings = (self.decider.ledger.booking(pod) for pod in new)
+        return any(
+            grant.memory_bytes is None and not grant.whole
+            for booking in bookings
+            if booking is not None and booking.owner is not None
+            for grant in booking.grants
+        )
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:
             case Added(node) | Modified(node):
-                if isinstance(change, Modified) and _same_node(change.item, change.old):
+                old = change.old if isinstance(change, Modified) else None
+                if old is not None and _same_node(node, old):
                     return  # a heartbeat
                 try:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
-                self._wake()
+                    return
+                lifted = EVERYTHING if old is None else causes_lifted(node, old)
+                self._gained(NodeName(node.metadata.name), lifted)
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
             case Synced():
@@ -171,7 +274,7 @@ class KubeFrontEnd:
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
                 elif pod.spec.nodeName:
-                    self._confirm(pod)
+                    self._confirm(pod, change.old if isinstance(change, Modified) else None)
                 elif _is_ours(pod):
                     known = change.old if isinstance(change, Modified) else None
                     self._await_node(pod, changed=known is None or not _same_pod(pod, known))
@@ -179,121 +282,270 @@ class KubeFrontEnd:
                     self._forget_waiting(uid)
 
     def _drop(self, uid: PodUid) -> None:
-        """Free the room of a pod that is gone or ended, and try waiting pods."""
+        """Free the room of a pod that is gone, ended or was not bound, for waiting pods."""
         self._forget_waiting(uid)
-        if self._cluster.release(uid):
-            self._wake()
+        self._release(uid)
 
-    def _confirm(self, pod: Pod) -> None:
-        self._forget_waiting(PodUid(pod.metadata.uid))
-        try:
-            self._cluster.confirm(pod)
-        except InputError as error:
-            structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+    def _release(self, uid: PodUid) -> None:
+        node, had_rule = self._cluster.node_of(uid), self._cluster.has_rule(uid)
+        with self._noting_gain(node, Cause.RESOURCES):
+            self._cluster.release(uid)
+        if had_rule:
+            self._wake(Cause.RULES)
+
+    def _confirm(self, pod: Pod, old: Pod | None) -> None:
+        uid = PodUid(pod.metadata.uid)
+        self._forget_waiting(uid)
+        before, had_rules = self._cluster.node_of(uid), self._cluster.has_rules
+        is_known = old is not None and old.spec.nodeName == pod.spec.nodeName == before
+        is_same = is_known and old is not None and _same_pod(pod, old)
+        lifted = Cause.RESOURCES if is_known or before != pod.spec.nodeName else NOTHING
+        with contextlib.nullcontext() if is_same else self._noting_gain(before, lifted):
+            try:
+                self._cluster.confirm(pod)
+            except InputError as error:
+                structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+        if self._cluster.has_rules and not had_rules:
+            self._wake(EVERYTHING)  # kinds are told apart by labels from now on
+
+    def _report_doubt(self, booking: Booking) -> None:
+        doubt = booking.doubt
+        assert doubt is not None, "only a booking in doubt is reported"
+        structlog.get_logger().error(
+            "pod in doubt", pod=f"{doubt.namespace}/{doubt.name}", node=booking.node, reason=doubt.reason
+        )
+        if doubt.foreign:
+            self.bus.foreign(
+                Placement(
+                    namespace=doubt.namespace,
+                    name=doubt.name,
+                    pod=booking.pod,
+                    node=booking.node,
+                    reason=doubt.reason,
+                )
+            )
 
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if self._cluster.is_assumed(uid):
             return
-        self._waiting[uid] = pod
+        now_s = self._now_s()
+        waiting = self._waiting.setdefault(uid, _Waiting(pod, now_s))
+        waiting.pod = pod
         if changed or uid not in self._queue:
-            self._queue.put(uid, pod.spec.priority or 0, pod.metadata.creationTimestamp or "")
+            waiting.wanted = None
+            self._queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self._work.set()
 
     def _forget_waiting(self, uid: PodUid) -> None:
-        self._waiting.pop(uid, None)
-        self._refused_for.pop(uid, None)
-        self._queue.discard(uid)
+        if self._waiting.pop(uid, None) is not None:
+            self._queue.discard(uid, self._now_s())
+            self._work.set()  # another pod of its kind may be tried
 
-    def _wake(self) -> None:
-        self._queue.wake(self._now_s())
+    @contextlib.contextmanager
+    def _noting_gain(self, node: NodeName | None, lifted: Cause) -> Iterator[None]:
+        """Compare a node's GPUs before and after a change of its pods, which may also lift these causes."""
+        if node is None or not self._queue.heeds_changes:
+            yield
+            return
+        view = self.decider.reports.view(node)
+        before = self._rooms(view)
+        yield
+        gain = gain_of_rooms(before, self._rooms(view))
+        self._heed(node, replace(gain, causes=gain.causes | lifted))
+
+    def _gained(self, node: NodeName, lifted: Cause) -> None:
+        """Note that a change of a node may have lifted these causes, whatever its GPUs gave before."""
+        if lifted and self._queue.heeds_changes:
+            rooms = self._rooms(self.decider.reports.view(node))
+            self._heed(node, Gain(lifted, best_bytes(rooms.values())))
+
+    def _heed(self, node: NodeName, gain: Gain) -> None:
+        if gain.causes:
+            self._queue.gained(node, gain, self._now_s())
+            self._work.set()
+
+    def _wake(self, causes: Cause) -> None:
+        self._queue.wake(causes, self._now_s())
         self._work.set()
+
+    def _rooms(self, view: NodeView | None) -> dict[GpuUuid, Room]:
+        if view is None:
+            return {}
+        return {gpu.uuid: room_on(view.node, gpu, self.decider.ledger) for gpu in view.gpus}
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _schedule(self, group: asyncio.TaskGroup) -> None:
+    async def _schedule(self, group: asyncio.TaskGroup, pods: Reflector[Pod]) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
+        drift = DriftCheck(
+            self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
+        )
+        group.create_task(drift.run(), name="kube: compare the ledger")
         self.synced.set()
         await self.reports_loaded.wait()
         for state in self.decider.reports.values():
             self._cluster.observe(state)
+        if self.lease is not None:
+            await self.lease.held.wait()
+            await pods.catch_up()
+        self._cluster.bookings.decides = True
+        self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
             uid = await self._next()
-            placed = await self._attempt(uid)
+            placed = self._attempt(uid)
+            heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
-                task = group.create_task(self._carry_out(*placed), name=f"kube: bind {uid}")
+                task = group.create_task(self._carry_out(placed), name=f"kube: bind {uid}")
                 task.add_done_callback(lambda _: places.release())
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _next(self) -> PodUid:
-        """Wait for the next pod to try."""
+        """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
+        paused_s = self._now_s()
         while True:
+            heed_cancellation()
             self._work.clear()
-            uid = self._queue.take(self._now_s())
-            if uid is not None:
-                return uid
-            due_s = self._queue.due_s()
-            try:
-                async with asyncio.timeout_at(due_s):
-                    await self._work.wait()
-            except TimeoutError:
-                continue
+            now_s = self._now_s()
+            match self._queue.take(now_s):
+                case Try(uid, waited_s):
+                    self._metrics.queue_wait_seconds.observe(waited_s)
+                    return uid
+                case Probe() as probe:
+                    self._probe(probe)
+                    if now_s - paused_s > UNBROKEN_S:
+                        await asyncio.sleep(0)
+                        paused_s = self._now_s()
+                case None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(self._queue.due_s()):
+                            await self._work.wait()
 
-    async def _attempt(self, uid: PodUid) -> tuple[Wanted, Plan] | None:
-        """Try one pod. Return its plan, booked and assumed; or None, once its refusal is reported."""
-        pod = self._waiting[uid]
+    def _probe(self, probe: Probe) -> None:
+        """Find out whether a changed node could take a parked pod now."""
+        wanted = self._waiting[probe.uid].wanted
+        assert wanted is not None, "a parked pod's demand was read"
+        obstacles = self._choice.obstacles(wanted, probe.node)
+        self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
+        causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
+        is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
+        self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
+
+    def _attempt(self, uid: PodUid) -> _Placed | None:
+        """Try one pod. Returns its plan, booked and assumed; or None, if the pod is refused or was changed."""
+        waiting = self._waiting[uid]
+        pod = waiting.pod
         try:
-            wanted = understood(pod, self.options.policy)
+            wanted = waiting.wanted = waiting.wanted or understood(pod, self.options.policy)
         except InputError as error:
-            self._queue.give_up(uid)
+            self._queue.give_up(uid, self._now_s())
             self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
+        if self._share_refusal(waiting, wanted):
+            return None
         try:
-            result = await self._choice.decide(wanted)
-        except (ScoresAwayError, ConflictError) as error:
+            result = self._choice.decide(wanted)
+        except ConflictError as error:
             structlog.get_logger().warning("decision put off", pod=_name(pod), error=str(error))
             self._queue.again(uid, self._now_s())
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            return (wanted, result) if self._assume(wanted, result) else None
-        self._queue.park(uid, self._now_s())
-        self._report_refused(pod, self._choice.why_not(wanted, result))
+            return _Placed(wanted, result, waiting.seen_s) if self._assume(wanted, result) else None
+        self._refused.put_nowait(wanted)
         return None
+
+    def _share_refusal(self, waiting: _Waiting, wanted: Wanted) -> bool:
+        """Park a pod by the refusal of its kind, if one is in force."""
+        uid, kind = wanted.request.pod, self._kind(wanted)
+        shared = self._queue.refusal(kind)
+        if shared is None:
+            return False
+        self._queue.join(uid, kind, self._now_s())
+        self._metrics.shared_refusals.inc()
+        self._report_refused(waiting.pod, shared.note)
+        return True
+
+    async def _explain(self) -> NoReturn:
+        """Find out why pods were refused, one after another, and park them. Decisions go on meanwhile."""
+        while True:
+            heed_cancellation()
+            wanted = await self._refused.get()
+            waiting = self._waiting.get(wanted.request.pod)
+            if waiting is not None and waiting.wanted is wanted and self._share_refusal(waiting, wanted):
+                continue
+            explained = await self._choice.explain(wanted)
+            waiting = self._waiting.get(wanted.request.pod)
+            if waiting is not None:
+                self._settle(waiting, wanted, explained)
+
+    def _settle(self, waiting: _Waiting, wanted: Wanted, explained: Explanation | None) -> None:
+        """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
+        uid, now_s = wanted.request.pod, self._now_s()
+        self._work.set()
+        if waiting.wanted is wanted and explained is not None:
+            waiting.overtaken = 0
+            note, demand = cut(explained.text), wanted.request.demand
+            causes = causes_of(explained.reasons, demand)
+            refusal = Refused(note, causes, ask_of(demand), explained.reasons)
+            self._queue.park(uid, self._kind(wanted), refusal, now_s)
+            self._report_refused(waiting.pod, note)
+        elif waiting.overtaken < OVERTAKEN_AT_MOST:
+            waiting.overtaken += 1
+            self._queue.at_once(uid, now_s)
+        else:
+            waiting.overtaken = 0
+            self._queue.again(uid, now_s)
+            self._report_refused(waiting.pod, PUT_OFF, SCHEDULER_ERROR)
+
+    def _kind(self, wanted: Wanted) -> Hashable:
+        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
+        request = wanted.request
+        learns = any(container.best_effort for container in request.demand.containers)
+        expected = self.decider.ledger.peak_bytes(request.owner) if learns else None
+        if not self._cluster.has_rules:
+            return wanted.kind, expected
+        meta = wanted.pod.metadata
+        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
 
     def _assume(self, wanted: Wanted, placed: Plan) -> bool:
         """Count a booked plan's pod on its node; False if the pod was deleted or changed during the decision."""
         uid = wanted.request.pod
         now = self._waiting.get(uid)
-        if now is None or not _same_pod(now, wanted.pod):
+        if now is None or not _same_pod(now.pod, wanted.pod):
             self.decider.ledger.forget(uid)
             self._queue.again(uid, self._now_s())
             return False
         self._cluster.assume(placed.booking, wanted.needs)
+        self._queue.placed(uid, self._now_s())
         return True
 
-    async def _carry_out(self, wanted: Wanted, placed: Plan) -> None:
+    async def _carry_out(self, placed: _Placed) -> None:
         """Bind an assumed pod, or free its place."""
-        uid, node = wanted.request.pod, placed.booking.node
-        target = Target(wanted.pod, node, answer(placed, rfc3339(self.clock())))
-        result, message = await self._binder.bind(target)
+        pod, plan = placed.wanted.pod, placed.plan
+        uid, node = placed.wanted.request.pod, plan.booking.node
+        target = Target(pod, node, answer(plan, rfc3339(self.clock())))
+        with self._metrics.bind_seconds.time():
+            result, message = await self._binder.bind(target)
         if result is BindResult.BOUND:
+            self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
             self._forget_waiting(uid)
-            self._report_placed(wanted.pod, placed)
+            self._report_placed(pod, plan)
             return
+        self._metrics.bind_failures.labels(result.name.lower()).inc()
         structlog.get_logger().warning(
-            "not bound", pod=_name(wanted.pod), node=node, outcome=result.value, error=message
+            "not bound", pod=_name(pod), node=node, outcome=result.value, error=message
         )
         if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self._cluster.release(uid)
-            self._wake()
+            self._release(uid)
         self._queue.again(uid, self._now_s())
+        self._work.set()
         if result is BindResult.REFUSED:
-            self._report_refused(wanted.pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
+            self._report_refused(pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
 
     def _report_placed(self, pod: Pod, placed: Plan) -> None:
         node = placed.booking.node
@@ -304,14 +556,15 @@ class KubeFrontEnd:
 
     def _report_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         uid = PodUid(pod.metadata.uid)
-        now = self._waiting.get(uid)
-        if now is None:
+        waiting = self._waiting.get(uid)
+        if waiting is None:
             return  # bound or gone meanwhile: the refusal is outdated
+        note = cut(note)
         # The pod as it is now carries the condition that was written last.
-        self._recorder.record(News(now, "FailedScheduling", note, reason))
-        if reason != UNSCHEDULABLE or self._refused_for.get(uid) == note:
+        self._recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
+        if reason != UNSCHEDULABLE or waiting.refused_for == note:
             return
-        self._refused_for[uid] = note
+        waiting.refused_for = note
         structlog.get_logger().info("not placed", pod=_name(pod), why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
@@ -321,6 +574,19 @@ def _is_ours(pod: Pod) -> bool:
     """Whether the pod waits for this scheduler: not one with scheduling gates, or one that is being deleted."""
     waits = not pod.metadata.deletionTimestamp and not pod.spec.schedulingGates
     return pod.spec.schedulerName == SCHEDULER_NAME and waits
+
+
+def _was_refused(pod: Pod) -> bool:
+    """Whether a placer has tried the pod: its condition says so."""
+    condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
+
+
+def _may_gain(before: NodeView, after: NodeView) -> bool:
+    """Whether a report differs in anything that the room on its GPUs follows from."""
+    return len(before.gpus) != len(after.gpus) or any(
+        replace(new, idle_pct=old.idle_pct) != old for old, new in zip(before.gpus, after.gpus, strict=True)
+    )
 
 
 def _same_pod(pod: Pod, old: Pod) -> bool:

@@ -1,60 +1,126 @@
-"""The queue of pods that wait for a node: active, backing off, or parked until something changes.
+"""The queue of pods that wait for a node: fresh, tried again, backing off, or parked until something changes.
 
-The rules are kube-scheduler's. Pods of higher priority go first, then older ones. After a failed attempt, a pod
-waits 1 s, doubled with each attempt up to 10 s, so a pod that can never be placed does not starve the others. A pod
-that fits nowhere is parked until a change in the cluster could help, or five minutes pass. Pure: `now_s` is any clock
-that never goes back. What always holds: a pod is in one place only, and a change during an attempt is never lost.
+Rank is priority, then entry: a pod that comes back stands behind those that came before. Pods that were never tried
+have a lane of their own. Retries and the probes of parked pods together get a bounded share of the time while fresh
+pods wait. So a new pod never waits for pods that fit nowhere, and these are not forgotten either.
+
+A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A kind is tried again
+when a changed node could take one of its pods, and after five minutes in any case. After a failed try it waits for
+1 s first, doubled with each failure up to 10 s. When a pod of the kind is placed, the next is tried at once. Pure:
+`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change during an
+attempt is never lost.
 """
 
 import enum
 import heapq
+import random
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.ids import PodUid
+from placer.kube.hints import NOTHING, Cause, Gain
+from placer.kube.parking import Kind, Parking, Refusal
+from plimsoll.ids import NodeName, PodUid
 
 FIRST_BACKOFF_S: Final = 1.0
 LONGEST_BACKOFF_S: Final = 10.0
 PARKED_AT_MOST_S: Final = 300.0
-"""A parked pod is tried again after this long, in case a change was missed."""
+"""A parked kind is tried again after this long, in case a change was missed. The first half is certain, the rest is
+spread at random, so that kinds which were parked together do not come back together."""
+RETRIES_SHARE: Final = 0.2
+"""The share of the time that retries and probes get while fresh pods wait."""
+CREDIT_S: Final = 0.05
+"""The time that retries and probes may take in one piece while a fresh pod waits."""
 
 
-class _Place(enum.Enum):
-    ACTIVE = enum.auto()
-    TAKEN = enum.auto()  # an attempt is under way
-    BACKOFF = enum.auto()
-    PARKED = enum.auto()
-    HOPELESS = enum.auto()  # only a change of the pod itself can help
+class Place(enum.Enum):
+    """Where a pod is."""
+
+    FRESH = "fresh"
+    RETRY = "retry"
+    TAKEN = "deciding"
+    PLACED = "binding"
+    BACKOFF = "backoff"
+    PARKED = "parked"
+    HOPELESS = "given_up"  # only a change of the pod itself can help
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Work: decide on a pod, which has waited for its turn for so long."""
+
+    uid: PodUid
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Work: find out whether a node could take this pod now, which stands for its kind."""
+
+    uid: PodUid
+    node: NodeName
+    kind: Kind
+
+
+@dataclass(slots=True, eq=False)
 class _Entry:
     uid: PodUid
     priority: int
-    created: str
-    place: _Place = _Place.ACTIVE
+    number: int
+    place: Place = Place.FRESH
+    kind: Kind | None = None
     attempts: int = 0
-    failed_s: float = 0.0
-    due_s: float = 0.0  # in BACKOFF and PARKED: when it becomes active by itself
+    ready_s: float = 0.0  # in FRESH and RETRY: the time at which the pod came to its lane
+    due_s: float = 0.0  # in BACKOFF: the time at which the pod becomes active by itself
     seen_changes: int = 0
 
     @property
-    def backoff_s(self) -> float:
-        exponent = min(max(self.attempts - 1, 0), 10)  # far past the ceiling already
-        return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**exponent)
+    def rank(self) -> tuple[int, int, PodUid]:
+        return (-self.priority, self.number, self.uid)
+
+
+class _Lane:
+    """Active pods by rank. The heap may hold outdated items."""
+
+    def __init__(self, place: Place, entries: dict[PodUid, _Entry]) -> None:
+        self._place = place
+        self._entries = entries
+        self._heap: list[tuple[int, int, PodUid]] = []
+
+    def push(self, entry: _Entry) -> None:
+        heapq.heappush(self._heap, entry.rank)
+
+    def head(self) -> _Entry | None:
+        while self._heap:
+            entry = self._entries.get(self._heap[0][2])
+            if entry is not None and entry.place is self._place and entry.rank == self._heap[0]:
+                return entry
+            heapq.heappop(self._heap)
+        return None
 
 
 class Queue:
-    """All pods that wait for a node, with their attempts."""
+    """All pods that wait for a node, with their attempts.
 
-    def __init__(self) -> None:
+    Args:
+        spread: draws numbers from 0 to 1, see `PARKED_AT_MOST_S`.
+    """
+
+    def __init__(self, spread: Callable[[], float] = random.random) -> None:
+        self._spread = spread
         self._entries: dict[PodUid, _Entry] = {}
-        # Heaps may hold outdated items. An item counts only if its entry still has the same values.
-        self._active: list[tuple[int, str, PodUid]] = []
-        self._timed: list[tuple[float, PodUid]] = []
-        # Kept apart, because reports wake often and nearly always no pod is parked. May hold outdated uids too.
-        self._parked: set[PodUid] = set()
+        self._kinds: dict[Hashable, Kind] = {}
+        self._parking = Parking()
+        self._fresh = _Lane(Place.FRESH, self._entries)
+        self._retries = _Lane(Place.RETRY, self._entries)
+        self._timed: list[tuple[float, int, _Entry | Kind]] = []  # may hold outdated items
+        self._numbers = 0
         self._changes = 0
+        self._credit_s = CREDIT_S
+        self._was_fresh: bool | None = None  # the lane of the work under way
+        self._since_s = 0.0
+        self._probed_node: NodeName | None = None
+        self._counts = dict.fromkeys(Place, 0)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,105 +128,302 @@ class Queue:
     def __contains__(self, uid: object) -> bool:
         return uid in self._entries
 
-    def put(self, uid: PodUid, priority: int, created: str) -> None:
-        """Add a pod, or note that it changed. The pod is tried as soon as no pod of higher rank waits.
+    @property
+    def counts(self) -> dict[Place, int]:
+        """The number of pods in each place."""
+        return dict(self._counts)
+
+    @property
+    def counts_by_cause(self) -> dict[Cause, int]:
+        """The number of parked pods with each cause; a pod may have several."""
+        return {cause: sum(kind.waiting for kind in self._parking.with_cause(cause)) for cause in Cause}
+
+    @property
+    def heeds_changes(self) -> bool:
+        """Whether a gain can matter now: a kind is parked, or a decision is under way."""
+        return len(self._parking) > 0 or self._counts[Place.TAKEN] > 0
+
+    def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
+        """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
 
         Args:
             uid: the pod.
             priority: `spec.priority`; higher goes first.
-            created: `metadata.creationTimestamp`; older goes first.
+            now_s: the time.
+            tried: a new pod has been tried before, by another placer: it is not fresh.
         """
         entry = self._entries.get(uid)
         if entry is None:
-            entry = self._entries[uid] = _Entry(uid, priority, created)
-        entry.priority, entry.created = priority, created
-        if entry.place is _Place.TAKEN:
-            entry.seen_changes = -1  # the attempt under way reads an outdated pod
-        else:
-            self._activate(entry)
+            entry = self._entries[uid] = _Entry(uid, priority, self._number(), ready_s=now_s)
+            self._counts[Place.FRESH] += 1
+            if tried:
+                self._activate(entry, now_s)
+            else:
+                self._fresh.push(entry)
+            return
+        entry.priority = priority
+        match entry.place:
+            case Place.TAKEN | Place.PLACED:
+                entry.seen_changes = -1  # the attempt under way reads an outdated pod
+            case Place.FRESH:
+                self._fresh.push(entry)  # it keeps its number
+            case _:
+                self._leave_kind(entry, now_s)
+                self._activate(entry, now_s)
 
-    def discard(self, uid: PodUid) -> None:
+    def discard(self, uid: PodUid, now_s: float) -> None:
         """Remove a pod that is bound, gone, or no longer ours. An unknown pod is no error."""
-        self._entries.pop(uid, None)
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._counts[entry.place] -= 1
+            self._leave_kind(entry, now_s)
+            entry.place = Place.HOPELESS  # outdated timers do not find it
 
-    def take(self, now_s: float) -> PodUid | None:
-        """The pod to try now, or None. After the attempt call `discard`, `again`, `park` or `give_up`."""
+    def take(self, now_s: float) -> Try | Probe | None:
+        """The work to do now, or None.
+
+        After a `Try` call `discard`, `again`, `at_once`, `park`, `join`, `placed` or `give_up`. After a `Probe` call
+        `probed`.
+        """
+        self._charge(now_s)
         self._ripen(now_s)
-        while self._active:
-            priority, created, uid = heapq.heappop(self._active)
-            entry = self._entries.get(uid)
-            if (
-                entry is not None
-                and entry.place is _Place.ACTIVE
-                and _rank(entry) == (priority, created, uid)
-            ):
-                entry.place = _Place.TAKEN
-                entry.attempts += 1
-                entry.seen_changes = self._changes
-                return uid
-        return None
+        fresh = self._fresh.head()
+        if fresh is None:
+            self._credit_s = CREDIT_S
+        work = self._other_work(fresh, now_s) if self._credit_s > 0 else None
+        if work is not None:
+            self._was_fresh = False
+        elif fresh is not None:
+            self._was_fresh = True
+            work = self._tried(fresh, now_s)
+        return work
+
+    def placed(self, uid: PodUid, now_s: float) -> None:
+        """Note that a pod has a place and is being bound; the next pod of its kind is tried."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            if entry.kind is not None:
+                entry.kind.refusals = 0
+            self._move(entry, Place.PLACED)
+            self._leave_kind(entry, now_s)
 
     def again(self, uid: PodUid, now_s: float) -> None:
         """Try a pod again after its backoff: the attempt failed for a reason that may pass by itself."""
         entry = self._entries.get(uid)
         if entry is not None:
-            entry.failed_s = now_s
-            self._wait(entry, _Place.BACKOFF, now_s + entry.backoff_s)
+            self._move(entry, Place.BACKOFF)
+            entry.due_s = now_s + _backoff_s(entry.attempts)
+            self._set_timer(entry)
 
-    def park(self, uid: PodUid, now_s: float) -> None:
-        """Park a pod that fits nowhere until a `wake`; if one came during the attempt, for its backoff only."""
+    def at_once(self, uid: PodUid, now_s: float) -> None:
+        """Try a pod again without a pause: the last attempt was overtaken by a change."""
         entry = self._entries.get(uid)
-        if entry is None:
-            return
-        if entry.seen_changes != self._changes:
-            self.again(uid, now_s)
-            return
-        entry.failed_s = now_s
-        self._wait(entry, _Place.PARKED, now_s + PARKED_AT_MOST_S)
-        self._parked.add(uid)
+        if entry is not None:
+            self._activate(entry, now_s)
 
-    def give_up(self, uid: PodUid) -> None:
-        """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
+    def refusal(self, kind: Hashable) -> Refusal | None:
+        """The refusal of a kind that is in force, and that no change may have lifted; or None."""
+        known = self._kinds.get(kind)
+        return known.refusal if known is not None and known.parked and not known.unprobed else None
+
+    def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
+        """Park a pod by its kind's `refusal`, without a decision of its own."""
         entry = self._entries.get(uid)
         if entry is None:
             return
         if entry.seen_changes == -1:
-            self._activate(entry)
+            self._activate(entry, now_s)
         else:
-            entry.place = _Place.HOPELESS
+            self._add(self._kinds[kind], entry, now_s)
 
-    def wake(self, now_s: float) -> None:
-        """Try parked pods once their backoff is over: a change in the cluster may have made room."""
+    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
+        """Park a pod that fits nowhere, with its kind; if a node changed meanwhile, for its backoff only."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return
+        if entry.seen_changes == -1:
+            self.again(uid, now_s)
+            return
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = Kind(kind, self._number())
+        self._recall_front(known, uid)
+        self._add(known, entry, now_s)
+        known.refusals += 1
+        known.refused_s = now_s
+        self._parking.park(known, refusal)
+        known.due_s = now_s + PARKED_AT_MOST_S * (1 + self._spread()) / 2
+        self._set_timer(known)
+        if entry.seen_changes != self._changes:
+            self._wake(known, now_s)
+
+    def give_up(self, uid: PodUid, now_s: float) -> None:
+        """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return
+        self._leave_kind(entry, now_s)
+        if entry.seen_changes == -1:
+            self._activate(entry, now_s)
+        else:
+            self._move(entry, Place.HOPELESS)
+
+    def gained(self, node: NodeName, gain: Gain, now_s: float) -> None:
+        """Plan probes of the parked kinds that a changed node could take now."""
+        if gain.causes:
+            self._changes += 1
+            for kind in self._parking.note(node, gain):
+                self._wake(kind, now_s)
+
+    def probed(self, probe: Probe, causes: Cause, now_s: float, *, is_news: bool = False) -> None:
+        """Note a probe's result.
+
+        Args:
+            probe: the probe.
+            causes: the causes that keep the pod from the node; none if the node could take it.
+            now_s: the time.
+            is_news: a reason was found that the kind's refusal does not name, so that its text is outdated.
+        """
+        if self._parking.probed(probe.kind, probe.node, causes) and (causes == NOTHING or is_news):
+            self._wake(probe.kind, now_s)
+        if not self._parking.has_probes:
+            self._probed_node = None
+
+    def wake(self, causes: Cause, now_s: float) -> None:
+        """Try the parked kinds with one of these causes: a change may have lifted them on any node."""
         self._changes += 1
-        woken, self._parked = self._parked, set()
-        for uid in woken:
-            entry = self._entries.get(uid)
-            if entry is not None and entry.place is _Place.PARKED:
-                self._wait(entry, _Place.BACKOFF, max(now_s, entry.failed_s + entry.backoff_s))
+        for kind in self._parking.with_cause(causes):
+            self._wake(kind, now_s)
 
     def due_s(self) -> float | None:
         """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
-        while self._timed and not self._is_current(*self._timed[0]):
+        while self._timed and not _is_due(self._timed[0][2], self._timed[0][0]):
             heapq.heappop(self._timed)
         return self._timed[0][0] if self._timed else None
 
     def _ripen(self, now_s: float) -> None:
         while (due_s := self.due_s()) is not None and due_s <= now_s:
-            _, uid = heapq.heappop(self._timed)
-            self._activate(self._entries[uid])
+            thing = heapq.heappop(self._timed)[2]
+            if isinstance(thing, Kind):
+                self._parking.leave(thing)
+                self._promote(thing, now_s)
+            else:
+                self._activate(thing, now_s)
 
-    def _activate(self, entry: _Entry) -> None:
-        entry.place = _Place.ACTIVE
-        heapq.heappush(self._active, _rank(entry))
+    def _set_timer(self, thing: _Entry | Kind) -> None:
+        heapq.heappush(self._timed, (thing.due_s, self._number(), thing))
 
-    def _wait(self, entry: _Entry, place: _Place, due_s: float) -> None:
-        entry.place, entry.due_s = place, due_s
-        heapq.heappush(self._timed, (due_s, entry.uid))
+    def _charge(self, now_s: float) -> None:
+        """Settle the time of the work that was taken last."""
+        spent_s = now_s - self._since_s
+        if self._was_fresh:
+            self._credit_s = min(CREDIT_S, self._credit_s + spent_s * RETRIES_SHARE / (1 - RETRIES_SHARE))
+        elif self._was_fresh is not None:
+            self._credit_s -= spent_s
+        self._was_fresh, self._since_s = None, now_s
 
-    def _is_current(self, due_s: float, uid: PodUid) -> bool:
-        entry = self._entries.get(uid)
-        return entry is not None and entry.place in (_Place.BACKOFF, _Place.PARKED) and entry.due_s == due_s
+    def _other_work(self, fresh: _Entry | None, now_s: float) -> Try | Probe | None:
+        """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
+        retry = self._retries.head()
+        if retry is not None and fresh is not None and retry.priority < fresh.priority:
+            retry = None
+        probe = self._parking.next_probe()
+        if retry is not None and (probe is None or self._probed_node not in (None, probe[1])):
+            self._probed_node = None  # nodes that change all the time leave room for retries
+            return self._tried(retry, now_s)
+        if probe is None:
+            return None
+        kind, self._probed_node = probe
+        entry = self._best_member(kind)
+        assert entry is not None, "a parked kind has a member"
+        return Probe(entry.uid, self._probed_node, kind)
+
+    def _tried(self, entry: _Entry, now_s: float) -> Try:
+        self._move(entry, Place.TAKEN)
+        entry.attempts += 1
+        entry.seen_changes = self._changes
+        return Try(entry.uid, max(0.0, now_s - entry.ready_s))
+
+    def _wake(self, kind: Kind, now_s: float) -> None:
+        """Try a kind once its backoff is over."""
+        self._parking.leave(kind)
+        kind.due_s = max(now_s, kind.refused_s + _backoff_s(kind.refusals))
+        self._set_timer(kind)
+
+    def _promote(self, kind: Kind, now_s: float) -> None:
+        """Let the first member be tried for all."""
+        entry = self._best_member(kind)
+        if entry is not None:
+            kind.waiting -= 1
+            kind.front = entry.uid
+            self._activate(entry, now_s)
+
+    def _recall_front(self, kind: Kind, uid: PodUid) -> None:
+        """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""
+        front = self._entries.get(kind.front) if kind.front is not None and kind.front != uid else None
+        kind.front = None
+        if front is not None:
+            self._become_member(kind, front)
+
+    def _add(self, kind: Kind, entry: _Entry, now_s: float) -> None:
+        if entry.kind is not kind:
+            self._leave_kind(entry, now_s)
+            entry.kind = kind
+        self._become_member(kind, entry)
+
+    def _become_member(self, kind: Kind, entry: _Entry) -> None:
+        self._move(entry, Place.PARKED)
+        kind.waiting += 1
+        heapq.heappush(kind.members, entry.rank)
+
+    def _leave_kind(self, entry: _Entry, now_s: float) -> None:
+        kind, entry.kind = entry.kind, None
+        if kind is None:
+            return
+        if kind.front == entry.uid:
+            kind.front = None
+            self._promote(kind, now_s)
+        else:
+            kind.waiting -= 1
+        if kind.front is None and kind.waiting == 0:
+            self._parking.leave(kind)
+            del self._kinds[kind.key]
+
+    def _best_member(self, kind: Kind) -> _Entry | None:
+        while kind.members:
+            entry = self._entries.get(kind.members[0][2])
+            if (
+                entry is not None
+                and entry.kind is kind
+                and entry.place is Place.PARKED
+                and entry.rank == kind.members[0]
+            ):
+                return entry
+            heapq.heappop(kind.members)
+        return None
+
+    def _activate(self, entry: _Entry, now_s: float) -> None:
+        self._move(entry, Place.RETRY)
+        entry.number, entry.ready_s = self._number(), now_s
+        self._retries.push(entry)
+
+    def _move(self, entry: _Entry, place: Place) -> None:
+        self._counts[entry.place] -= 1
+        self._counts[place] += 1
+        entry.place = place
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
 
-def _rank(entry: _Entry) -> tuple[int, str, PodUid]:
-    return (-entry.priority, entry.created, entry.uid)
+def _is_due(thing: _Entry | Kind, due_s: float) -> bool:
+    """Whether a pod or a kind still waits for this time."""
+    if isinstance(thing, Kind):
+        return thing.waiting > 0 and thing.front is None and thing.due_s == due_s
+    return thing.place is Place.BACKOFF and thing.due_s == due_s
+
+
+def _backoff_s(attempts: int) -> float:
+    exponent = min(max(attempts - 1, 0), 10)  # far past the ceiling already
+    return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0**exponent)

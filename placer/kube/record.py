@@ -1,32 +1,52 @@
 """Reports decisions to people through the API server: events and the `PodScheduled` condition.
 
-One worker behind a bounded queue writes them, so that a slow API server never slows a decision. What always holds: a
-condition is patched only on change, and only if the pod is unchanged since the decision (a late `False` must not
-overwrite what the bind wrote). The same news of the same pod is one event with a count, not many. News that could not
-be written is logged, and written again with the next attempt.
+Several writers write the news of different pods at once, and the news of one pod in order. A slow API server never
+slows a decision: newer refusals of a pod then replace those that wait, so that each pod has a few news at most, and
+a `Scheduled` is never replaced. What always holds: a condition is patched only on change, and never over a bind. The
+same news of the same pod is one event with a count, not many. While the API server is away, news waits. News that it
+refuses is logged and counted.
 """
 
 import asyncio
+import contextlib
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
+import msgspec
 import structlog
 
+from placer.metrics import Metrics
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import PodUid
-from plimsoll.kube.client import ConflictError, NotFoundError, PatchKind, Transport
-from plimsoll.kube.models import Pod, PodCondition
+from plimsoll.kube.client import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    TransientError,
+    Transport,
+)
+from plimsoll.kube.models import Pod, PodCondition, decode_pod
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.times import rfc3339
 
-NOTE_CHARS: Final = 1024
-"""The API's limit on an event's note."""
-QUEUE_LENGTH: Final = 2000
-"""News that may wait. A full queue drops and logs the newest; a waiting pod gets its news at the next attempt."""
+NOTE_BYTES: Final = 1024
+"""The API's limit on an event's note. Conditions and placement events are cut at the same length."""
+WRITERS: Final = 8
+"""Writes under way at once."""
+NEWS_OF_A_POD: Final = 4
+"""Different refusals of one pod that may wait."""
+WRITES_OF_A_CONDITION: Final = 3
+"""Attempts to patch a condition while the pod changes at the same time; the next refusal tries again."""
+FORBIDDEN: Final = 403
+TRIES_FORBIDDEN: Final = 8
+"""Writes of the same news that the API server may forbid, over some seconds; then the rights are missing."""
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
@@ -57,88 +77,182 @@ class _WrittenEvent:
     written_s: float
 
 
+@dataclass(slots=True)
+class _Pending:
+    """News that waits: how often it has come and was tried, and the ending of its event's name, always the same."""
+
+    news: News
+    count: int = 1
+    tries: int = 0
+    ending: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
 EventKey = tuple[PodUid, str, str]
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes news; `run` is its worker.
+    """Writes news while `run` does.
 
     Attributes:
         transport: the connection to the API server.
         instance: the name of this placer, for people (`reportingInstance`).
         clock: the wall clock in UTC.
+        metrics: counts news.
         series_every_s: the shortest time between two writes of an event's count, in seconds. Repeats count at once.
     """
 
     transport: Transport
     instance: str
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    metrics: Metrics = field(default_factory=Metrics)
     series_every_s: float = 60.0
-    _waiting: asyncio.Queue[News] = field(default_factory=lambda: asyncio.Queue(QUEUE_LENGTH))
+    _waiting: dict[PodUid, deque[_Pending]] = field(default_factory=dict)
+    _ready: asyncio.Queue[PodUid] = field(default_factory=asyncio.Queue)  # the keys of `_waiting`, in turn
     _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
+    _conditions: OrderedDict[PodUid, tuple[str | None, str]] = field(default_factory=OrderedDict)
 
     def record(self, news: News) -> None:
         """Queue news; returns at once."""
-        try:
-            self._waiting.put_nowait(news)
-        except asyncio.QueueFull:
-            structlog.get_logger().error("news dropped", pod=_name(news.pod), reason=news.reason)
+        uid = PodUid(news.pod.metadata.uid)
+        waiting = self._waiting.get(uid)
+        if waiting is None:
+            self._waiting[uid] = deque([_Pending(news)])
+            self._ready.put_nowait(uid)
+            self.metrics.news_waiting.set(len(self._waiting))
+            return
+        last = waiting[-1] if waiting else None
+        if last is not None and (last.news.reason, last.news.note) == (news.reason, news.note):
+            last.news, last.count = news, last.count + 1
+            return
+        waiting.append(_Pending(news))
+        refusals = [one for one in waiting if one.news.condition is not None]
+        if len(refusals) > NEWS_OF_A_POD:
+            waiting.remove(refusals[0])
+            self.metrics.news_coalesced.inc()
 
-    async def run(self) -> NoReturn:
-        """Write queued news until cancelled."""
+    async def run(self) -> None:
+        """Write queued news; returns only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self._write_in_turn(), name=f"kube: record {number}")
+
+    async def _write_in_turn(self) -> NoReturn:
+        pauses = Pauses()
         while True:
-            news = await self._waiting.get()
-            for write in (self._write_condition, self._write_event):
-                try:
-                    await write(news)
-                except PlimsollError as error:
-                    structlog.get_logger().warning(
-                        "news not written", pod=_name(news.pod), reason=news.reason, error=str(error)
-                    )
+            heed_cancellation()
+            uid = await self._ready.get()
+            # Taken out, because newer news may replace what waits. Meanwhile no other writer gets this pod.
+            pending = self._waiting[uid].popleft()
+            try:
+                await self._write(pending, is_last=not self._waiting[uid])
+            except PlimsollError as error:
+                pending.tries += 1
+                if isinstance(error, TransientError) or (_may_pass(error) and pending.tries < TRIES_FORBIDDEN):
+                    structlog.get_logger().warning("news waits", pod=_name(pending.news.pod), error=str(error))
+                    self._waiting[uid].appendleft(pending)
+                    await asyncio.sleep(pauses.next_s())
+                    self._ready.put_nowait(uid)
+                    continue
+                self.metrics.news_dropped.inc()
+                structlog.get_logger().warning(
+                    "news not written",
+                    pod=_name(pending.news.pod),
+                    reason=pending.news.reason,
+                    error=str(error),
+                )
+            else:
+                pauses.reset()
+            if self._waiting[uid]:
+                self._ready.put_nowait(uid)
+            else:
+                del self._waiting[uid]
+                self.metrics.news_waiting.set(len(self._waiting))
 
-    async def _write_condition(self, news: News) -> None:
-        if news.condition is None:
-            return
-        known = _scheduled_condition(news.pod)
-        if known is not None and (known.status, known.reason, known.message) == (
-            "False",
-            news.condition,
-            news.note,
-        ):
-            return
+    async def _write(self, pending: _Pending, *, is_last: bool) -> None:
+        """Write an event, and before it the condition, unless that of newer news follows at once.
+
+        Raises:
+            ApiError: the API server is away, or refuses the event. The same again does no harm.
+        """
+        refused: PlimsollError | None = None
+        if pending.news.condition is not None and is_last:
+            try:
+                await self._write_condition(pending.news, pending.news.condition)
+            except ApiError as error:
+                if _may_pass(error):
+                    raise
+                refused = error
+        await self._write_event(pending)
+        if refused is not None:
+            raise refused
+
+    async def _write_condition(self, news: News, reason: str) -> None:
+        uid, wanted = PodUid(news.pod.metadata.uid), (reason, cut(news.note))
+        pod: Pod | None = news.pod
+        for _ in range(WRITES_OF_A_CONDITION):
+            if pod is None or pod.metadata.uid != uid or pod.spec.nodeName:
+                return  # gone or bound since the decision
+            known = _scheduled_condition(pod)
+            stands = known is not None and (known.status, known.reason, known.message) == ("False", *wanted)
+            # The pod may have been read before the last write.
+            if stands and self._conditions.get(uid, wanted) == wanted:
+                return
+            try:
+                await self._patch_condition(pod, known, wanted)
+            except ConflictError:
+                pod = await self._read(news.pod)
+                self._conditions.pop(uid, None)
+            except NotFoundError:
+                return
+            else:
+                self._conditions[uid] = wanted
+                if len(self._conditions) > REMEMBERED_EVENTS:
+                    self._conditions.popitem(last=False)
+                return
+        structlog.get_logger().info("the pod changes too often for its condition", pod=_name(news.pod))
+
+    async def _patch_condition(self, pod: Pod, known: PodCondition | None, wanted: tuple[str, str]) -> None:
         condition: dict[str, object] = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": news.condition,
-            "message": news.note,
+            "reason": wanted[0],
+            "message": wanted[1],
         }
         if known is None or known.status != "False":
             condition["lastTransitionTime"] = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta = news.pod.metadata
         body = {
-            # Both are preconditions: a pod that was bound, or created anew, since the decision is left alone.
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resourceVersion},
+            # Both are preconditions: a pod that was bound, or created anew, since it was read is left alone.
+            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resourceVersion},
             "status": {"conditions": [condition]},
         }
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
-        try:
-            await self.transport.patch(path, body, PatchKind.STRATEGIC)
-        except (ConflictError, NotFoundError) as error:
-            structlog.get_logger().info(
-                "pod changed since the decision", pod=_name(news.pod), error=str(error)
-            )
+        await self.transport.patch(f"{_path(pod)}/status", body, PatchKind.STRATEGIC)
 
-    async def _write_event(self, news: News) -> None:
+    async def _read(self, pod: Pod) -> Pod | None:
+        try:
+            return decode_pod(await self.transport.get(_path(pod)))
+        except NotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise TransientError(f"{_path(pod)} cannot be read: {error}") from error
+
+    async def _write_event(self, pending: _Pending) -> None:
+        news = pending.news
         key = (PodUid(news.pod.metadata.uid), news.reason, news.note)
         written = self._written.get(key)
-        if written is not None:
-            written.count += 1
-            if asyncio.get_running_loop().time() - written.written_s < self.series_every_s:
-                return
-            if await self._write_count(written):
-                return
-        await self._write_new_event(news, key)
+        if written is None:
+            await self._write_new_event(pending, key, pending.count)
+            return
+        written.count += pending.count
+        if asyncio.get_running_loop().time() - written.written_s < self.series_every_s:
+            return
+        try:
+            is_there = await self._write_count(written)
+        except TransientError:
+            written.count -= pending.count  # this news is counted again when it is written
+            raise
+        if not is_there:
+            await self._write_new_event(pending, key, 1)
 
     async def _write_count(self, event: _WrittenEvent) -> bool:
         """Write how often an event happened; False if the API server has deleted the event."""
@@ -150,11 +264,16 @@ class Recorder:
         event.written_s = asyncio.get_running_loop().time()
         return True
 
-    async def _write_new_event(self, news: News, key: EventKey) -> None:
-        name = f"{news.pod.metadata.name}.{secrets.token_hex(8)}"
+    async def _write_new_event(self, pending: _Pending, key: EventKey, count: int) -> None:
+        news = pending.news
+        name = f"{news.pod.metadata.name}.{pending.ending}"
         path = f"/apis/events.k8s.io/v1/namespaces/{news.pod.metadata.namespace}/events"
-        await self.transport.post(path, self._event(news, name))
-        self._written[key] = _WrittenEvent(f"{path}/{name}", 1, asyncio.get_running_loop().time())
+        event = self._event(news, name)
+        if count > 1:
+            event["series"] = {"count": count, "lastObservedTime": event["eventTime"]}
+        with contextlib.suppress(ConflictError):  # an earlier attempt arrived
+            await self.transport.post(path, event)
+        self._written[key] = _WrittenEvent(f"{path}/{name}", count, asyncio.get_running_loop().time())
         self._written.move_to_end(key)
         while len(self._written) > REMEMBERED_EVENTS:
             self._written.popitem(last=False)
@@ -170,7 +289,7 @@ class Recorder:
             "type": "Normal" if scheduled else "Warning",
             "reason": news.reason,
             "action": "Binding" if scheduled else "Scheduling",
-            "note": truncated(news.note),
+            "note": cut(news.note),
             "regarding": {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -184,12 +303,17 @@ class Recorder:
         }
 
 
-def truncated(note: str) -> str:
-    """Cut a note to the API's limit, which counts bytes."""
+def cut(note: str) -> str:
+    """Cut a text for people to the API's limit, which counts bytes."""
     raw = note.encode()
-    if len(raw) <= NOTE_CHARS:
+    if len(raw) <= NOTE_BYTES:
         return note
-    return raw[: NOTE_CHARS - 3].decode("utf-8", "ignore") + "..."
+    return raw[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
+
+
+def _may_pass(error: PlimsollError) -> bool:
+    """Whether the same write may succeed later: a server refuses all until it has read its roles."""
+    return isinstance(error, TransientError) or (isinstance(error, ApiError) and error.status == FORBIDDEN)
 
 
 def _scheduled_condition(pod: Pod) -> PodCondition | None:
@@ -198,3 +322,7 @@ def _scheduled_condition(pod: Pod) -> PodCondition | None:
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -1,4 +1,4 @@
-"""Carries a resize out on the API server: annotations of the pod, in one write that overwrites no other change.
+"""Carries a resize out on the API server: the pod's decision, in one write that overwrites no other change.
 
 What always holds: room is taken in the ledger before the write and given back after it. The pod's uid and
 resourceVersion are preconditions, so another pod of the same name is never changed and no change is lost. When an
@@ -11,17 +11,19 @@ that reads the changes from a list has no order; it refuses shares past 100, and
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from placer.core.ledger import Booking, Grant, grant_of
+from placer.core.ledger import decided
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
-from plimsoll.contract import LINES, SHARES, assigned_gpus, parse_pod
+from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
+from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import (
     ApiError,
@@ -34,8 +36,8 @@ from plimsoll.kube.client import (
 )
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
 from plimsoll.part.errors import InputError
+from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
-from plimsoll.resizes import Resized, Share, annotations_of, readable_resizes
 
 ATTEMPTS: Final = 8
 """Writes that meet another change of the pod, or get no clear answer, before the person has to ask again."""
@@ -65,11 +67,14 @@ class KubeResizer:
         """
         pod = await self._read(request)
         change = self._change(pod, request)
-        if change.before != change.after:
+        decision = _readable(pod)
+        if decision is None or decision.containers != decided(change.new):
             view = self.decider.reports.view(change.new.node)
             check_room(change, request, self.decider.ledger, view)
             await self._write(pod, change, request)
-        elif not _was_resized(pod, change, request):
+        elif (
+            change.container not in decision.resized
+        ):  # else an earlier resize may have given it these values
             raise InputError(*asked_field(request), "is what it has already", "give another value")
         return Resizing(
             node=change.new.node,
@@ -86,12 +91,13 @@ class KubeResizer:
             raise InputError("pod", name, "is not placed yet", remedy)
         if pod.status.phase in TERMINAL_PHASES or pod.metadata.deletionTimestamp:
             raise InputError("pod", name, "has ended, or is being deleted", "name a running pod")
-        if not assigned_gpus(pod):
-            raise InputError("pod", name, "was given no GPU by Plimsoll", "name a pod with a line")
-        booking = self.decider.ledger.booking(PodUid(pod.metadata.uid))
-        if booking is None:
+        counted = self.decider.ledger.booking(PodUid(pod.metadata.uid))
+        if counted is None and asks_gpu(pod):
             raise NotNowError(f"pod {name} is not in the ledger yet; ask again")
-        return change_of(booking, request, _in_force(pod, booking))
+        in_force = self.cluster.bookings.in_force(pod)
+        if counted is None or in_force is None or not in_force.grants:
+            raise InputError("pod", name, "was given no GPU by Plimsoll", "name a pod with a line")
+        return change_of(counted, request, in_force)
 
     async def _read(self, request: Resize) -> Pod:
         try:
@@ -104,33 +110,34 @@ class KubeResizer:
             raise NotNowError(f"the pod cannot be read ({error}); ask again") from error
 
     async def _write(self, pod: Pod, change: Change, request: Resize) -> None:
+        bookings = self.cluster.bookings
         try:
             await self._until_written(pod, change, request)
         except (InputError, RefusedError) as error:
-            self.cluster.settle_resize(change.counted, written=False)
+            bookings.end_resize(change, written=False)
             if isinstance(error, RefusedError):
-                name = LINES if request.gpu_memory is not None else SHARES
                 remedy = "give the placer's account the right to patch pods"
                 raise InputError(
-                    f"metadata.annotations[{name}]", "", f"is refused ({error})", remedy
+                    f"metadata.annotations[{DECISION}]", "", f"is refused ({error})", remedy
                 ) from error
             raise
         except BaseException:
-            self.cluster.settle_resize(change.larger, written=False)
+            bookings.doubt_resize(change)
             raise
-        self.cluster.settle_resize(change.new, written=True)
+        bookings.end_resize(change, written=True)
 
     async def _until_written(self, pod: Pod, change: Change, request: Resize) -> None:
-        """Write until the annotations hold the change.
+        """Write until the pod's decision holds the change.
 
         Raises:
             InputError: the pod is gone.
             RefusedError: the API server does not allow it.
             NotNowError: no write had a clear answer.
         """
+        found = _readable(pod)
+        wanted = _wanted(found, change)
         for _ in range(ATTEMPTS):
-            wanted = _wanted(pod, change, request)
-            self.cluster.assume_resize(change.larger, wanted)
+            self.cluster.bookings.begin_resize(change, pod.metadata.resourceVersion)
             try:
                 await self.transport.patch(_path(request), _patch(pod, wanted), PatchKind.MERGE)
             except (ConflictError, NotFoundError, TransientError):
@@ -141,52 +148,37 @@ class KubeResizer:
             if pod.metadata.uid != change.new.pod:
                 name = f"{request.namespace}/{request.pod}"
                 raise InputError("pod", name, "was deleted meanwhile", "resize the new one")
-            if readable_resizes(pod) == wanted:
+            now = _readable(pod)
+            if now == wanted:
                 return  # written after all, though the answer was lost
-            if _in_force(pod, change.counted) != change.old:
+            if now != found:
                 raise NotNowError("what the pod has was changed by somebody else meanwhile; ask again")
         raise NotNowError("the API server gives no clear answer, or the pod changes all the time; ask again")
 
 
-def _patch(pod: Pod, wanted: Resized) -> dict[str, object]:
+def _readable(pod: Pod) -> Decision | None:
+    """The pod's decision; None if somebody else removed or damaged it."""
+    try:
+        return decision_of(pod)
+    except InputError:
+        return None
+
+
+def _wanted(found: Decision | None, change: Change) -> Decision:
+    containers = decided(change.new)
+    if found is None:
+        time = rfc3339(datetime.now(UTC))
+        return Decision(containers=containers, score=0.0, policy="", time=time, resized=(change.container,))
+    resized = tuple(dict.fromkeys((*found.resized, change.container)))
+    return msgspec.structs.replace(found, containers=containers, resized=resized)
+
+
+def _patch(pod: Pod, wanted: Decision) -> dict[str, object]:
     meta = pod.metadata
     preconditions = {"uid": meta.uid, "resourceVersion": meta.resourceVersion}
     # A merge patch removes an annotation that is null here, and ignores one that was missing.
-    return {"metadata": {**preconditions, "annotations": annotations_of(wanted)}}
-
-
-def _wanted(pod: Pod, change: Change, request: Resize) -> Resized:
-    """The resizes for the pod's annotations: the earlier ones, with the requested values of the container."""
-    name, resized = change.container, readable_resizes(pod)
-    lines, shares = dict(resized.lines), dict(resized.shares)
-    if request.gpu_memory is not None:
-        lines[name] = {line.gpu: line.line_bytes for line in change.after}
-    if request.gpu_share is not None or request.gpu_share_limit is not None:
-        of_each = change.after[0]
-        shares[name] = Share(share_pct=of_each.share_pct, limit_pct=of_each.limit_pct)
-    return Resized(lines, shares)
-
-
-def _was_resized(pod: Pod, change: Change, request: Resize) -> bool:
-    """Whether an earlier resize, announced in its time, may have given the container the asked values."""
-    resized = readable_resizes(pod)
-    asks_time = request.gpu_share is not None or request.gpu_share_limit is not None
-    was_given_time = asks_time and change.container in resized.shares
-    return was_given_time or (request.gpu_memory is not None and change.container in resized.lines)
-
-
-def _in_force(pod: Pod, counted: Booking) -> Booking:
-    """The pod's booking by its annotations, which the broker reads. The ledger may count more."""
-    demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    resized = readable_resizes(pod)
-
-    def stated(grant: Grant) -> Grant:
-        demand = demands.get(grant.container)
-        return (
-            grant if demand is None else grant_of(resized.of(demand, grant.gpu), grant.gpu, grant.line_bytes)
-        )
-
-    return replace(counted, grants=tuple(map(stated, counted.grants)))
+    earlier_form = {LINES: None, SHARES: None}
+    return {"metadata": {**preconditions, "annotations": {**annotations_of(wanted), **earlier_form}}}
 
 
 def _path(request: Resize) -> str:

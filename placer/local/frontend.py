@@ -18,7 +18,7 @@ import structlog
 
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
-from placer.core.reasons import Reason, summary
+from placer.core.reasons import summary
 from placer.core.registration import adopted
 from placer.core.resize.change import NotNowError
 from placer.decide import Decider
@@ -28,7 +28,6 @@ from placer.local.resize import resize
 from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
 from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
-from placer.scores import ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
 from plimsoll.contract import POLICY, PodDemand, parse_pod
@@ -49,7 +48,6 @@ SETTLE_S: Final = 0.02
 ADOPT_S: Final = 5.0
 """How long pods wait at the start for brokers that do not answer."""
 
-NOT_OURS: Final = "node(s) were not given to the local front end"
 BROKER_AWAY: Final = "node(s) had a broker that does not answer"
 
 log = structlog.get_logger(__name__)
@@ -225,20 +223,13 @@ class LocalFrontEnd:
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         await self._all_adopted()
-        pauses = Pauses()
         while True:
             await self._news.wait()
             self._news.clear()
-            try:
-                for waiting in sorted(self._waiting.values(), key=lambda one: one.arrival):
-                    await self._try(waiting, tasks)
-            except ScoresAwayError as error:
-                log.warning("placing waits for the sorted list", pods=len(self._waiting), error=str(error))
-                await asyncio.sleep(pauses.next_s())
-                self._news.set()
-            else:
-                pauses.reset()
-                await asyncio.sleep(SETTLE_S)
+            for waiting in sorted(self._waiting.values(), key=lambda one: one.arrival):
+                self._try(waiting, tasks)
+                await asyncio.sleep(0)  # a decision awaits nothing, and a long round must not block the loop
+            await asyncio.sleep(SETTLE_S)
 
     async def _all_adopted(self) -> None:
         """Wait a moment for every broker, so that the first pods do not all go to the first node that is adopted."""
@@ -251,16 +242,15 @@ class LocalFrontEnd:
             log.warning("placing begins without some nodes", missing=sorted(set(self._nodes) - self._adopted))
         self._news.set()
 
-    async def _try(self, waiting: _Waiting, tasks: asyncio.TaskGroup) -> None:
-        decided = await self._decider.decide(
-            Request(waiting.uid, waiting.demand), waiting.policy, self._unfit
-        )
+    def _try(self, waiting: _Waiting, tasks: asyncio.TaskGroup) -> None:
+        if self._waiting.get(waiting.uid) is not waiting:  # ended during the round
+            return
+        request = Request(waiting.uid, waiting.demand)
+        decided = self._decider.decide(request, waiting.policy, self._unfit, self._nodes)
         if isinstance(decided, Refusal):
-            if waiting.uid in self._waiting:
-                self._keep_waiting(waiting, decided)
-        elif self._waiting.pop(waiting.uid, None) is None:  # ended while it was decided
-            self._decider.ledger.forget(waiting.uid)
+            self._keep_waiting(waiting, decided)
         else:
+            del self._waiting[waiting.uid]
             name = f"pod {waiting.pod.metadata.namespace}/{waiting.pod.metadata.name}"
             self._follow(waiting.uid, tasks.create_task(self._live(waiting, decided), name=name))
 
@@ -269,14 +259,10 @@ class LocalFrontEnd:
         task.add_done_callback(lambda _: self._running.pop(uid, None))
 
     def _unfit(self, node: NodeName) -> tuple[str, ...]:
-        if node not in self._nodes:
-            return (NOT_OURS,)
         return () if node in self._adopted else (BROKER_AWAY,)
 
     def _keep_waiting(self, waiting: _Waiting, refusal: Refusal) -> None:
-        ours = {node: why for node, why in refusal.reasons.items() if node in self._nodes}
-        reasons = {node: ours.get(node, (Reason.NO_REPORT.value,)) for node in self._nodes}
-        message = summary(len(self._nodes), reasons)
+        message = summary(len(self._nodes), refusal.reasons)
         before = self.pods.get(waiting.uid)
         if before is not None and before.message != message:
             self.pods.change(waiting.uid, message=message)

@@ -7,6 +7,7 @@ cannot be read is logged by name and stops nothing. Requests to an unhealthy ser
 """
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -17,11 +18,14 @@ import structlog
 
 from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
 from plimsoll.kube.models import Node, ObjectMeta, Pod
+from plimsoll.part.ending import heed_cancellation
 
 PAGE_SIZE: Final = 500
 """client-go's page size: a page decodes in about 10 ms, so the loop is never blocked for long."""
 LONGEST_RETRY_AFTER_S: Final = 120.0
 """The longest pause that a server's `Retry-After` can cause."""
+QUIET_S: Final = 0.2
+"""The time that `catch_up` gives a watch to show how far it is. In a busy cluster the next change shows that."""
 
 T = TypeVar("T", Pod, Node)
 Key = tuple[str, str]
@@ -127,26 +131,85 @@ class Reflector(Generic[T]):
     _known: dict[Key, T] = field(default_factory=dict)
     _version: str = ""  # where the next watch begins; empty: list first
     _failures: int = 0
+    _open_s: float | None = -math.inf  # when a watch was last open; None while one is
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_listing: bool = False
+    _turn: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled. Failures of the server are logged, and then retried."""
         while True:
-            pause_s = 0.0
-            # Each attempt counts as a failure until it has proved healthy: a stream that ends at once, without an
-            # error, must not be opened again in a tight loop.
-            self._failures += 1
+            heed_cancellation()
+            self._turn = turn = asyncio.timeout(None)
             try:
-                if not self._version:
-                    await self._list()
-                await self._watch()
-            except GoneError as error:
-                self._version = ""
-                self._log(error)
+                async with turn:
+                    await self._list_and_watch()
+            except TimeoutError:
+                if not turn.expired():
+                    raise
+                self._version, self._failures = "", 0  # `_refresh` wants a list now
+
+    def broken_s(self) -> float:
+        """Seconds since a watch was last open; 0 while one is, infinite before the first."""
+        return 0.0 if self._open_s is None else asyncio.get_running_loop().time() - self._open_s
+
+    async def catch_up(self) -> None:
+        """Return once each change was emitted that the API server had stored when this was called.
+
+        A watch on which nothing happens does not show how far it is; the collection is then listed again. Retries
+        until the API server answers. One task may call this at a time.
+        """
+        newest = await self._newest()
+        while not await self._passes(newest):
+            self._refresh()
+
+    async def _list_and_watch(self) -> None:
+        pause_s = 0.0
+        # Each attempt counts as a failure until it has proved healthy: a stream that ends at once, without an
+        # error, must not be opened again in a tight loop.
+        self._failures += 1
+        try:
+            if not self._version:
+                await self._list()
+            await self._watch()
+        except GoneError as error:
+            self._version = ""
+            self._log(error)
+        except ApiError as error:
+            pause_s = getattr(error, "retry_after_s", None) or 0.0
+            self._log(error)
+        backoff_s = self.timing.backoff_s(self._failures, self.chance.random())
+        await asyncio.sleep(max(backoff_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
+
+    async def _newest(self) -> int:
+        """The version of the whole collection as the API server has it now."""
+        failures = 0
+        while True:
+            heed_cancellation()
+            try:
+                page = await self._page("", limit=1)
             except ApiError as error:
-                pause_s = getattr(error, "retry_after_s", None) or 0.0
                 self._log(error)
-            backoff_s = self.timing.backoff_s(self._failures, self.chance.random())
-            await asyncio.sleep(max(backoff_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
+                failures += 1
+                await asyncio.sleep(self.timing.backoff_s(failures, self.chance.random()))
+            else:
+                return int(page.metadata.resourceVersion)
+
+    async def _passes(self, version: int) -> bool:
+        """Wait for `QUIET_S` at most until everything up to this version was emitted."""
+        try:
+            async with asyncio.timeout(QUIET_S):
+                while not (self._version and int(self._version) >= version):
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _refresh(self) -> None:
+        """End the watch, or the pause before the next one, and list anew. A list under way goes on."""
+        if self._turn is not None and not self._is_listing and not self._turn.expired():
+            self._turn.reschedule(asyncio.get_running_loop().time())
 
     def _log(self, error: ApiError) -> None:
         structlog.get_logger().warning(
@@ -155,6 +218,13 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Take in the whole collection and emit its differences from the known objects."""
+        self._is_listing = True
+        try:
+            await self._list_pages()
+        finally:
+            self._is_listing = False
+
+    async def _list_pages(self) -> None:
         present: set[Key] = set()
         version, more = "", ""
         while True:
@@ -168,9 +238,10 @@ class Reflector(Generic[T]):
             self.emit(Deleted(self._known.pop(key)))
         self._version = version
         self.emit(Synced())
+        self._moved.set()
 
-    async def _page(self, more: str) -> _Page:
-        query = [*self.query, ("limit", str(PAGE_SIZE))]
+    async def _page(self, more: str, limit: int = PAGE_SIZE) -> _Page:
+        query = [*self.query, ("limit", str(limit))]
         if more:
             query.append(("continue", more))
         body = await self.transport.get(self.path, query)
@@ -196,8 +267,11 @@ class Reflector(Generic[T]):
         ]
         try:
             async with self.transport.stream(self.path, query, self.timing.read_deadline_s) as lines:
+                self._open_s = None
                 await self._follow(lines)
         finally:
+            if self._open_s is None:
+                self._open_s = loop.time()
             if loop.time() - began >= self.timing.healthy_after_s:
                 self._failures = 0
 
@@ -221,6 +295,7 @@ class Reflector(Generic[T]):
             self._take(item)
         # After the change, so that after an exception in between the next watch delivers the change again.
         self._version = named.resourceVersion or self._version
+        self._moved.set()
 
     def _decoded(self, document: msgspec.Raw, present: set[Key]) -> T | None:
         """Decode an object and add its key to `present`. An unreadable one is logged by name, and gives None."""

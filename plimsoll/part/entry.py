@@ -2,7 +2,7 @@
 
 What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
 with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy. So does
-any argument but `--help`.
+any argument but `--help`. A part that must be started again ends with exit code 1 and one line.
 """
 
 import asyncio
@@ -16,9 +16,11 @@ from typing import Annotated, Final, Protocol, TypeVar
 import structlog
 from msgspec import Meta
 
-from plimsoll.part.errors import InputError
+from plimsoll.part.ending import run_to_end
+from plimsoll.part.errors import CannotGoOnError, InputError
 
 BAD_INPUT: Final = 2
+CANNOT_GO_ON: Final = 1
 
 LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
 """The lowest level that is logged."""
@@ -33,6 +35,7 @@ class PartSettings(Protocol):
 
 
 S = TypeVar("S", bound=PartSettings)
+E = TypeVar("E", bound=BaseException)
 
 
 def run_part(
@@ -46,7 +49,7 @@ def run_part(
     Args:
         name: the part's name in the log.
         load: reads the settings from the environment; raises `InputError` for a setting that cannot work.
-        run: runs the part until the event is set; raises `InputError`, alone or in a group.
+        run: runs the part until the event is set; raises `InputError` or `CannotGoOnError`, alone or in a group.
         help_text: for `--help`.
     """
     _log_json("info")
@@ -57,11 +60,15 @@ def run_part(
             return 0
         settings = load(os.environ)
         _log_json(settings.log_level)
-        asyncio.run(_until_signal(run, settings))
+        asyncio.run(run_to_end(_until_signal(run, settings)))
     except* InputError as group:
         for error in _leaves(group):
             structlog.get_logger(name).error("refused to start", part=name, problem=str(error))
         status = BAD_INPUT
+    except* CannotGoOnError as failures:
+        for failure in _leaves(failures):
+            structlog.get_logger(name).error("ends, to be started again", part=name, problem=str(failure))
+        status = CANNOT_GO_ON
     return status
 
 
@@ -80,9 +87,9 @@ async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], sett
     await run(settings, stop)
 
 
-def _leaves(group: BaseExceptionGroup[InputError]) -> list[InputError]:
+def _leaves(group: BaseExceptionGroup[E]) -> list[E]:
     """The errors in a group, however deeply nested."""
-    found: list[InputError] = []
+    found: list[E] = []
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found

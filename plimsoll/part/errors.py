@@ -4,9 +4,18 @@ Bad input is never retried: `InputError` carries field, value and remedy, so tha
 Errors of one part (retry, conflict) live in that part.
 """
 
+from typing import Final
+
+SHOWN_CHARS: Final = 200
+"""The most characters of a wrong value that a message shows: a value may be as long as its author likes."""
+
 
 class PlimsollError(Exception):
     """Anything Plimsoll raises on purpose."""
+
+
+class CannotGoOnError(PlimsollError):
+    """The process must end and be started again; the message says why."""
 
 
 class InputError(PlimsollError):
@@ -20,8 +29,13 @@ class InputError(PlimsollError):
     """
 
     def __init__(self, field: str, value: object, problem: str, remedy: str) -> None:
-        super().__init__(f"{field}: {value!r} {problem}; {remedy}")
+        super().__init__(f"{field}: {_shown(value)} {problem}; {remedy}")
         self.field = field
         self.value = value
         self.problem = problem
         self.remedy = remedy
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."

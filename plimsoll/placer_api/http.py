@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from plimsoll.events import Task
+from plimsoll.events import SLOWEST_HEARTBEAT_S, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 STATE_PATH: Final = "/v1/state"
@@ -39,7 +39,11 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """A node; `epoch` and `seq` are its last report's."""
+    """A node; `epoch`, `seq`, `time` and `heartbeat_s` are its last report's.
+
+    Attributes:
+        silent: the node has not reported for three of its heartbeats; nothing is placed there until it does.
+    """
 
     node: NodeName
     score: float
@@ -47,6 +51,8 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     seq: int
     time: str
     gpus: tuple[GpuRow, ...]
+    heartbeat_s: float = SLOWEST_HEARTBEAT_S
+    silent: bool = False
 
 
 class PodRow(Struct, frozen=True, kw_only=True):
@@ -69,11 +75,33 @@ class PodRow(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class DoubtRow(Struct, frozen=True, kw_only=True):
+    """A bound pod that counts otherwise than its decision on the API server says, with the reason for people.
+
+    Attributes:
+        foreign: the placer's decision is missing or damaged, so the pod counts against every GPU of its node. False:
+            somebody else changed the decision.
+    """
+
+    namespace: str
+    name: str
+    uid: PodUid
+    node: NodeName
+    foreign: bool
+    reason: str
+
+
 class State(Struct, frozen=True, kw_only=True):
-    """All nodes and pods, for the live table; nodes in the sorted list's order, best first."""
+    """All nodes and pods, for the live table; nodes in the sorted list's order, best first.
+
+    Attributes:
+        pods: the local pods.
+        doubts: pods of a cluster in doubt, by namespace and name.
+    """
 
     nodes: tuple[NodeRow, ...] = ()
     pods: tuple[PodRow, ...] = ()
+    doubts: tuple[DoubtRow, ...] = ()
 
 
 class Problem(Struct, frozen=True, kw_only=True):

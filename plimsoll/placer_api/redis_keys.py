@@ -3,7 +3,7 @@
 from typing import Final
 
 NODES: Final = "{plimsoll}:nodes"
-"""ZSET node name → score, best last; candidates are read from its high end."""
+"""ZSET node name → score, best last."""
 
 GPUS: Final = "{plimsoll}:gpus"
 """ZSET `<node>/<gpu uuid>` → score."""

@@ -128,6 +128,35 @@ async def test_nobody_but_the_placer_changes_them(
     assert answer.status == 403 or rest in {"/ephemeralcontainers", "/resize"}, answer.body
 
 
+WISHES = ("best-effort", "gpu-share-limit", "policy", "gpu-model", "anything")
+
+
+@pytest.mark.parametrize("rest", ["", "/status"])
+@pytest.mark.parametrize("user", [TENANT, "admin"])
+async def test_after_the_bind_every_annotation_of_ours_is_frozen(
+    apiserver: ApiServer, guarded: str, rest: str, user: str
+) -> None:
+    """A tenant changes its wishes until its pod has a node. From then on nobody adds, changes or removes one."""
+    await create_node(apiserver, "n1")
+    wishes = {f"plimsoll.dev/{name}": "1" for name in WISHES[:-1]}
+    await apiserver.must("POST", pods(guarded), pod_manifest("p", annotations=wishes), user=TENANT)
+    early = await annotate(apiserver, guarded, {f"plimsoll.dev/{WISHES[0]}": "2"}, user)
+    assert early.status == 200, early.body
+    given = {OURS[0]: "GPU-1", OURS[1]: "{}"}
+    await apiserver.must("POST", pods(guarded, "/p/binding"), binding("n1", given), user=PLACER)
+    before = (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"]
+    for name in WISHES:
+        for value in ("3", None) if name != "anything" else ("3",):
+            answer = await annotate(apiserver, guarded, {f"plimsoll.dev/{name}": value}, user, rest)
+            assert answer.status == 403, (name, value)
+            assert (
+                f"plimsoll.dev/{name}]: is written by Plimsoll's placer alone once" in answer.body["message"]
+            )
+    assert (await apiserver.get(pods(guarded, "/p")))["metadata"]["annotations"] == before
+    freed = await annotate(apiserver, guarded, {f"plimsoll.dev/{WISHES[0]}": None}, PLACER)
+    assert freed.status == 200, freed.body
+
+
 async def test_nobody_but_the_placer_binds_with_them(apiserver: ApiServer, guarded: str) -> None:
     """A Binding with the placer's annotations is refused on either path, as they would become the pod's.
 
@@ -152,12 +181,11 @@ async def test_everything_else_passes(apiserver: ApiServer, guarded: str) -> Non
     whole = await apiserver.get(pods(guarded, "/p"))
     whole["status"]["phase"] = "Succeeded"
     assert (await apiserver.call("PUT", pods(guarded, "/p/status"), whole, user=TENANT)).status == 200
-    assert (
-        await annotate(apiserver, guarded, {"mine": "2", "plimsoll.dev/policy": "headroom"}, TENANT)
-    ).status == 200
+    assert (await annotate(apiserver, guarded, {"mine": "2"}, TENANT)).status == 200
     labels = {"metadata": {"labels": {"app": "x"}}}
     assert (await apiserver.call("PATCH", pods(guarded, "/p"), labels, user=TENANT)).status == 200
     gone = await apiserver.call("DELETE", pods(guarded, "/p?gracePeriodSeconds=0"), user=TENANT)
     assert gone.status == 200
-    plain = await apiserver.call("POST", pods(guarded), pod_manifest("q"), user=TENANT)
+    plain = await apiserver.call("POST", pods(guarded), pod_manifest("p"), user=TENANT)
     assert plain.status == 201
+    assert (await annotate(apiserver, guarded, {"plimsoll.dev/policy": "headroom"}, TENANT)).status == 200

@@ -74,10 +74,11 @@ async def resized_events(cluster: KubeCluster) -> list[tuple[int, int, int]]:
     return [(limit.line_bytes // GIB, limit.share_pct, limit.limit_pct) for limit in told]
 
 
-async def written(cluster: KubeCluster, name: str) -> int | None:
-    """The line in the pod's annotation; None before the first resize."""
-    annotations = (await cluster.pods())[name]["metadata"]["annotations"]
-    line_bytes: int | None = json.loads(annotations.get("plimsoll.dev/lines", "{}")).get("main", {}).get(GPU)
+async def written(cluster: KubeCluster, name: str) -> int:
+    """The line in the pod's decision."""
+    decision = json.loads((await cluster.pods())[name]["metadata"]["annotations"]["plimsoll.dev/decision"])
+    [grant] = decision["containers"]["main"]
+    line_bytes: int = grant["line_bytes"]
     return line_bytes
 
 

@@ -3,11 +3,16 @@
 import asyncio
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import incluster_config
 
 from plimsoll.cli.demo.servers import free_port
+from plimsoll.kube import client as client_module
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
@@ -144,6 +149,103 @@ async def test_outside_a_cluster_the_service_account_is_asked_for(monkeypatch: p
     with pytest.raises(InputError, match="in-cluster service account"):
         async with connect():
             pass
+
+
+async def _answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Answer a request with an empty object, and return its head."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+    await writer.drain()
+    writer.close()
+    return head.decode()
+
+
+async def test_a_proxy_of_the_environment_is_used_as_it_was_at_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests go through the proxy of the environment, with its credentials, unless the host is excepted."""
+    heads: list[str] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await _answer_once(reader, writer))
+
+    for name in ("NO_PROXY", "no_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG.format(url="https://api.invalid:6443"))
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://me:p%40ss@127.0.0.1:{port}")
+        async with connect(kubeconfig) as client:
+            monkeypatch.delenv("https_proxy")
+            with pytest.raises(TransientError):  # the proxy speaks no TLS
+                await client.get("/api/v1/pods")
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("no_proxy", "api.invalid")
+        async with connect(kubeconfig) as client:
+            with pytest.raises(TransientError):
+                await client.get("/api/v1/pods")
+    [head] = heads
+    assert head.startswith("CONNECT api.invalid:6443 HTTP/1.1")
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==" in head  # me:p@ss
+
+
+async def test_a_token_of_the_pods_service_account_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside a cluster a renewed token is used once the old one has been in use for a while."""
+    heads: list[str] = []
+
+    async def api(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await _answer_once(reader, writer))
+
+    token, certificate = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first")
+    certificate.write_text("any")
+    loader = incluster_config.InClusterConfigLoader(str(token), str(certificate))
+
+    def load(configuration: Configuration) -> None:
+        loader._load_config()
+        loader.host, loader.ssl_ca_cert = f"http://127.0.0.1:{port}", None  # a server without TLS
+        loader._set_config(configuration)
+
+    monkeypatch.setattr(config, "load_incluster_config", load)
+    monkeypatch.setattr(client_module, "REREAD_TOKEN_S", 0.0)
+    async with await asyncio.start_server(api, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        async with connect() as client:
+            await client.get("/version")
+            token.write_text("second")
+            loader.token_expires_at -= timedelta(minutes=2)
+            await client.get("/version")
+    assert ["bearer first" in heads[0], "bearer second" in heads[1]] == [True, True]
+
+
+async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path: Path) -> None:
+    """A watch yields whole lines however the server cuts them; a line that does not end in time is a silence."""
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        for part in (b"on", b"e\ntwo\nth", b"ree\n", b"four"):
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.01)  # so that the parts arrive one by one
+        while not writer.is_closing():
+            writer.write(b".")  # never a line's end
+            await asyncio.sleep(0.05)
+
+    kubeconfig = tmp_path / "config"
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
+        async with connect(kubeconfig) as client, client.stream("/watch", [], 1.0) as coming:
+            lines = [await anext(coming) for _ in range(3)]
+            with pytest.raises(TransientError, match="silent for"):
+                await anext(coming)
+    assert lines == [b"one", b"two", b"three"]
 
 
 def test_importing_the_client_does_not_import_kubernetes() -> None:

@@ -342,3 +342,70 @@ class _Lists:
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Never called."""
         raise AssertionError((path, query, read_timeout_s))
+
+
+@contextlib.asynccontextmanager
+async def catching_up(kubeconfig: Path) -> AsyncIterator[tuple[Image, Reflector[Pod]]]:
+    """A running reflector that a test asks to catch up."""
+    image = Image()
+    async with connect(kubeconfig) as client:
+        reflector = Reflector(client, "/api/v1/pods", Pod, image.take, timing=QUICK)
+        task = asyncio.create_task(reflector.run())
+        try:
+            yield image, reflector
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def test_catching_up_waits_for_a_watch_that_moves(server: FaultyServer) -> None:
+    """Once the watch has shown the version that the server had, everything up to it was emitted."""
+
+    async def play(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        server.pods, server.version = {"a": pod("a", 4), "b": pod("b", 5)}, 5
+        await until(lambda: _true(len(server.lists) == 2))  # the question for the newest version
+        await answer.event("ADDED", pod("a", 4))
+        await answer.event("ADDED", pod("b", 5))
+        await asyncio.Event().wait()
+
+    server.acts.append(play)
+    async with catching_up(server.kubeconfig) as (image, reflector):
+        await until(lambda: _true(server.version == 5))
+        await reflector.catch_up()
+        assert image.emitted[1:3] == ["+a", "+b"]
+    assert server.lists[1]["limit"] == "1"
+
+
+async def test_catching_up_lists_where_the_watch_is_silent(server: FaultyServer) -> None:
+    """A half-open or quiet watch does not show how far it is; a new list does, also during a long pause."""
+
+    async def silent(_: web.Request, answer: Answer) -> None:
+        await answer.begin()
+        await asyncio.Event().wait()
+
+    server.acts.extend([silent, silent])
+    async with catching_up(server.kubeconfig) as (image, reflector):
+        await until(lambda: _true(len(server.watches) == 1))
+        server.pods, server.version = {"late": pod("late", 9)}, 9
+        await reflector.catch_up()
+        assert "+late" in image.emitted
+
+
+async def test_broken_watch_is_noticed_and_mends(server: FaultyServer) -> None:
+    """The time counts from the end of the last open watch, and is 0 while one is open."""
+    let_in = asyncio.Event()
+
+    async def refuse(_: web.Request, answer: Answer) -> None:
+        if not let_in.is_set():
+            answer.stream.set_status(500)
+        await answer.begin()
+        if let_in.is_set():
+            await asyncio.Event().wait()
+
+    server.acts.extend([refuse] * 1000)
+    async with catching_up(server.kubeconfig) as (_, reflector):
+        await until(lambda: _true(len(server.watches) > 2))
+        assert reflector.broken_s() > 0
+        let_in.set()
+        await until(lambda: _true(reflector.broken_s() == 0))

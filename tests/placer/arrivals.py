@@ -9,7 +9,10 @@ import nats as nats_client
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
+from placer.core.ledger import Ledger
+from placer.decide import Decider
 from placer.intake import FORGET_NODE_S, Intake, IntakeOptions
+from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList, ScoresAwayError
@@ -19,6 +22,7 @@ from plimsoll.events import Gpu, NodeState, Report, encode, fact_id
 from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
+from tests.servers.clusters import SentinelValkey
 
 PATIENCE_S = 60.0
 CHECK_S = 0.1
@@ -54,12 +58,21 @@ async def bus(server: EmbeddedServer) -> AsyncIterator[JetStreamContext]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running intake and its surroundings."""
+    """A running intake and list writer, and their surroundings."""
 
     intake: Intake
     scores: ScoreList
-    reports: ReportView
-    metrics: Metrics
+    decider: Decider
+
+    @property
+    def reports(self) -> ReportView:
+        """The reports that were taken in."""
+        return self.decider.reports
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of both."""
+        return self.decider.metrics
 
     async def listed(self) -> dict[NodeName, tuple[int, int]]:
         """Each node's order in Redis; empty while Redis is away or has lost the list."""
@@ -71,41 +84,39 @@ class Running:
 @contextlib.asynccontextmanager
 async def taking_in(
     nats: EmbeddedServer,
-    valkey: EmbeddedServer,
+    valkey: EmbeddedServer | SentinelValkey,
     *,
     durable: str = "placer-test",
     check_s: float = CHECK_S,
     forget_s: float = FORGET_NODE_S,
+    leads: asyncio.Event | None = None,
 ) -> AsyncIterator[Running]:
-    """An intake over these servers. It runs until the context ends."""
+    """An intake and a list writer over these servers, until the context ends, of a placer that leads or will."""
     client = await nats_client.connect(nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1)
-    scores = ScoreList(valkey.url, timeout_s=5)
-    running = Running(
-        Intake(
-            client.jetstream(),
-            scores,
-            view := ReportView(),
-            metrics := Metrics(),
-            IntakeOptions(durable, check_s, forget_s),
-        ),
-        scores,
-        view,
-        metrics,
-    )
-    task = asyncio.create_task(running.intake.run())
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of, timeout_s=5)
+    options = IntakeOptions(durable, check_s, forget_s)
+    running = Running(Intake(client.jetstream(), decider.reports, decider.metrics, options), scores, decider)
+    writer = ListWriter(scores, decider, check_s, leads)
+    tasks = [asyncio.create_task(running.intake.run())]
     try:
         async with asyncio.timeout(PATIENCE_S):
             await running.intake.ready.wait()
+            tasks.append(asyncio.create_task(writer.run()))
+            if leads is None:
+                await writer.complete.wait()
             # The server does not announce changes of its consumers.
             while durable not in [one.name for one in await client.jetstream().consumers_info(STREAM)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield running
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await scores.close()
         await client.close()
-    assert task.cancelled(), task.exception()
+    for task in tasks:
+        assert task.cancelled(), task.exception()
 
 
 async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:

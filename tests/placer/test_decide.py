@@ -1,86 +1,139 @@
-"""Decisions over a real sorted list, with several pages and simultaneous decisions."""
+"""Decisions over candidates in memory: bursts, promises against measurements, and the work of one decision."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections import Counter
 
 import pytest
 
+from placer.core.candidates import REFRESHED_TOGETHER, Candidates
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal
 from placer.core.policies import policy_named
+from placer.core.reasons import Reason
+from placer.core.score import Formula
 from placer.decide import Decider
+from placer.http import state_of
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from placer.scores import ScoreList, ScoresLostError
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
-from plimsoll.quantity import GIB
+from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.quantity import GIB, MIB
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
 
 HEADROOM = policy_named("headroom", "test")
 
 
-@contextlib.asynccontextmanager
-async def deciding(
-    valkey: EmbeddedServer, *states: NodeState, page_nodes: int = 64
-) -> AsyncIterator[Decider]:
+def deciding(*states: NodeState) -> Decider:
     """A decider over these nodes."""
-    reports = ReportView()
+    made = Decider(ReportView(), Ledger(), Metrics())
     for state in states:
-        reports.apply(state)
-    scores = ScoreList(valkey.url)
-    try:
-        await scores.fill(states)
-        yield Decider(scores, reports, Ledger(), Metrics(), page_nodes)
-    finally:
-        await scores.close()
+        made.reports.apply(state)
+    return made
 
 
-async def test_simultaneous_decisions_never_promise_the_same_room(valkey: EmbeddedServer) -> None:
-    """Ten pods of 10 GiB are decided at once over two cards of 24 GiB, and two are placed on each card."""
-    nodes = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("n1", "n2")]
-    async with deciding(valkey, *nodes) as decider:
-        decided = await asyncio.gather(
-            *(decider.decide(request(f"p{i}", declared("main", 10)), HEADROOM) for i in range(10))
-        )
-        plans = [one for one in decided if isinstance(one, Plan)]
-        assert sorted(one.booking.node for one in plans) == ["n1", "n1", "n2", "n2"]
-        assert {booking.pod for booking in decider.ledger.bookings()} == {one.booking.pod for one in plans}
+def test_a_burst_never_promises_the_same_room_twice() -> None:
+    """Of ten pods of 10 GiB over two cards of 24 GiB, two are placed on each card."""
+    decider = deciding(*(report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("n1", "n2")))
+    decided = [decider.decide(request(f"p{i}", declared("main", 10)), HEADROOM) for i in range(10)]
+    plans = [one for one in decided if isinstance(one, Plan)]
+    assert sorted(one.booking.node for one in plans) == ["n1", "n1", "n2", "n2"]
+    assert {booking.pod for booking in decider.ledger.bookings()} == {one.booking.pod for one in plans}
 
 
-async def test_room_on_a_later_page_is_found(valkey: EmbeddedServer) -> None:
-    """A decision finds the node with room on a later page, behind nodes that score best but are promised away."""
-    nodes = [report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=100 - i),)) for i in range(9)]
-    async with deciding(valkey, *nodes, page_nodes=2) as decider:
-        for i in range(8):
-            first = await decider.decide(request(f"p{i}", declared("main", 20)), HEADROOM)
-            assert isinstance(first, Plan)
-        last = await decider.decide(request("last", declared("main", 20)), HEADROOM)
-        assert isinstance(last, Plan)
-        assert last.booking.node == "n8"
-        none = await decider.decide(request("none", declared("main", 20)), HEADROOM)
-        assert isinstance(none, Refusal)
-        assert set(none.reasons) == {state.node for state in nodes}
+def test_a_burst_of_half_gpus_fills_every_gpu() -> None:
+    """16 pods of half a GPU on 8 GPUs end two on each."""
+    decider = deciding(report("n1", gpus=tuple(gpu(f"GPU-{i}") for i in range(8))))
+    used: Counter[GpuUuid] = Counter()
+    for i in range(16):
+        decided = decider.decide(request(f"p{i}", declared("main", 12, share_pct=50)), HEADROOM)
+        assert isinstance(decided, Plan)
+        used.update(grant.gpu for grant in decided.booking.grants)
+    assert set(used.values()) == {2}
+    assert len(used) == 8
 
 
-async def test_measured_memory_outweighs_an_empty_ledger(valkey: EmbeddedServer) -> None:
+def test_a_burst_on_one_card_ends_where_its_memory_ends() -> None:
+    """Of 24 pods of 2000 MiB on a card of 46068 MiB, 23 are placed; one is refused for memory, with what is left."""
+    card = gpu("GPU-a", usable_gib=1)
+    card = type(card)(
+        uuid=card.uuid,
+        index=0,
+        model=card.model,
+        usable_bytes=46068 * MIB,
+        used_bytes=0,
+        idle_pct=100.0,
+    )
+    decider = deciding(report("n1", gpus=(card,)))
+    decided = [decider.decide(request(f"p{i}", declared("main", 2000 / 1024)), HEADROOM) for i in range(24)]
+    assert [isinstance(one, Plan) for one in decided] == [True] * 23 + [False]
+    judged = decider.plan_on(request("late", declared("main", 2000 / 1024)), HEADROOM, report("n1").node)
+    assert isinstance(judged, Refusal)
+    assert judged.reasons == {"n1": (Reason.GPU_MEMORY.value,)}
+    assert judged.best_free_bytes == 68 * MIB
+
+
+def test_room_behind_full_nodes_is_found() -> None:
+    """A decision finds the node with room behind nodes that score better and are promised away."""
+    decider = deciding(*(report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=100 - i),)) for i in range(9)))
+    for i in range(8):
+        first = decider.decide(request(f"p{i}", declared("main", 20)), HEADROOM)
+        assert isinstance(first, Plan)
+    last = decider.decide(request("last", declared("main", 20)), HEADROOM)
+    assert isinstance(last, Plan)
+    assert last.booking.node == "n8"
+    assert isinstance(decider.decide(request("none", declared("main", 20)), HEADROOM), Refusal)
+
+
+def test_measured_memory_outweighs_an_empty_ledger() -> None:
     """A card that NVML shows as full gets no pod, though nothing on it is promised."""
     full = report("full", gpus=(gpu("GPU-full", other_bytes=20 * GIB),))
-    async with deciding(valkey, full, report("free", gpus=(gpu("GPU-free", idle_pct=1),))) as decider:
-        decided = await decider.decide(request("p", declared("main", 10)), HEADROOM)
+    decider = deciding(full, report("free", gpus=(gpu("GPU-free", idle_pct=1),)))
+    decided = decider.decide(request("p", declared("main", 10)), HEADROOM)
+    assert isinstance(decided, Plan)
+    assert decided.booking.node == "free"
+
+
+def test_the_work_of_a_decision_does_not_grow_with_the_cluster() -> None:
+    """A decision reads as many nodes and GPUs among 800 nodes as among 40; a refusal reads no node."""
+    placed, refused = [], []
+    for nodes in (40, 800):
+        states = (report(f"n{i}", gpus=tuple(gpu(f"GPU-{i}-{j}") for j in range(8))) for i in range(nodes))
+        decider = deciding(*states)
+        for i in range(nodes):
+            assert isinstance(decider.decide(request(f"p{i}", declared("main", 12)), HEADROOM), Plan)
+        placed.append((decider.nodes_read / nodes, decider.gpus_read / nodes))
+        read = decider.nodes_read
+        assert isinstance(decider.decide(request("large", declared("main", 25)), HEADROOM), Refusal)
+        refused.append(decider.nodes_read - read)
+    assert placed[0][0] == placed[1][0] == 1
+    assert placed[1][1] <= 2 * placed[0][1]
+    assert refused == [0, 0]
+
+
+def test_the_state_for_people_has_the_order_of_decisions() -> None:
+    """The nodes of `/v1/state` stand in the order in which decisions take them, promises included."""
+    decider = deciding(*(report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=90 - i),)) for i in range(4)))
+    for i in range(20):
+        first = state_of(decider.reports, decider.ledger, Formula.PROSE, ()).nodes[0]
+        decided = decider.decide(request(f"p{i}", declared("main", 1)), HEADROOM)
         assert isinstance(decided, Plan)
-        assert decided.booking.node == "free"
+        assert (decided.booking.node, decided.score) == (first.node, first.score)
 
 
-async def test_lost_list_books_nothing(valkey: EmbeddedServer) -> None:
-    """While the list is lost a decision is an error to retry, and the ledger is as it was."""
-    scores = ScoreList(valkey.url)
-    decider = Decider(scores, ReportView(), Ledger(), Metrics())
-    try:
-        with pytest.raises(ScoresLostError):
-            await decider.decide(request("p", declared("main", 1)), HEADROOM)
-        assert list(decider.ledger.bookings()) == []
-    finally:
-        await scores.close()
+def test_no_decision_computes_the_rooms_of_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many nodes report or are booked between two decisions, a decision finds few rooms outdated."""
+    outdated: list[int] = []
+    refresh = Candidates.refresh
+
+    def watched(candidates: Candidates) -> None:
+        outdated.append(len(candidates._outdated))
+        refresh(candidates)
+
+    monkeypatch.setattr(Candidates, "refresh", watched)
+    decider = deciding(*(report(f"n{i}") for i in range(5 * REFRESHED_TOGETHER)))
+    for i in range(2 * REFRESHED_TOGETHER):
+        assert isinstance(decider.decide(request(f"p{i}", declared("main", 20)), HEADROOM), Plan)
+    for i in range(2 * REFRESHED_TOGETHER):
+        decider.ledger.forget(PodUid(f"p{i}"))
+    decider.decide(request("last", declared("main", 20)), HEADROOM)
+    assert max(outdated) <= REFRESHED_TOGETHER

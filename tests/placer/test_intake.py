@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+import msgspec
 import nats.errors
 import pytest
 import redis.asyncio as redis
@@ -10,12 +11,14 @@ from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
 from placer import intake
+from placer.core.plan import Plan
+from placer.core.policies.headroom import HEADROOM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
-from plimsoll.ids import NodeName
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM, state_subject
-from tests.placer.arrivals import PATIENCE_S, Running, bus, eventually, publish, report, taking_in
-from tests.placer.core.worlds import gpu
+from tests.placer.arrivals import CHECK_S, PATIENCE_S, Running, bus, eventually, publish, report, taking_in
+from tests.placer.core.worlds import declared, gpu, request
 
 
 async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
@@ -159,8 +162,8 @@ async def test_killed_redis_is_filled_again_without_any_event(
         await own_valkey.kill()
         await own_valkey.restart()
         await eventually(running.listed, orders(*nodes))
-        names = [name async for page in running.scores.candidates() for name in page]
-        assert sorted(names) == sorted(state.node for state in nodes)
+        by_node, _ = await running.scores.scores()
+        assert sorted(by_node) == sorted(state.node for state in nodes)
 
 
 async def test_flushed_list_is_filled_before_the_next_event_is_taken(
@@ -195,23 +198,69 @@ async def test_list_that_went_back_in_time_is_brought_forward(
         await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
 
 
-async def test_events_wait_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
-    """An event published while Valkey is dead stays unacknowledged, and arrives when Valkey is back."""
+async def test_reports_go_on_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
+    """Events published while Valkey is dead reach the view and are acknowledged; the list has them afterwards."""
     async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
         await publish(jetstream, report("a", 1))
         await eventually(running.listed, {NodeName("a"): (1, 1)})
-        await eventually(lambda: unacknowledged(jetstream), (0, 0))
         await own_valkey.kill()
-        await publish(jetstream, report("a", 2), report("b", 1))
+        for seq in (2, 3):
+            await publish(jetstream, report("a", seq), report("b", seq))
 
-        async def seen() -> bool:
-            return running.reports[NodeName("a")].seq == 2
+            async def seen() -> dict[NodeName, tuple[int, int]]:
+                return orders(*running.reports.values())
 
-        await eventually(seen, expected=True)
-        assert (await unacknowledged(jetstream)) != (0, 0)
-        await own_valkey.restart()
-        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
+            await eventually(seen, orders(report("a", seq), report("b", seq)))
         await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        await own_valkey.restart()
+        await eventually(running.listed, {NodeName("a"): (1, 3), NodeName("b"): (1, 3)})
+
+
+async def test_list_follows_promises_and_what_a_rebuild_gives(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """Scores in the list sink with a booking, without any report, rise with its end, and equal a new list's."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        states = [report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("a", "b")]
+        await publish(jetstream, *states)
+        await eventually(running.listed, orders(*states))
+        decider, before = running.decider, await running.scores.scores()
+
+        async def by_gpu() -> dict[str, float]:
+            return {node: round(score, 4) for (node, _), score in (await running.scores.scores())[1].items()}
+
+        for pod in ("p", "q"):
+            assert isinstance(decider.decide(request(pod, declared("main", 18)), HEADROOM), Plan)
+        await eventually(by_gpu, {"a": 0.25, "b": 0.25})
+        decider.ledger.forget(PodUid("p"))
+        decider.ledger.forget(PodUid("q"))
+        await eventually(running.scores.scores, before)
+        assert isinstance(decider.decide(request("p", declared("main", 12)), HEADROOM), Plan)
+        await eventually(by_gpu, {"a": 1.0, "b": 0.5})
+        kept = await running.scores.scores()
+        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+            await client.flushall()
+        await eventually(running.scores.scores, kept)
+
+
+async def test_list_that_outlived_its_placer_gets_the_scores_of_the_next_one(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer that starts with a complete list writes its own scores, though each report is in the list already."""
+    async with bus(nats) as jetstream:
+        async with taking_in(nats, valkey) as running:
+            await publish(jetstream, report("a", gpus=(gpu("GPU-a"),)))
+            await eventually(running.listed, {NodeName("a"): (1, 1)})
+            before = await running.scores.scores()
+            decided = running.decider.decide(request("p", declared("main", 18)), HEADROOM)
+            assert isinstance(decided, Plan)
+
+            async def changed() -> bool:
+                return await running.scores.scores() != before
+
+            await eventually(changed, expected=True)
+        async with taking_in(nats, valkey) as running:
+            await eventually(running.scores.scores, before)
 
 
 async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
@@ -302,9 +351,9 @@ async def test_forgotten_node_is_gone_until_it_reports(nats: EmbeddedServer, val
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         await publish(jetstream, report("a"), report("b"))
         await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
-        await running.intake.forget(NodeName("a"))
+        running.intake.forget(NodeName("a"))
         assert set(running.reports) == {"b"}
-        assert await running.listed() == {"b": (1, 1)}
+        await eventually(running.listed, {NodeName("b"): (1, 1)})
         await publish(jetstream, report("a", 2))
         await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 1)})
 
@@ -345,3 +394,86 @@ async def test_node_that_left_while_no_placer_ran_is_dropped(
         await jetstream.purge_stream(STREAM, subject=state_subject(NodeName("left")))
         async with taking_in(nats, valkey) as running:
             assert set(await running.listed()) == set(running.reports) == {"a"}
+
+
+async def test_follower_reads_reports_and_leaves_the_list_alone(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """The list belongs to the placer that leads. Once this one does, it completes the list."""
+    leads = asyncio.Event()
+    async with bus(nats) as jetstream, taking_in(nats, valkey, leads=leads) as running:
+        await publish(jetstream, report("n1"), report("n2", 7))
+
+        async def seen() -> set[str]:
+            return set(running.reports)
+
+        await eventually(seen, {"n1", "n2"})
+        running.intake.forget(NodeName("n1"))
+        await asyncio.sleep(5 * CHECK_S)  # the list would be filled in this time
+        assert await running.scores.orders() is None
+        leads.set()
+        await eventually(running.listed, {"n2": (1, 7)})
+
+
+def beating(node: str, seq: int, heartbeat_s: float) -> NodeState:
+    """A report of a node with so fast a heartbeat."""
+    return msgspec.structs.replace(report(node, seq), heartbeat_s=heartbeat_s)
+
+
+async def test_node_is_silent_after_three_heartbeats_until_it_reports(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A silent node stays in view and list, is counted and told once, and is back with its next report."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        told: list[tuple[NodeName, bool]] = []
+        running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
+
+        async def silent() -> set[NodeName]:
+            assert running.metrics.silent_nodes._value.get() == len(running.reports.silent)
+            return set(running.reports.silent)
+
+        await publish(jetstream, report("steady"), beating("a", 1, 0.2))
+        await eventually(silent, {"a"})
+        assert await running.listed() == {"steady": (1, 1), "a": (1, 1)}
+        assert set(running.reports) == {"steady", "a"}
+        await publish(jetstream, beating("a", 2, 3600))
+        await eventually(silent, set())
+        assert [silent for node, silent in told if node == "a"] == [False, True, False]
+
+
+async def test_old_report_does_not_end_a_silence(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A report that arrives late, after a newer one, says nothing about the node now."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, beating("a", 2, 0.1))
+
+        async def silent() -> set[NodeName]:
+            return set(running.reports.silent)
+
+        await eventually(silent, {"a"})
+        await publish(jetstream, beating("a", 1, 0.1), what="started")
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        assert await silent() == {"a"}
+
+
+async def test_restart_knows_who_is_silent_by_the_age_in_the_stream(
+    nats: EmbeddedServer, valkey: EmbeddedServer
+) -> None:
+    """A placer that starts after a node died never takes that node for a candidate."""
+    async with bus(nats) as jetstream:
+        await publish(jetstream, beating("dead", 1, 0.1), beating("alive", 1, 3600))
+        await asyncio.sleep(0.5)  # the report must be older than three heartbeats
+        async with taking_in(nats, valkey) as running:
+            assert set(running.reports.silent) == {"dead"}
+            assert set(running.reports) == {"dead", "alive"}
+
+
+async def test_forgotten_node_is_silent_no_longer(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+    """A silent node that is forgotten is in none of the sets, and is told as silent no longer."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
+        await publish(jetstream, beating("a", 1, 0.1))
+
+        async def seen() -> tuple[set[NodeName], set[NodeName]]:
+            return set(running.reports), set(running.reports.silent)
+
+        await eventually(seen, ({"a"}, {"a"}))
+        await eventually(seen, (set(), set()))

@@ -55,13 +55,36 @@ async def test_placements_are_published_in_order(nats: EmbeddedServer) -> None:
     async with bus(nats) as jetstream, publishing(nats) as (publisher, _):
         publisher.unplaceable(placement("p", None, "0/1 nodes are available."))
         publisher.placed(placement("p"))
+        publisher.foreign(placement("q", "n2", "somebody else bound it"))
         await eventually(
             lambda: stored(jetstream),
             [
                 ("dev.plimsoll.pod.unplaceable.v1", placement("p", None, "0/1 nodes are available.")),
                 ("dev.plimsoll.pod.placed.v1", placement("p")),
+                ("dev.plimsoll.pod.foreign.v1", placement("q", "n2", "somebody else bound it")),
             ],
         )
+
+
+async def test_events_of_a_pod_keep_their_order_while_many_are_on_their_way(nats: EmbeddedServer) -> None:
+    """Several hundred events are stored, and of each pod the refusals come in order and before the placement."""
+    names = [f"p{index}" for index in range(100)]
+    async with bus(nats) as jetstream, publishing(nats, queue_events=1000) as (publisher, metrics):
+        for name in names:
+            publisher.unplaceable(placement(name, None, "first"))
+            publisher.unplaceable(placement(name, None, "second"))
+        for name in names:
+            publisher.placed(placement(name))
+
+        async def all_there() -> bool:
+            return len(await stored(jetstream)) == 300
+
+        await eventually(all_there, expected=True)
+        by_pod: dict[str, list[str]] = {name: [] for name in names}
+        for _, data in await stored(jetstream):
+            by_pod[data.name].append(data.reason)
+        assert all(reasons == ["first", "second", ""] for reasons in by_pod.values())
+        assert metrics.unpublished._value.get() == 0
 
 
 async def test_same_fact_is_stored_once(nats: EmbeddedServer) -> None:

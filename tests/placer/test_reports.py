@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.reports import ReportView, newest_of_each
+from placer.reports import ReportView
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from tests.placer.arrivals import report
@@ -24,7 +24,7 @@ def test_view_ends_with_the_newest_whatever_the_order(
     chance.shuffle(doubled)
     kept = [state for state in doubled if view.apply(state)]
     assert heard == kept
-    assert dict(view) == {state.node: state for state in newest_of_each(arrived)}
+    assert dict(view) == {state.node: state for state in sorted(arrived, key=lambda state: state.order)}
     for node in {state.node for state in kept}:
         orders = [state.order for state in kept if state.node == node]
         assert orders == sorted(set(orders))
@@ -52,3 +52,24 @@ def test_ended_listener_hears_nothing() -> None:
     stop()
     view.apply(report("n1"))
     assert heard == ["second"]
+
+
+def test_node_is_silent_until_a_newer_report() -> None:
+    """A node that fell silent is marked in its view. Only a newer report ends that, before its listeners see it."""
+    view, told = ReportView(), list[tuple[str, bool]]()
+    n1 = NodeName("n1")
+    view.apply(report(n1, 2))
+    view.on_change(lambda node: told.append((node, node in view.silent)))
+    view.set_silent(n1)
+    view.set_silent(NodeName("unknown"))
+    seen = view.view(n1)
+    assert seen is not None
+    assert seen.is_silent
+    view.apply(report(n1, 1))
+    assert view.silent == {n1}
+    view.on_report(lambda state: told.append((state.node, state.node in view.silent)))
+    view.apply(report(n1, 3))
+    assert told == [(n1, True), (n1, False), (n1, False)]
+    seen = view.view(n1)
+    assert seen is not None
+    assert not seen.is_silent

@@ -10,14 +10,20 @@ import redis.asyncio as redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan
+from placer.core.policies.headroom import HEADROOM
 from placer.core.score import Formula
+from placer.decide import Decider
+from placer.metrics import Metrics
+from placer.reports import ReportView
 from placer.scores import ReportResult, ScoreList, ScoresAwayError, ScoresLostError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
 from tests.placer.arrivals import report
-from tests.placer.core.worlds import gpu
+from tests.placer.core.worlds import declared, gpu, request
 
 
 @pytest.fixture
@@ -31,17 +37,12 @@ async def scores(valkey: EmbeddedServer) -> AsyncIterator[ScoreList]:
         await made.close()
 
 
-async def pages(scores: ScoreList, page: int = 64) -> list[tuple[NodeName, ...]]:
-    """Every page of candidates."""
-    return [names async for names in scores.candidates(page)]
-
-
 async def best_first(scores: ScoreList) -> list[NodeName]:
-    """Every candidate."""
-    return [name for names in await pages(scores) for name in names]
+    """Every node in the list, the best first."""
+    return list((await scores.scores())[0])
 
 
-async def test_candidates_come_best_first(scores: ScoreList) -> None:
+async def test_nodes_stand_best_first(scores: ScoreList) -> None:
     """The node whose best GPU has the most free memory and idle time comes first."""
     await scores.apply(
         [
@@ -79,26 +80,6 @@ async def test_literal_formula_prefers_busy_gpus(valkey: EmbeddedServer) -> None
         assert await best_first(scores) == ["busy", "idle"]
     finally:
         await scores.close()
-
-
-async def test_pages_hold_every_node_once(scores: ScoreList) -> None:
-    """Small pages give the same nodes in the same order as one large page."""
-    await scores.apply([report(f"n{i:02}", gpus=(gpu(f"GPU-{i}", idle_pct=i),)) for i in range(25)])
-    assert [len(names) for names in await pages(scores, page=10)] == [10, 10, 5]
-    assert [n for names in await pages(scores, 10) for n in names] == [
-        f"n{i:02}" for i in reversed(range(25))
-    ]
-
-
-async def test_node_that_moves_between_pages_comes_once(scores: ScoreList) -> None:
-    """A node that sinks while the list is being read is not returned twice."""
-    await scores.apply([report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=10 * i),)) for i in range(6)])
-    seen: list[NodeName] = []
-    async for names in scores.candidates(page=2):
-        if not seen:
-            await scores.apply([report("n5", seq=2, gpus=(gpu("GPU-5", idle_pct=1),))])
-        seen += names
-    assert sorted(seen) == sorted(set(seen))
 
 
 async def test_gpus_that_vanished_leave_the_list(scores: ScoreList) -> None:
@@ -174,13 +155,13 @@ async def test_replays_change_nothing(scores: ScoreList) -> None:
 async def test_lost_list_is_an_error_and_not_an_empty_cluster(
     scores: ScoreList, valkey: EmbeddedServer
 ) -> None:
-    """After FLUSHALL both reading and applying fail until the list is filled."""
+    """After FLUSHALL reports and scores are refused until the list is filled."""
     states = [report("n1"), report("n2")]
     await scores.apply(states)
     async with redis.Redis.from_url(valkey.url, protocol=2) as client:
         await client.flushall()
     with pytest.raises(ScoresLostError):
-        await best_first(scores)
+        await scores.rescore([report("n1")])
     with pytest.raises(ScoresLostError):
         await scores.apply([report("n1", seq=2)])
     assert await scores.orders() is None
@@ -194,6 +175,28 @@ async def test_filling_does_not_undo_newer_reports(scores: ScoreList) -> None:
     await scores.apply([report("n1", seq=5)])
     await scores.fill([report("n1", seq=2), report("n2")])
     assert await scores.orders() == {"n1": (1, 5), "n2": (1, 1)}
+
+
+async def test_scores_follow_promises_and_never_a_superseded_report(valkey: EmbeddedServer) -> None:
+    """New scores are written for the report that is in the list, and for no older or newer one."""
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
+    state = report("n1", seq=2, gpus=(gpu("GPU-a"),))
+    try:
+        await scores.fill([state])
+        decider.reports.apply(state)
+        assert isinstance(decider.decide(request("p", declared("main", 18)), HEADROOM), Plan)
+        assert (await scores.scores())[0] == {"n1": pytest.approx(1, abs=1e-5)}
+        stale = [report("n1", seq=1, gpus=(gpu("GPU-a"),)), report("n1", seq=3, gpus=(gpu("GPU-a"),))]
+        assert await scores.rescore(stale) == [ReportResult.STALE] * 2
+        assert (await scores.scores())[0] == {"n1": pytest.approx(1, abs=1e-5)}
+        assert await scores.rescore([state]) == [ReportResult.APPLIED]
+        by_node, by_gpu = await scores.scores()
+        assert by_node == {"n1": pytest.approx(0.25, abs=1e-5)}
+        assert by_gpu == {("n1", "GPU-a"): by_node[NodeName("n1")]}
+        assert await scores.reports([NodeName("n1")]) == {"n1": state}
+    finally:
+        await scores.close()
 
 
 async def test_script_is_loaded_again_after_it_was_flushed(scores: ScoreList, valkey: EmbeddedServer) -> None:
@@ -237,7 +240,8 @@ async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) ->
             scores.orders(),
             scores.reports([NodeName("n1")]),
             scores.forget(NodeName("n1")),
-            pages(scores),
+            scores.rescore([report("n1")]),
+            scores.scores(),
         ):
             with pytest.raises(ScoresAwayError, match="Redis did not"):
                 await attempt

@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import nats as nats_client
 import pytest
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream, heed_cancellation
+from plimsoll.bus import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.subjects import EVENTS, STREAM
+from tests.servers.clusters import nats_cluster
 
 
 @contextlib.asynccontextmanager
@@ -51,18 +53,22 @@ async def test_a_stream_that_cannot_be_made_is_an_error(nats: EmbeddedServer) ->
             await Stream().ensure(jetstream)
 
 
-async def test_a_swallowed_cancellation_is_heeded() -> None:
-    """A task whose cancellation a library dropped ends in the next pass of its loop."""
+async def test_a_cluster_keeps_the_stream_as_often_as_its_maker_said(tmp_path: Path) -> None:
+    """On three servers the stream has three replicas, and a later client that says otherwise leaves them alone."""
+    async with nats_cluster(tmp_path) as cluster:
+        client = await nats_client.connect(cluster.url.split(","))
+        try:
+            for stream in (Stream(replicas=3), Stream()):
+                await stream.ensure(client.jetstream())
+                assert (await client.jetstream().stream_info(STREAM)).config.num_replicas == 3
+        finally:
+            await client.close()
 
-    async def work() -> None:
-        while True:
-            heed_cancellation()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.001)
 
-    task = asyncio.create_task(work())
-    await asyncio.sleep(0.01)
-    task.cancel()
-    async with asyncio.timeout(30):
-        await asyncio.wait([task])
-    assert task.cancelled()
+async def test_more_replicas_than_servers_are_an_error_that_says_so(nats: EmbeddedServer) -> None:
+    """A server without a cluster refuses a replicated stream, and nothing is made instead."""
+    async with connected(nats) as jetstream:
+        with pytest.raises(nats_client.js.errors.APIError, match="replicas > 1 not supported"):
+            await Stream(replicas=3).ensure(jetstream)
+        with pytest.raises(NotFoundError):
+            await jetstream.stream_info(STREAM)

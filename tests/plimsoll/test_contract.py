@@ -6,9 +6,9 @@ from plimsoll.contract import (
     ContainerDemand,
     PodDemand,
     assigned_gpus,
-    decision_of,
     parse_pod,
 )
+from plimsoll.decision import decision_of
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB

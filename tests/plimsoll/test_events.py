@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.events import Report, decode_event, decode_report, encode, fact_id
+from plimsoll.events import SLOWEST_HEARTBEAT_S, Report, decode_event, decode_report, encode, fact_id
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from plimsoll.subjects import node_token, task_subject
@@ -109,6 +109,22 @@ def test_unknown_fields_are_tolerated() -> None:
     event = json.loads(message())
     event["data"]["state"]["later"] = 1
     assert decode_report(msgspec.json.encode(event)).state.node == "n1"
+
+
+@pytest.mark.parametrize("value", [0, -1, 3601, 10**400])
+def test_impossible_heartbeats_are_refused_by_field(value: int) -> None:
+    """A heartbeat that no monitor has would make a node silent at once, or never."""
+    event = json.loads(message())
+    event["data"]["state"]["heartbeat_s"] = value
+    with pytest.raises(InputError, match=r"state\.heartbeat_s"):
+        decode_report(json.dumps(event).encode())
+
+
+def test_a_report_without_a_heartbeat_counts_as_the_slowest() -> None:
+    """A monitor of an earlier version does not tell its heartbeat, which may have been any."""
+    event = json.loads(message())
+    del event["data"]["state"]["heartbeat_s"]
+    assert decode_report(msgspec.json.encode(event)).state.heartbeat_s == SLOWEST_HEARTBEAT_S
 
 
 def test_the_same_fact_has_the_same_id_and_another_fact_another() -> None:

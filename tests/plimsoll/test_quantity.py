@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.part.errors import InputError
-from plimsoll.quantity import format_bytes, parse_milli, parse_whole
+from plimsoll.quantity import format_bytes, parse_milli, parse_whole, plain_int
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,22 @@ def test_quantities_mean_what_kubernetes_means(text: str | int, value: int) -> N
     assert parse_whole(text, "f", "bytes") == value
 
 
-@pytest.mark.parametrize("text", ["", "4GiB", "one", "0x10", "1e999", "--1", "1 Gi", "NaN", True])
+@pytest.mark.parametrize(
+    "text", ["", "4GiB", "one", "0x10", "1e999", "--1", "1 Gi", "NaN", True, "٤Gi", "1e²", "１"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """The message names the field and the value."""
     with pytest.raises(InputError, match=r"^f: "):
         parse_whole(text, "f", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("12", 12), ("-3", -3), ("+3", 3), ("٤", None), ("1_0", None), (" 1", None), ("", None)],
+)
+def test_plain_whole_numbers_have_ascii_digits_only(text: str, value: int | None) -> None:
+    """Other digits, underscores and spaces make no number, as in Kubernetes."""
+    assert plain_int(text) == value
 
 
 def test_cpu_rounds_up_as_kubernetes_does() -> None:

@@ -59,8 +59,12 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def control_plane(directory: Path) -> AsyncIterator[ControlPlane]:
+async def control_plane(directory: Path, options: Sequence[str] = ()) -> AsyncIterator[ControlPlane]:
     """Run etcd and kube-apiserver until the context ends; ready for requests when entered.
+
+    Args:
+        directory: The folder for everything that they write.
+        options: Further options of kube-apiserver.
 
     Raises:
         EmbeddedServerError: One did not start.
@@ -69,7 +73,7 @@ async def control_plane(directory: Path) -> AsyncIterator[ControlPlane]:
     tokens = {user: secrets.token_hex(16) for user in USERS}
     await asyncio.to_thread(write_credentials, directory, tokens)
     async with running(etcd_kind(), directory / "etcd") as etcd:
-        async with running(apiserver_kind(etcd, directory), directory / "apiserver") as server:
+        async with running(apiserver_kind(etcd, directory, options), directory / "apiserver") as server:
             plane = ControlPlane(
                 server.url, directory / "apiserver" / "apiserver.crt", tokens, directory, etcd, server
             )
@@ -99,7 +103,7 @@ def etcd_kind() -> ServerKind:
     )
 
 
-def apiserver_kind(etcd: EmbeddedServer, credentials: Path) -> ServerKind:
+def apiserver_kind(etcd: EmbeddedServer, credentials: Path, options: Sequence[str] = ()) -> ServerKind:
     """A kube-apiserver over `etcd` that knows the users whose tokens are in `credentials`."""
 
     def arguments(port: int, directory: Path) -> Sequence[str]:
@@ -117,6 +121,7 @@ def apiserver_kind(etcd: EmbeddedServer, credentials: Path) -> ServerKind:
             "--disable-admission-plugins=ServiceAccount",  # no controller makes the accounts
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",  # The server refuses a loopback address as an endpoint.
+            *options,
         )
 
     return ServerKind(

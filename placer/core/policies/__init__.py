@@ -18,6 +18,12 @@ class Policy(Protocol):
     def name(self) -> str:
         """The policy's name in `plimsoll.dev/policy`."""
 
+    def rank(self, room: Room) -> float:
+        """The score of this GPU for the container that it suits best: no score here is higher.
+
+        A plan may take from the room, and its score then falls.
+        """
+
     def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:
         """The named parts of the score, for people; higher is better."""
 

@@ -20,13 +20,17 @@ class Headroom:
     name: str
     formula: Formula
 
+    def rank(self, room: Room) -> float:
+        """The score, which is the same for all containers."""
+        return gpu_score(room.free_ratio, room.gpu.idle_pct, self.formula)
+
     def sub_scores(self, room: Room, demand: ContainerDemand) -> dict[str, float]:  # noqa: ARG002 - one interface
         """Free memory and idle time, each 0–1."""
         return {"free": round(room.free_ratio, 6), "idle": round(room.gpu.idle_pct / 100, 6)}
 
     def score(self, room: Room, demand: ContainerDemand) -> float:  # noqa: ARG002 - one interface for all policies
         """The `placer.core.score.gpu_score` of the headroom, 0 to 1 + `TIE_BREAK`."""
-        return gpu_score(room.free_ratio, room.gpu.idle_pct, self.formula)
+        return self.rank(room)
 
 
 HEADROOM: Final = Headroom("headroom", Formula.PROSE)

@@ -9,7 +9,7 @@ container has no line to change.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Grant
+from placer.core.ledger import Booking, Grant, larger
 from plimsoll.broker.wire import Line
 from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError, PlimsollError
@@ -58,9 +58,7 @@ class Change:
 
         So a raise takes its room before the change, and a lowering gives room back after it.
         """
-        counted = {(grant.container, grant.gpu): grant for grant in self.counted.grants}
-        grants = (_larger(counted.get((new.container, new.gpu), new), new) for new in self.new.grants)
-        return replace(self.new, grants=tuple(grants))
+        return larger(self.counted, self.new)
 
 
 def change_of(counted: Booking, request: Resize, in_force: Booking | None = None) -> Change:
@@ -166,17 +164,6 @@ def _per_gpu(field: str, text: str, unit: str, gpus: int) -> int:
 def _changed(grant: Grant, line_bytes: int | None, share_pct: int, limit_pct: int) -> Grant:
     grant = replace(grant, share_pct=share_pct, limit_pct=limit_pct)
     return grant if line_bytes is None else replace(grant, memory_bytes=line_bytes, line_bytes=line_bytes)
-
-
-def _larger(one: Grant, other: Grant) -> Grant:
-    line_bytes = max(one.line_bytes, other.line_bytes)
-    return replace(
-        other,
-        memory_bytes=None if other.memory_bytes is None else line_bytes,
-        line_bytes=line_bytes,
-        share_pct=max(one.share_pct, other.share_pct),
-        limit_pct=max(one.limit_pct, other.limit_pct),
-    )
 
 
 def _line(grant: Grant) -> Line:

@@ -14,6 +14,7 @@ from plimsoll.broker.wire import ContainerUse, Description, Register, Unregister
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 from plimsoll.part.errors import InputError
+from plimsoll.quantity import GIB
 from tests.hook.broker.conftest import until
 
 
@@ -56,10 +57,11 @@ def share(request: Register) -> int:
 
 
 def pod(uid: str, share_pct: int, phase: str = "Running") -> Pod:
-    """A pod bound to the only GPU, with this share by a resize."""
+    """A pod bound to the only GPU, with this share by its decision."""
     limits: dict[str, str | int | float] = {"plimsoll.dev/gpu-memory": "1Gi"}
-    shares = json.dumps({"main": {"share_pct": share_pct, "limit_pct": 100}})
-    annotations = {"gpus.plimsoll.dev/main": "GPU-1", "plimsoll.dev/shares": shares}
+    grant = {"gpu": "GPU-1", "memory_bytes": GIB, "line_bytes": GIB, "share_pct": share_pct}
+    decision = {"score": 1.0, "policy": "headroom", "time": "t", "containers": {"main": [grant]}}
+    annotations = {"plimsoll.dev/decision": json.dumps(decision)}
     container = Container(name="main", resources=ResourceRequirements(limits=limits))
     metadata = ObjectMeta(name=uid, namespace="ns", uid=uid, annotations=annotations)
     spec = PodSpec(containers=[container], nodeName="n")

@@ -82,3 +82,11 @@ def test_each_outage_of_the_broker_names_each_hooked_task_once() -> None:
         ours.broker_returned()
         assert batch(ours, RUNNING).limit_events == ()
     assert len(set(ids)) == 2
+
+
+def test_each_report_names_the_heartbeat() -> None:
+    """Task and state events carry the longest time until the next report, so that readers know silence from rest."""
+    exited = Findings(Tasks(), JOURNAL_START, facts=(finish(LIFE, 1.0),))
+    for findings in (exited, IDLE):
+        [entry] = batch(reports(), findings).entries
+        assert decode_report(entry.body).state.heartbeat_s == 60

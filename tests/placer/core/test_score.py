@@ -4,11 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.room import Room, room_on
 from placer.core.score import TIE_BREAK, Formula, gpu_score, node_scores
+from placer.core.view import node_view
+from plimsoll.events import Gpu
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state, task
 
 ratios = st.floats(0, 1)
 percents = st.floats(0, 100)
+
+
+def rooms(*gpus: Gpu, ledger: Ledger | None = None) -> list[Room]:
+    """The rooms of a node's GPUs."""
+    seen = node_view(state("n", *gpus))
+    return [room_on(seen.node, one, ledger or Ledger()) for one in seen.gpus]
 
 
 def test_the_prose_prefers_the_idle_one_of_two_equally_free_gpus() -> None:
@@ -30,13 +42,22 @@ def test_busy_gpus_are_ordered_by_free_memory() -> None:
 def test_a_nodes_score_is_its_best_gpus() -> None:
     """A node's score is that of its best GPU, however full the others are."""
     full, free = gpu("full", task("a", "full", 24 << 30)), gpu("free")
-    scores = node_scores(state("n", full, free))
+    scores = node_scores(rooms(full, free))
     assert scores.node == scores.gpus[free.uuid] > scores.gpus[full.uuid]
+
+
+def test_promised_memory_counts_as_used() -> None:
+    """A GPU that is half promised scores as one that is half used, before anything is measured."""
+    ledger = Ledger()
+    grant = Grant(ContainerName("main"), GpuUuid("g"), 12 * GIB, 0, 100, whole=False, line_bytes=12 * GIB)
+    ledger.book(Booking(PodUid("p"), NodeName("n"), (grant,)))
+    used = node_scores(rooms(gpu("g", other_bytes=12 * GIB))).node
+    assert node_scores(rooms(gpu("g"), ledger=ledger)).node == used == pytest.approx(0.5, abs=TIE_BREAK)
 
 
 def test_a_node_without_gpus_scores_nothing() -> None:
     """The score of a node without GPUs is 0 and not an error."""
-    assert node_scores(state("n")).node == 0
+    assert node_scores(rooms()).node == 0
 
 
 @given(ratios, ratios, percents, st.sampled_from(Formula))

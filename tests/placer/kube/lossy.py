@@ -23,12 +23,16 @@ class LossyBinds:
     Attributes:
         faults: the faults of the next binds, in order.
         pod_faults: the faults of the next patches of pods, in order.
+        read_faults: the faults of the next reads of single pods, in order.
+        event_faults: the faults of the next new events, in order.
         targets: the node of each requested bind, in order.
         patched: the path of each forwarded patch, in order.
     """
 
     faults: deque[Fault] = field(default_factory=deque)
     pod_faults: deque[Fault] = field(default_factory=deque)
+    read_faults: deque[Fault] = field(default_factory=deque)
+    event_faults: deque[Fault] = field(default_factory=deque)
     targets: list[str] = field(default_factory=list)
     patched: list[str] = field(default_factory=list)
     _real: Transport | None = None
@@ -46,10 +50,14 @@ class LossyBinds:
 
     async def get(self, path: str, query: Query = ()) -> bytes:
         """See `Transport`."""
+        if "/pods/" in path and self.read_faults:
+            return await self.read_faults.popleft()(lambda: self.real.get(path, query))
         return await self.real.get(path, query)
 
     async def post(self, path: str, body: Body) -> bytes:
         """See `Transport`."""
+        if path.endswith("/events") and self.event_faults:
+            return await self.event_faults.popleft()(lambda: self.real.post(path, body))
         if not path.endswith("/binding"):
             return await self.real.post(path, body)
         target: Any = body["target"]
@@ -81,6 +89,20 @@ async def lose_answer(bind: Bind) -> bytes:
 async def lose_request(_: Bind) -> bytes:
     """Drop the bind's request."""
     raise TransientError("the request was lost")
+
+
+def late(release: asyncio.Event, under_way: list[asyncio.Task[bytes]]) -> Fault:
+    """Answer at once that nothing is known. The bind is under way, and arrives after `release`."""
+
+    async def fault(bind: Bind) -> bytes:
+        async def arrive() -> bytes:
+            await release.wait()
+            return await bind()
+
+        under_way.append(asyncio.create_task(arrive(), name="late bind"))
+        raise TransientError("the connection was cut")
+
+    return fault
 
 
 async def refuse(_: Bind) -> bytes:

@@ -2,8 +2,19 @@
 
 import asyncio
 
+import pytest
+
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
+from tests.placer.kube.lossy import (
+    Fault,
+    LossyBinds,
+    after,
+    held,
+    late,
+    lose_answer,
+    lose_request,
+    refuse,
+)
 from tests.placer.kube.world import GPU_KEY, MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -42,6 +53,31 @@ async def test_lost_request_is_sent_again_to_the_same_place(
         await world.until_bound("p")
         assert binds.targets == ["n1"] * 3
         assert len(list(world.ledger.bookings())) == 1
+
+
+async def test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bind(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """While neither the bind's answer nor the pod can be read, no other pod gets the room, and nothing wakes."""
+    reached, release = asyncio.Event(), asyncio.Event()
+    binds = LossyBinds()
+    binds.faults.append(lose_answer)
+    binds.read_faults.extend([lose_request, lose_request, held(reached, release)])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await until(lambda: _is(reached))
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
+        await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        await world.report("n1", 23)
+        await world.report("n1", 24)
+        assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
+        release.set()
+        assert len(await world.events("p", "Scheduled")) == 1
+        assert set(binds.targets) == {"n1"}
+        assert "nodeName" not in (await world.pod("next"))["spec"]
+        assert [one.pod for one in world.ledger.bookings()] == [created["metadata"]["uid"]]
 
 
 async def test_pod_bound_by_somebody_else_gives_its_room_back(
@@ -128,6 +164,52 @@ async def test_refused_bind_is_told_gives_its_room_back_and_is_tried_again(
         assert binds.targets == ["n1"] * 3
 
 
+@pytest.mark.parametrize("last", [refuse, lose_request], ids=["refused", "given up"])
+async def test_a_bind_without_a_clear_answer_keeps_its_room_until_it_cannot_arrive_any_more(
+    apiserver: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    last: Fault,
+) -> None:
+    """A write that is cut off and arrives long after the last attempt finds its room free: nobody else got it."""
+    monkeypatch.setattr("placer.kube.binding.ATTEMPTS", 2)
+    monkeypatch.setattr("placer.kube.binding.WRITE_LIFETIME_S", 3600.0)
+    release, under_way = asyncio.Event(), list[asyncio.Task[bytes]]()
+    binds = LossyBinds()
+    binds.faults.extend([late(release, under_way), last])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await until(lambda: _are(binds.targets, 2))
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
+        await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        release.set()
+        pod = await world.until_bound("p")
+        await under_way[0]
+        assert gpu_of(pod) == ("n1", "GPU-n1-0")
+        assert "nodeName" not in (await world.pod("next"))["spec"]
+        assert [one.pod for one in world.ledger.bookings()] == [pod["metadata"]["uid"]]
+
+
+async def test_a_bind_that_surely_never_arrived_gives_its_room_back(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once no write can arrive any more, a read shows that the pod is not bound, and the pod is decided anew."""
+    monkeypatch.setattr("placer.kube.binding.ATTEMPTS", 2)
+    monkeypatch.setattr("placer.kube.binding.WRITE_LIFETIME_S", 0.5)
+    binds = LossyBinds()
+    binds.faults.extend([lose_request, lose_request])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
+        await world.until_refused("p", "Binding was refused: the request was lost")
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+        assert binds.targets == ["n1"] * 3
+
+
 async def test_gated_pod_waits_until_its_gates_are_open(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -149,3 +231,7 @@ async def test_gated_pod_waits_until_its_gates_are_open(
 
 async def _is(event: asyncio.Event) -> bool:
     return event.is_set()
+
+
+async def _are(targets: list[str], count: int) -> bool:
+    return len(targets) == count

@@ -26,6 +26,16 @@ async def test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write(
         decision = json.loads(pod["metadata"]["annotations"]["plimsoll.dev/decision"])
         assert decision["policy"] == "headroom"
         assert 0 < decision["score"] <= 1
+        assert decision["containers"] == {
+            "main": [
+                {
+                    "gpu": "GPU-roomy-1",
+                    "memory_bytes": 4 * GIB,
+                    "line_bytes": 4 * GIB,
+                    "share_pct": 30,
+                }
+            ]
+        }
         assert condition(pod)["status"] == "True"
         query = f"watch=1&timeoutSeconds=1&resourceVersion={created['metadata']['resourceVersion']}"
         path = f"/api/v1/namespaces/{namespace}/pods?{query}"
@@ -74,8 +84,8 @@ async def test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_br
         await world.report("busy", 1)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi", "cpu": "2"}))
         text = (
-            "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient plimsoll.dev/gpu-memory on one GPU, "
-            "1 node(s) had no GPU report, 1 node(s) had untolerated taint {k: v}."
+            "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient plimsoll.dev/gpu-memory on one GPU "
+            "(most free: 1Gi on busy), 1 node(s) had no GPU report, 1 node(s) had untolerated taint {k: v}."
         )
         pod = await world.until_refused("p", text)
         assert condition(pod)["message"] == text
@@ -232,15 +242,15 @@ async def test_other_schedulers_pods_are_counted_and_left_alone(
         await world.until_refused("p", "0/1 nodes are available: 1 Insufficient cpu.")
 
 
-async def test_report_that_is_not_in_the_list_yet_is_enough_to_place_by(
+async def test_first_report_of_a_node_is_enough_to_place_by(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A node's first report places a waiting pod, though the sorted list gets the node a moment later."""
+    """A node's first report places a waiting pod."""
     async with scheduler(apiserver, valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
         await world.until_refused("p", "1 node(s) had no GPU report")
-        await world.report("n1", 24, listed=False)
+        await world.report("n1", 24)
         assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
 
 

@@ -1,6 +1,7 @@
 """If a server of the scheduler dies and comes back, every pod is placed once and no card is overfull."""
 
 import asyncio
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -9,8 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from placer.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
+from tests.placer.kube.world import MEMORY, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane, until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -58,20 +60,24 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
         assert max(told.values()) == 1
 
 
-async def test_pods_wait_visibly_while_redis_is_away_and_are_placed_when_it_is_back(
+async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it_is_back(
     apiserver: ApiServer, own_valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """Without the sorted list a GPU pod says that it waits for the list, and a pod without GPU is placed."""
+    """Pods with and without a GPU are placed while Redis is dead; its list then follows promises and reports."""
     async with scheduler(apiserver, own_valkey, namespace) as world:
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await own_valkey.kill()
-        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
-        pod = await world.until_refused("p", "The sorted list of nodes is out of reach")
-        assert condition(pod)["reason"] == "SchedulerError"
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "18Gi"}))
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
         await create_pod(apiserver, namespace, pod_manifest("plain"))
         await world.until_bound("plain")
-        await own_valkey.start()
-        await world.scores.fill(world.reports.values())  # The intake does the same.
-        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
         assert world.told.refused == []
+        await own_valkey.start()
+
+        async def listed() -> bool:
+            with contextlib.suppress(ScoresAwayError):
+                return (await world.scores.scores())[0] == {"n1": pytest.approx(0.25, abs=1e-4)}
+            return False
+
+        await until(listed)

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from placer.kube.record import NOTE_CHARS, News, Recorder, truncated
+import msgspec
+from prometheus_client import Gauge
+
+from placer.kube.hints import EVERYTHING
+from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, News, Recorder, cut
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.kube.client import connect
+from plimsoll.kube.client import Body, PatchKind, RefusedError, Transport, connect
 from plimsoll.kube.models import Pod
-from tests.placer.kube.lossy import LossyBinds
+from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
@@ -16,10 +20,12 @@ from tests.servers.waiting import until
 
 
 @contextlib.asynccontextmanager
-async def recorder(api: ApiServer, series_every_s: float = 0.0) -> AsyncIterator[Recorder]:
+async def recorder(
+    api: ApiServer, wrap: Callable[[Transport], Transport] = lambda transport: transport
+) -> AsyncIterator[Recorder]:
     """A running recorder that writes every repeat of an event."""
     async with connect(api.kubeconfig()) as client:
-        running = Recorder(client, "test", series_every_s=series_every_s)
+        running = Recorder(wrap(client), "test", series_every_s=0.0)
         task = asyncio.create_task(running.run())
         try:
             yield running
@@ -60,9 +66,9 @@ async def test_same_refusal_changes_the_pod_once(
 
 
 async def tried_again(world: World) -> None:
-    """Wake the scheduler by a report, and wait for its next decision."""
+    """Wake every parked pod, as after five minutes, and wait for the next decision."""
     before = decisions(world)
-    await world.report("n1", 1)
+    world.front_end._wake(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before
@@ -145,7 +151,125 @@ async def test_news_of_a_pod_that_is_gone_stops_nothing(apiserver: ApiServer, na
         await until(look)
 
 
+async def test_endless_condition_is_cut(apiserver: ApiServer, namespace: str) -> None:
+    """A condition's message has the length of an event's note at most, though the API would take far more."""
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+    async with recorder(apiserver) as running:
+        running.record(refusal(pod, "x" * 200_000))
+        assert await until(lambda: events(apiserver, namespace))
+    message = condition(await get_pod(apiserver, namespace, "p"))["message"]
+    assert message == "x" * (NOTE_BYTES - 3) + "..."
+
+
+async def test_newest_refusal_stands_in_the_condition_though_the_pod_was_read_before(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """Refusals recorded with an outdated pod are written all the same, and the condition has the newest."""
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+    async with recorder(apiserver) as running:
+        for note in ("first", "second", "first"):
+            running.record(refusal(pod, note))
+
+            async def shows(note: str = note) -> bool:
+                return condition(await get_pod(apiserver, namespace, "p")).get("message") == note
+
+            await until(shows)
+
+
+async def test_news_of_many_pods_is_written_at_once_and_none_is_dropped(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """Each of 300 pods gets its events, the refusal before the success, though all news comes in one moment."""
+    names = [f"p{index}" for index in range(300)]
+    pods = [msgspec.json.decode(_manifest(name, namespace), type=Pod) for name in names]
+    async with recorder(apiserver) as running:
+        for pod in pods:
+            running.record(refusal(pod))
+        for pod in pods:
+            running.record(News(pod, "Scheduled", "assigned", None))
+
+        async def all_there() -> bool:
+            return len(await events(apiserver, namespace)) == 600
+
+        await until(all_there)
+        by_pod: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+        for event in await events(apiserver, namespace):
+            version = int(event["metadata"]["resourceVersion"])
+            by_pod[event["regarding"]["name"]].append((version, event["reason"]))
+        assert {tuple(reason for _, reason in sorted(found)) for found in by_pod.values()} == {
+            ("FailedScheduling", "Scheduled")
+        }
+        assert running.metrics.news_waiting._value.get() == 0
+
+
+async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """While the API server is away, a pod keeps its newest refusals and each success, and all are written then."""
+    pod = msgspec.json.decode(_manifest("p", namespace), type=Pod)
+    away, back = asyncio.Event(), asyncio.Event()
+    writes = LossyBinds()
+    writes.event_faults.extend([lose_request, lose_request, held(away, back), lose_answer])
+    async with recorder(apiserver, wrap=writes.around) as running:
+        running.record(News(pod, "Scheduled", "assigned", None))
+        for number in range(50):
+            running.record(refusal(pod, f"reason {number}"))
+        await until(lambda: _is(away))
+        back.set()
+
+        async def all_there() -> bool:
+            return len(await events(apiserver, namespace)) == 1 + NEWS_OF_A_POD
+
+        await until(all_there)
+        await until(lambda: _is_zero(running.metrics.news_waiting))
+        found = {event["note"] for event in await events(apiserver, namespace)}
+        assert found == {"assigned", *(f"reason {number}" for number in range(50 - NEWS_OF_A_POD, 50))}
+        assert running.metrics.news_coalesced._value.get() == 50 - NEWS_OF_A_POD
+
+
+async def _is(event: asyncio.Event) -> bool:
+    return event.is_set()
+
+
+async def _is_zero(gauge: Gauge) -> bool:
+    return bool(gauge._value.get() == 0)
+
+
+def _manifest(name: str, namespace: str) -> bytes:
+    """A pod that does not exist: its events can be written all the same."""
+    return msgspec.json.encode({"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}})
+
+
 def test_short_note_is_left_alone() -> None:
     """Only a note past the limit is cut, to exactly the limit."""
-    assert truncated("x" * NOTE_CHARS) == "x" * NOTE_CHARS
-    assert len(truncated("x" * (NOTE_CHARS + 1))) == NOTE_CHARS
+    assert cut("x" * NOTE_BYTES) == "x" * NOTE_BYTES
+    assert len(cut("x" * (NOTE_BYTES + 1))) == NOTE_BYTES
+
+
+class Forbidding(LossyBinds):
+    """Forbids the first patches, as an API server does that has not read its roles yet."""
+
+    left = 2
+
+    async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
+        """See `Transport`."""
+        if self.left > 0:
+            self.left -= 1
+            raise RefusedError("403 Forbidden: not yet", 403, "Forbidden")
+        return await super().patch(path, body, kind)
+
+
+async def test_condition_is_written_once_the_server_has_read_its_roles(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """A condition that the API server forbids for a moment is written later, and there is one event."""
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+    async with recorder(apiserver, Forbidding().around) as running:
+        running.record(refusal(pod))
+
+        async def look() -> bool:
+            return bool(condition(await get_pod(apiserver, namespace, "p")))
+
+        await until(look)
+        (event,) = await until(lambda: events(apiserver, namespace))
+    assert "series" not in event

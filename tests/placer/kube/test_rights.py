@@ -1,10 +1,15 @@
 """The front end needs no right beyond the documented ones."""
 
+import asyncio
+
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.kube.client import connect
+from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
 from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
 
 ROLE = "plimsoll-placer-for-a-test"
 RULES = [
@@ -13,6 +18,9 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+LEASE_RULES = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
 ]
 
 
@@ -42,3 +50,33 @@ async def test_documented_rights_are_enough(
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{path}/{kind}/{ROLE}")
+
+
+async def test_documented_rights_are_enough_for_the_lease(apiserver: ApiServer, namespace: str) -> None:
+    """With only the rights listed in `placer.kube`, the lease is made, renewed, given back and taken again."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    await apiserver.must("POST", f"{path}/roles", {"metadata": {"name": ROLE}, "rules": LEASE_RULES})
+    binding = {
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}],
+    }
+    await apiserver.must("POST", f"{path}/rolebindings", binding)
+    stored = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/plimsoll-placer"
+    async with connect(apiserver.kubeconfig("plimsoll-placer")) as client:
+        for identity in ("one", "two"):
+            lease = Lease(client, namespace, "plimsoll-placer", identity)
+            task = asyncio.create_task(lease.run())
+            try:
+                await lease.held.wait()
+                version = (await apiserver.get(stored))["metadata"]["resourceVersion"]
+
+                async def is_renewed(version: str = version) -> bool:
+                    return bool((await apiserver.get(stored))["metadata"]["resourceVersion"] != version)
+
+                await until(is_renewed)
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+            await lease.release()
+            assert not (await apiserver.get(stored))["spec"].get("holderIdentity")

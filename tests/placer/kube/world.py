@@ -13,7 +13,9 @@ from typing import Any
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES
 from placer.decide import Decider
+from placer.kube.drift import DriftCheck
 from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.list_writer import ListWriter
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from placer.scores import ScoreList
@@ -23,6 +25,7 @@ from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.kube.client import Transport, connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.quantity import GIB
+from tests.placer.arrivals import CHECK_S
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import get_pod
 from tests.servers.waiting import until
@@ -38,6 +41,7 @@ class Told:
 
     bound: list[Placement] = field(default_factory=list)
     refused: list[Placement] = field(default_factory=list)
+    strangers: list[Placement] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
@@ -46,6 +50,10 @@ class Told:
     def unplaceable(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.refused.append(placement)
+
+    def foreign(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.strangers.append(placement)
 
 
 @dataclass(slots=True)
@@ -70,11 +78,8 @@ class World:
     front_end: KubeFrontEnd
     seqs: dict[str, int] = field(default_factory=dict)
 
-    async def report(self, node: str, *free_gib: int, total_gib: int = 24, listed: bool = True) -> None:
-        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does.
-
-        `listed` False: the report is not in the sorted list yet.
-        """
+    async def report(self, node: str, *free_gib: int, total_gib: int = 24) -> None:
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with so much free memory, as a monitor does."""
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
             Gpu(
@@ -90,10 +95,7 @@ class World:
         state = NodeState(
             node=NodeName(node), epoch=1, seq=self.seqs[node], time="2026-01-01T00:00:00Z", gpus=gpus
         )
-        # The intake updates in the same order: view, then list.
         self.reports.apply(state)
-        if listed:
-            await self.scores.apply([state])
 
     async def pod(self, name: str) -> Object:
         """The pod as stored on the API server."""
@@ -146,6 +148,18 @@ def gpu_of(pod: Object) -> tuple[str, str]:
     return pod["spec"]["nodeName"], pod["metadata"]["annotations"][GPU_KEY]
 
 
+async def until_in_step(transport: Transport, front_end: KubeFrontEnd) -> None:
+    """Wait until the ledger counts each pod as its decision on the API server says: no test leaves a drift."""
+    decider, cluster = front_end.decider, front_end._cluster
+    drift = DriftCheck(transport, cluster, decider.ledger, decider.metrics, every_s=1)
+
+    async def is_in_step() -> bool:
+        apart = await drift.apart()
+        return not apart or not front_end.synced.is_set()
+
+    await until(is_in_step)
+
+
 @contextlib.asynccontextmanager
 async def scheduler(
     api: ApiServer,
@@ -155,6 +169,7 @@ async def scheduler(
     wrap: Callable[[Transport], Transport] = lambda transport: transport,
     loaded: bool = True,
     user: str | None = None,
+    drift_s: float = 300.0,
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -165,30 +180,34 @@ async def scheduler(
         wrap: wraps its transport, to lose answers on purpose.
         loaded: False: the reports are loaded only once the test says so.
         user: the user that it authenticates as; the administrator by default.
+        drift_s: the pause between two comparisons of its ledger with the API server.
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
-    scores = ScoreList(valkey.url)
+    decider = Decider(reports, ledger, metrics)
+    scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of)
     ready = asyncio.Event()
     if loaded:
         ready.set()
     try:
-        await scores.fill(())
         async with connect(kubeconfig) as client:
             front_end = KubeFrontEnd(
                 transport=wrap(client),
-                decider=Decider(scores, reports, ledger, metrics),
+                decider=decider,
                 bus=told,
                 reports_loaded=ready,
-                options=KubeOptions(POLICIES["headroom"]),
+                options=KubeOptions(POLICIES["headroom"], drift_s=drift_s),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")
+            writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
             try:
                 yield World(api, namespace, ledger, scores, reports, told, metrics, ready, front_end)
                 assert not task.done(), "the scheduler ended by itself"
+                await until_in_step(client, front_end)
             finally:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                for one in (writer, task):
+                    one.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await one
     finally:
         await scores.close()

@@ -14,7 +14,6 @@ import pytest
 from placer.local.frontend import LocalFrontEnd, Placed, Refused
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.environment import processes_of
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, PodSpec
 from plimsoll.quantity import GIB
@@ -46,10 +45,10 @@ async def ended(front_end: LocalFrontEnd, uid: PodUid, expected: str) -> None:
     await eventually(lambda: phase(front_end, uid), expected)
 
 
-async def test_pod_runs_on_the_best_node_and_succeeds(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_pod_runs_on_the_best_node_and_succeeds(tmp_path: Path) -> None:
     """A pod goes to the node with most headroom, its program allocates within its line, and its end frees all."""
-    async with world(tmp_path, valkey, "busy", "idle") as here, here.front_end() as front_end:
-        await here.tell(idle_report("busy", 2, idle_pct=5))
+    async with world(tmp_path, "busy", "idle") as here, here.front_end() as front_end:
+        here.tell(idle_report("busy", 2, idle_pct=5))
         answer = await placed(front_end, "p", [BUSY, "--memory", "512Mi", "--seconds", "0.2"])
         assert answer.node == "idle"
         assert answer.gpus == {"main": (gpu_of("idle"),)}
@@ -73,9 +72,9 @@ async def registered(here: World) -> set[str]:
     return names
 
 
-async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path) -> None:
     """An allocation past the declared memory gets CUDA's out-of-memory error, and the pod's row says so."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         neighbour = await placed(
             front_end, "neighbour", [BUSY, "--memory", "1Gi", "--hold-seconds", "1000"], "2Gi"
         )
@@ -88,9 +87,9 @@ async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path, valke
         assert await phase(front_end, neighbour.pod) == "Running"
 
 
-async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path) -> None:
     """The environment names GPU, library and directories, and nothing else of Plimsoll's."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         answer = await placed(front_end, "p", SHOW)
         await ended(front_end, answer.pod, "Succeeded")
         text = await asyncio.to_thread((here.output / f"default_p_{answer.pod}" / "main.log").read_text)
@@ -102,9 +101,9 @@ async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path, va
     assert ours == {"PLIMSOLL_EMULATOR", "PLIMSOLL_POD_UID", "PLIMSOLL_LIMITS_DIR", "PLIMSOLL_COUNTS_DIR"}
 
 
-async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path) -> None:
     """Simultaneous pods run as far as their declarations fit; the others wait, and run when those end."""
-    async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1", "n2") as here, here.front_end() as front_end:
         uids = [front_end.enqueue(pod(f"p{i}", SLEEP, "10Gi")).uid for i in range(6)]
 
         async def running() -> list[PodUid]:
@@ -132,13 +131,13 @@ async def test_simultaneous_pods_never_share_the_same_room(tmp_path: Path, valke
         assert len(list(here.decider.ledger.bookings())) == 4
 
 
-async def test_waiting_pod_runs_when_a_report_frees_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_waiting_pod_runs_when_a_report_frees_room(tmp_path: Path) -> None:
     """A pod waits while an unknown process holds the memory, and runs when a report shows it free."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
-        await here.tell(idle_report("n1", 2, other_bytes=20 * GIB))
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        here.tell(idle_report("n1", 2, other_bytes=20 * GIB))
         row = front_end.enqueue(pod("p", SLEEP, "10Gi"))
         await eventually(lambda: has_message(front_end, row.uid), expected=True)
-        await here.tell(idle_report("n1", 3))
+        here.tell(idle_report("n1", 3))
         await eventually(lambda: phase(front_end, row.uid), "Running")
 
 
@@ -148,9 +147,9 @@ async def has_message(front_end: LocalFrontEnd, uid: PodUid) -> bool:
     return row is not None and row.message.startswith("0/")
 
 
-async def test_node_without_report_is_named(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_node_without_report_is_named(tmp_path: Path) -> None:
     """A refusal counts nodes without a report among its reasons."""
-    async with world(tmp_path, valkey, "n1", "n2") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1", "n2") as here, here.front_end() as front_end:
         here.decider.reports.forget(NodeName("n2"))
         row = front_end.enqueue(pod("p", SLEEP, "100Gi"))
         await eventually(lambda: has_message(front_end, row.uid), expected=True)
@@ -176,21 +175,19 @@ async def test_node_without_report_is_named(tmp_path: Path, valkey: EmbeddedServ
     ],
 )
 async def test_pod_that_can_never_run_is_refused(
-    tmp_path: Path, valkey: EmbeddedServer, command: list[str], annotations: dict[str, str], message: str
+    tmp_path: Path, command: list[str], annotations: dict[str, str], message: str
 ) -> None:
     """A pod that can never run is refused at once with field, value and remedy, and leaves no row."""
-    async with world(tmp_path, valkey) as here, here.front_end() as front_end:
+    async with world(tmp_path) as here, here.front_end() as front_end:
         answer = await front_end.submit(pod("p", command, **annotations))
         assert isinstance(answer, Refused)
         assert re.search(message, answer.message)
         assert front_end.pods.rows() == ()
 
 
-async def test_command_that_does_not_exist_fails_and_frees_its_place(
-    tmp_path: Path, valkey: EmbeddedServer
-) -> None:
+async def test_command_that_does_not_exist_fails_and_frees_its_place(tmp_path: Path) -> None:
     """A command that does not exist fails the pod by the command's name, and ledger and broker forget the pod."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         answer = await front_end.submit(pod("p", ["/no/such/program"]))
         assert isinstance(answer, Refused)
         assert "'/no/such/program' cannot be started" in answer.message
@@ -200,9 +197,9 @@ async def test_command_that_does_not_exist_fails_and_frees_its_place(
         await eventually(lambda: registered(here), set())
 
 
-async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path) -> None:
     """A pod fails with its container's exit code, or 128 + n after signal n."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         seven = await placed(front_end, "seven", ["sh", "-c", "echo last words; exit 7"])
         killed = await placed(front_end, "killed", ["sh", "-c", "kill -9 $$$$"])
         for uid, code, words in ((seven.pod, 7, "last words"), (killed.pod, 137, "")):
@@ -212,12 +209,12 @@ async def test_exit_codes_are_those_of_kubernetes(tmp_path: Path, valkey: Embedd
             assert (row.exit_code, row.message) == (code, words)
 
 
-async def test_container_without_gpu_sees_none(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_container_without_gpu_sees_none(tmp_path: Path) -> None:
     """A container without a GPU gets no device and no hook beside one with a GPU.
 
     The pod ends with its last container.
     """
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         given = pod("p", ["sleep", "0.1"])
         beside = Container(name="beside", command=SHOW)
         both = PodSpec(containers=[*given.spec.containers, beside])
@@ -230,9 +227,9 @@ async def test_container_without_gpu_sees_none(tmp_path: Path, valkey: EmbeddedS
         assert "LD_PRELOAD" not in text
 
 
-async def test_ending_a_pod_ends_its_processes(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_ending_a_pod_ends_its_processes(tmp_path: Path) -> None:
     """A pod ended on request leaves no process, not even a child, and its place is free."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         answer = await placed(front_end, "p", ["sh", "-c", "sleep 1000 & sleep 1000"])
         row = await front_end.end(answer.pod)
         assert row is not None
@@ -241,9 +238,9 @@ async def test_ending_a_pod_ends_its_processes(tmp_path: Path, valkey: EmbeddedS
         assert here.decider.ledger.booking(answer.pod) is None
 
 
-async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path) -> None:
     """A front end that is cancelled leaves no process and no registration."""
-    async with world(tmp_path, valkey, "n1") as here:
+    async with world(tmp_path, "n1") as here:
         async with here.front_end() as front_end:
             answer = await placed(front_end, "p", SLEEP)
             assert await asyncio.to_thread(processes_of, answer.pod)
@@ -251,9 +248,9 @@ async def test_end_of_the_front_end_ends_its_pods(tmp_path: Path, valkey: Embedd
         await eventually(lambda: registered(here), set())
 
 
-async def test_same_manifest_again_is_the_same_pod(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_same_manifest_again_is_the_same_pod(tmp_path: Path) -> None:
     """A manifest submitted twice, as after a lost answer, makes one pod; a different one of that name is refused."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         first = front_end.enqueue(pod("p", SLEEP))
         await eventually(lambda: phase(front_end, first.uid), "Running")
         assert front_end.enqueue(pod("p", SLEEP)).uid == first.uid
@@ -263,9 +260,9 @@ async def test_same_manifest_again_is_the_same_pod(tmp_path: Path, valkey: Embed
         assert len(front_end.pods.rows()) == 1
 
 
-async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_killed_broker_keeps_pods_waiting_and_not_lost(tmp_path: Path) -> None:
     """A node whose broker is dead takes no new pod, and takes it when the broker is back."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         root = here.nodes[0].broker_root
         await placed(front_end, "before", SLEEP)
         async with BrokerClient(root) as client:
@@ -293,24 +290,11 @@ async def broker_pid(client: BrokerClient, root: Path) -> int:
     return await asyncio.to_thread(find)
 
 
-async def test_redis_away_delays_and_loses_nothing(tmp_path: Path, own_valkey: EmbeddedServer) -> None:
-    """A pod that arrives while Valkey is dead runs once the list is filled again."""
-    async with world(tmp_path, own_valkey, "n1") as here, here.front_end() as front_end:
-        await own_valkey.kill()
-        row = front_end.enqueue(pod("p", SLEEP))
-        await asyncio.sleep(0.2)
-        assert await phase(front_end, row.uid) == "Pending"
-        await own_valkey.restart()
-        await here.decider.scores.fill(here.decider.reports.values())
-        await eventually(lambda: phase(front_end, row.uid), "Running")
-
-
-async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path) -> None:
     """After SIGKILL of the placer the next one counts the running pod, keeps its room, and notices its end."""
-    async with world(tmp_path, valkey, "n1") as here:
+    async with world(tmp_path, "n1") as here:
         node = here.nodes[0]
         told = {
-            "redis": valkey.url,
             "socket": str(node.broker_socket),
             "environment": dict(node.environment),
             "output": str(here.output),

@@ -8,7 +8,6 @@ import pytest
 from placer.core.resize.change import NotNowError
 from placer.local.frontend import LocalFrontEnd, Placed
 from plimsoll.broker.client import BrokerClient
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -67,12 +66,10 @@ def with_share(manifest: Pod, share: str) -> Pod:
     return manifest
 
 
-async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
-    tmp_path: Path, valkey: EmbeddedServer
-) -> None:
+async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(tmp_path: Path) -> None:
     """A line is raised and lowered within the free promises. A raise past them is refused and changes nothing."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
-        await here.tell(idle_report("n1", 2))
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")
         await placed(front_end, "neighbour", "10Gi")
         answer = await front_end.resize(Resize(pod="p", gpu_memory="13Gi"))
@@ -90,10 +87,10 @@ async def test_a_new_line_holds_at_the_broker_and_in_the_ledger(
         assert not front_end.has("default", "p")
 
 
-async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path) -> None:
     """A lowering lets a waiting pod in, without a report or the end of a pod."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
-        await here.tell(idle_report("n1", 2))
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        here.tell(idle_report("n1", 2))
         await placed(front_end, "p", "20Gi")
         uid = front_end.enqueue(pod("waiting", HOLD, "10Gi")).uid
 
@@ -109,10 +106,10 @@ async def test_a_lowering_lets_a_pod_in_that_waited_for_room(tmp_path: Path, val
         await eventually(is_placed, expected=True)
 
 
-async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: EmbeddedServer) -> None:
+async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path) -> None:
     """A resize without its broker is put off, and the ledger counts the line that the broker may still hold."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
-        await here.tell(idle_report("n1", 2))
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")
         (here.nodes[0].broker_root / "broker.sock").rename(tmp_path / "hidden")
         await front_end._brokers[here.nodes[0].name].close()  # An open connection would still serve.
@@ -124,12 +121,10 @@ async def test_with_its_broker_away_nothing_is_given_up(tmp_path: Path, valkey: 
         assert counted_gib(here, uid) == 1
 
 
-async def test_a_new_share_holds_at_the_broker_and_in_the_ledger(
-    tmp_path: Path, valkey: EmbeddedServer
-) -> None:
+async def test_a_new_share_holds_at_the_broker_and_in_the_ledger(tmp_path: Path) -> None:
     """A pod without a share gets one together with a new line; after a lowering the next pod gets the share."""
-    async with world(tmp_path, valkey, "n1") as here, here.front_end() as front_end:
-        await here.tell(idle_report("n1", 2))
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        here.tell(idle_report("n1", 2))
         uid = await placed(front_end, "p", "2Gi")
         asked = Resize(pod="p", gpu_memory="3Gi", gpu_share="70", gpu_share_limit="90")
         answer = await front_end.resize(asked)

@@ -1,4 +1,4 @@
-"""Emulated nodes with real brokers, a real sorted list and a local front end over them.
+"""Emulated nodes with real brokers, and a local front end over them.
 
 The tests feed reports in directly, as monitors have tests of their own.
 """
@@ -18,10 +18,8 @@ from placer.local.node import LocalNode
 from placer.local.runner import LocalSettings
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from placer.scores import ScoreList
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -96,11 +94,10 @@ class World:
     output: Path
     changes: list[PodRow] = field(default_factory=list)
 
-    async def tell(self, *states: NodeState) -> None:
+    def tell(self, *states: NodeState) -> None:
         """Take reports in as the intake does."""
         for state in states:
             self.decider.reports.apply(state)
-        await self.decider.scores.apply(states)
 
     @contextlib.asynccontextmanager
     async def front_end(self) -> AsyncIterator[LocalFrontEnd]:
@@ -118,19 +115,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(directory: Path, valkey: EmbeddedServer, *names: str) -> AsyncIterator[World]:
+async def world(directory: Path, *names: str) -> AsyncIterator[World]:
     """A world of idle nodes with these names, each with a report."""
-    scores = ScoreList(valkey.url)
-    try:
-        async with contextlib.AsyncExitStack() as stack:
-            nodes = [await stack.enter_async_context(emulated_node(directory / name, name)) for name in names]
-            reports, ledger = ReportView(), Ledger()
-            reports.on_report(ledger.observe)
-            made = World(
-                tuple(nodes), Decider(scores, reports, ledger, Metrics()), output=directory / "output"
-            )
-            await scores.fill([])
-            await made.tell(*(idle_report(name) for name in names))
-            yield made
-    finally:
-        await scores.close()
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(emulated_node(directory / name, name)) for name in names]
+        reports, ledger = ReportView(), Ledger()
+        reports.on_report(ledger.observe)
+        made = World(tuple(nodes), Decider(reports, ledger, Metrics()), output=directory / "output")
+        made.tell(*(idle_report(name) for name in names))
+        yield made

@@ -113,6 +113,12 @@ async def test_it_is_done_once_every_gpu_announced_its_new_line(nats: EmbeddedSe
     ]
 
 
+async def test_a_server_that_is_away_is_passed_over(nats: EmbeddedServer) -> None:
+    """With several servers given, one that answers is enough."""
+    async with placer(nats, resizing(), (limit(A, 3), limit(B, 3))):
+        await resize(REQUEST, f"nats://127.0.0.1:1,{nats.url}", PATIENT_S)
+
+
 async def test_a_line_set_before_is_confirmed_by_what_was_announced_then(nats: EmbeddedServer) -> None:
     """A request repeated after a lost confirmation finds it in the stream, if no newer one is there."""
     async with placer(nats, resizing(before_gib=3), earlier=(limit(A, 3), limit(B, 3))):

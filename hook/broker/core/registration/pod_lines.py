@@ -1,76 +1,38 @@
-"""The registration of a bound pod, made from its annotations; `plimsoll run` registers the same."""
+"""The registration of a bound pod, made from the placer's decision; `plimsoll run` registers the same."""
 
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.contract import (
-    ContainerDemand,
-    Decision,
-    assigned_gpus,
-    decision_of,
-    parse_pod,
-)
-from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll.contract import DECISION, asks_gpu
+from plimsoll.decision import GpuGrant, decision_of
+from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
-from plimsoll.resizes import Resized, resized_of
 
 
 def registration(pod: Pod) -> Register | None:
     """A bound pod's registration; None for a pod without a GPU.
 
     Raises:
-        InputError: the pod's demand or the placer's answer cannot be read, or they contradict each other.
+        InputError: the placer's decision cannot be read, or the pod requests a GPU and has none.
     """
-    assigned = assigned_gpus(pod)
-    if not assigned:
+    decision = decision_of(pod)
+    if decision is None:
+        if asks_gpu(pod):
+            remedy = "let Plimsoll's placer bind it (schedulerName: plimsoll)"
+            raise InputError(f"metadata.annotations[{DECISION}]", None, "is missing", remedy)
         return None
-    demands = {demand.container: demand for demand in parse_pod(pod).containers}
-    decision, resized = decision_of(pod), resized_of(pod)
     return Register(
         pod=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        containers=tuple(
-            _container(name, gpus, demands, decision, resized) for name, gpus in sorted(assigned.items())
-        ),
+        containers=tuple(_container(name, grants) for name, grants in sorted(decision.containers.items())),
     )
 
 
-def _container(
-    name: ContainerName,
-    gpus: tuple[GpuUuid, ...],
-    demands: dict[ContainerName, ContainerDemand],
-    decision: Decision | None,
-    resized: Resized,
-) -> ContainerLines:
-    field = f"metadata.annotations[gpus.plimsoll.dev/{name}]"
-    demand = demands.get(name)
-    if demand is None or demand.gpus != len(gpus):
-        wanted = "no GPU" if demand is None else f"{demand.gpus} GPU(s)"
-        raise InputError(
-            field, ",".join(gpus), f"does not match the container, which asks for {wanted}", "recreate it"
-        )
-    return ContainerLines(
-        name=name,
-        lines=tuple(_line(resized.of(demand, gpu), gpu, decision) for gpu in gpus),
-        whole=demand.whole,
-        best_effort=demand.best_effort,
+def _container(name: ContainerName, grants: tuple[GpuGrant, ...]) -> ContainerLines:
+    lines = (
+        Line(gpu=one.gpu, line_bytes=one.line_bytes, share_pct=one.share_pct, limit_pct=one.limit_pct)
+        for one in grants
     )
-
-
-def _line(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> Line:
-    return Line(
-        gpu=gpu,
-        line_bytes=_line_bytes(demand, gpu, decision),
-        share_pct=100 if demand.whole else demand.share_pct,
-        limit_pct=demand.limit_pct,
-    )
-
-
-def _line_bytes(demand: ContainerDemand, gpu: GpuUuid, decision: Decision | None) -> int:
-    """The line of a resize or of the declaration; where neither exists, the bytes that the placer found free.
-
-    Without the placer's answer the line is 0: the broker never guesses a line.
-    """
-    if demand.memory_bytes is not None:
-        return demand.memory_bytes
-    return 0 if decision is None else decision.lines.get(demand.container, {}).get(gpu, 0)
+    whole = any(one.whole for one in grants)
+    best_effort = not whole and any(one.memory_bytes is None for one in grants)
+    return ContainerLines(name=name, lines=tuple(lines), whole=whole, best_effort=best_effort)

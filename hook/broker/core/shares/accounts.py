@@ -42,6 +42,7 @@ class Account:
         floor: growth of the spare per elapsed time, 0 to 1; the container's request, but not 0.
         claim_ns: the largest lag while the container pauses.
         enough_ns: the credit at which a gate opens that shut for a spent limit.
+        most_credit_ns: the largest credit.
         most_spare_ns: the largest spare.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
         wanted_ns: when the container last wanted the GPU.
@@ -60,6 +61,7 @@ class Account:
     floor: float = FLOOR
     claim_ns: float = 0.0
     enough_ns: float = 0.0
+    most_credit_ns: float = 0.0
     most_spare_ns: float = SPARE_NS
     lag_ns: float = 0.0
     spare_ns: float = 0.0
@@ -105,7 +107,7 @@ class Account:
         self.spare_ns = spare_ns
         if self.limit < 1:
             grown_ns = self.limit * span_ns
-            self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, self.enough_ns + grown_ns)
+            self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, self.most_credit_ns + grown_ns)
         if charge_ns:
             self.tally.ran_ns += charge_ns
             self.charge_ns = 0.0
@@ -114,10 +116,17 @@ class Account:
         self.pause = 1.0
         return excess_ns
 
-    def change(self, request: float, limit: float) -> None:
-        """Change the terms (0 to 1); the sums stay."""
+    def change(self, request: float, limit: float, saved_ns: float) -> None:
+        """Change the terms; the sums stay.
+
+        Args:
+            request: 0 to 1.
+            limit: 0 to 1.
+            saved_ns: the credit at which a gate opens again, for a limit of 0.
+        """
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
-        self.claim_ns, self.enough_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR), CREDIT_NS * (1 - limit)
+        self.claim_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR)
+        self.enough_ns, self.most_credit_ns = saved_ns * (1 - limit), CREDIT_NS * (1 - limit)
         self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 
@@ -139,6 +148,6 @@ class Account:
     def may_rest(self) -> bool:
         """Whether time alone no longer changes the account."""
         is_full = self.spare_ns >= self.most_spare_ns and (
-            self.limit >= 1 or self.credit_ns >= self.enough_ns
+            self.limit >= 1 or self.credit_ns >= self.most_credit_ns
         )
         return is_full and self.lag_ns >= 0 and not self.is_active and not self.client.is_shut

@@ -7,6 +7,7 @@ from hook.broker.core.shares.accounts import Account
 from hook.broker.core.shares.events import GateState, Terms, Words
 from hook.broker.core.shares.gpus import Gpu
 from hook.broker.core.shares.meters import WORDS, Meter
+from hook.broker.core.shares.settings import SAVED_BY_SEVERAL_NS, SAVED_NS
 
 
 @dataclass(eq=False, slots=True)
@@ -69,8 +70,9 @@ class Client:
     def change(self, terms: Terms) -> None:
         """Change the terms; the accounts stay."""
         self.terms = terms
+        saved_ns = SAVED_NS if len(self.gpus) == 1 else SAVED_BY_SEVERAL_NS
         for gpu, account in zip(self.gpus, self.accounts, strict=True):
-            account.change(terms.request_pct / 100, terms.limit_pct / 100)
+            account.change(terms.request_pct / 100, terms.limit_pct / 100, saved_ns)
             gpu.is_live_stale = gpu.are_rates_stale = True
 
     def note_unmetered(self, now_ns: int) -> None:

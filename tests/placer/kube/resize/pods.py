@@ -15,8 +15,6 @@ from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
 GPU: Final = "GPU-n1-0"
-WRITTEN: Final = ("lines", "shares")
-"""The annotations of resizes."""
 
 
 class Counted(NamedTuple):
@@ -59,11 +57,11 @@ async def resize(
     return await world.front_end.resize(asked)
 
 
-async def written(world: World, name: str) -> dict[str, object]:
-    """The values of the resize annotations, by annotation name."""
+async def written(world: World, name: str) -> Counted:
+    """The memory, share and limit that the pod's decision states."""
     annotations = (await world.pod(name))["metadata"]["annotations"]
-    found = {key: annotations.get(f"plimsoll.dev/{key}") for key in WRITTEN}
-    return {key: json.loads(text) for key, text in found.items() if text is not None}
+    [grant] = json.loads(annotations["plimsoll.dev/decision"])["containers"]["main"]
+    return Counted(grant["line_bytes"] / GIB, grant.get("share_pct", 0), grant.get("limit_pct", 100))
 
 
 async def counted(world: World, name: str) -> Counted:

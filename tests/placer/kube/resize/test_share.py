@@ -4,18 +4,22 @@ They are written once, together with the line; they count at once, and the next 
 """
 
 import asyncio
+import json
 
 import pytest
 
 from placer.core.resize.change import NotNowError
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from tests.placer.kube.decided import decision_text
 from tests.placer.kube.lossy import LossyBinds, after, held, refuse
 from tests.placer.kube.resize.pods import GPU, counted, one_gpu, placed, resize, written
-from tests.placer.kube.world import MEMORY, SHARE, scheduler
+from tests.placer.kube.world import MEMORY, SHARE, World, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
 
 
 async def test_line_share_and_limit_are_one_write(
@@ -30,16 +34,14 @@ async def test_line_share_and_limit_are_one_write(
         [before], [now] = answer.before, answer.after
         assert (before.line_bytes, before.share_pct, before.limit_pct) == (4 * GIB, 30, 60)
         assert (now.line_bytes, now.share_pct, now.limit_pct) == (6 * GIB, 40, 80)
-        lines, shares = {"main": {GPU: 6 * GIB}}, {"main": {"share_pct": 40, "limit_pct": 80}}
-        assert await written(world, "p") == {"lines": lines, "shares": shares}
+        assert await written(world, "p") == (6, 40, 80)
         assert patches.patched.count(path) == 1
         await resize(world, "p", limit="70")
-        shares = {"main": {"share_pct": 40, "limit_pct": 70}}
-        assert await written(world, "p") == {"lines": lines, "shares": shares}
+        assert await written(world, "p") == (6, 40, 70)
         assert await counted(world, "p") == (6, 40, 70)
         await placed(world, "declared", share=10, gpu_share_limit="60")
         await resize(world, "declared", share="20")
-        assert await written(world, "declared") == {"shares": {"main": {"share_pct": 20, "limit_pct": 60}}}
+        assert await written(world, "declared") == (4, 20, 60)
 
 
 async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
@@ -58,7 +60,7 @@ async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
             InputError, match=r"gpu-share: '51' does not fit: 50 % of .* give at most 50 in total"
         ):
             await resize(world, "p", share="51", size="6Gi")
-        assert (await written(world, "p"), await counted(world, "p")) == ({}, (4, 30, 100))
+        assert (await written(world, "p"), await counted(world, "p")) == ((4, 30, 100), (4, 30, 100))
         await resize(world, "p", share="50")
         await resize(world, "neighbour", share="20")
         await world.until_bound("waiting")
@@ -115,44 +117,100 @@ async def test_a_write_that_is_refused_leaves_everything_as_it_was(
     patches.pod_faults.append(refuse)
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", share=30)
-        with pytest.raises(InputError, match=r"annotations\[plimsoll.dev/shares\].* right to patch pods"):
+        with pytest.raises(InputError, match=r"annotations\[plimsoll.dev/decision\].* right to patch pods"):
             await resize(world, "p", share="80")
-        assert (await written(world, "p"), await counted(world, "p")) == ({}, (4, 30, 100))
+        assert (await written(world, "p"), await counted(world, "p")) == ((4, 30, 100), (4, 30, 100))
         await placed(world, "neighbour", share=70)
 
 
-async def test_a_limit_that_its_owner_changed_meanwhile_is_not_overwritten(
+async def test_a_limit_that_its_owner_changed_counts_no_more_than_before(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A limit that its owner changed since the check is not overwritten, and the next request judges the new one."""
+    """A limit that its owner writes on the bound pod, also during a resize, neither limits nor stops the resize."""
     patches = LossyBinds()
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     theirs = {"metadata": {"annotations": {"plimsoll.dev/gpu-share-limit": "50"}}}
     patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
     async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
         await placed(world, "p", share=30)
-        with pytest.raises(NotNowError, match="changed by somebody else meanwhile; ask again"):
-            await resize(world, "p", share="60")
-        assert await written(world, "p") == {}
-        with pytest.raises(InputError, match="'60' is 60 on each GPU, above the limit of 50"):
-            await resize(world, "p", share="60")
-        await resize(world, "p", share="40")
-        assert await written(world, "p") == {"shares": {"main": {"share_pct": 40, "limit_pct": 50}}}
+        await resize(world, "p", share="60")
+        assert await written(world, "p") == (4, 60, 100)
+        assert await counted(world, "p") == (4, 60, 100)
 
 
-async def test_a_damaged_annotation_is_written_anew(
+async def test_a_decision_that_somebody_changed_meanwhile_is_not_overwritten_at_once(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """A resize of either kind rewrites a damaged annotation, as a damaged one makes both unreadable."""
+    """A change of the decision since the check puts the resize off. The next request writes the decision anew.
+
+    The room that the pod had, was promised, and may have by the change counts all the while.
+    """
+    patches = LossyBinds()
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    theirs = {"metadata": {"annotations": {"plimsoll.dev/decision": decision_text(GPU, 9, 10)}}}
+    patches.pod_faults.append(after(lambda: apiserver.must("PATCH", path, theirs)))
+    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
+        await placed(world, "p", share=30)
+        with pytest.raises(NotNowError, match="changed by somebody else meanwhile; ask again"):
+            await resize(world, "p", share="60")
+        await until(lambda: counts(world, "p", (9, 60, 100)))
+        answer = await resize(world, "p", share="40")
+        assert (answer.before[0].share_pct, answer.after[0].share_pct) == (30, 40)
+        assert await written(world, "p") == (4, 40, 100)
+        await until(lambda: counts(world, "p", (4, 40, 100)))
+
+
+async def test_a_damaged_decision_is_written_anew(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A resize of either kind writes a decision that somebody damaged or removed anew, and keeps earlier resizes."""
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     async with one_gpu(apiserver, valkey, namespace) as world:
         await placed(world, "p", share=30)
         await resize(world, "p", size="6Gi")
-        spoiled = {"metadata": {"annotations": {"plimsoll.dev/lines": "lots"}}}
-        await apiserver.must("PATCH", path, spoiled)
-        await resize(world, "p", share="40")
-        assert await written(world, "p") == {"shares": {"main": {"share_pct": 40, "limit_pct": 100}}}
-        assert await counted(world, "p") == (4, 40, 100)
+        for spoiled, share in (("lots", "40"), (None, "50")):
+            edit = {"plimsoll.dev/decision": spoiled, "gpus.plimsoll.dev/main": None}
+            await apiserver.must("PATCH", path, {"metadata": {"annotations": edit}})
+            await resize(world, "p", share=share)
+            assert await written(world, "p") == (6, int(share), 100)
+            assert await counted(world, "p") == (6, int(share), 100)
+            assert (await world.pod("p"))["metadata"]["annotations"]["gpus.plimsoll.dev/main"] == GPU
+
+
+async def test_a_resize_of_a_pod_of_the_previous_version_writes_todays_form(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """After an upgrade a pod keeps its earlier resizes, and the next one writes one annotation for all."""
+    await create_node(apiserver, "n1")
+    await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi", SHARE: "30"}))
+    earlier = {
+        "gpus.plimsoll.dev/main": GPU,
+        "plimsoll.dev/decision": json.dumps(
+            {"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": {GPU: 1}}}
+        ),
+    }
+    target = {"kind": "Node", "name": "n1"}
+    binding = {"metadata": {"name": "p", "annotations": earlier}, "target": target}
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    await apiserver.must("POST", f"{path}/binding", binding)
+    resizes = {
+        "plimsoll.dev/lines": f'{{"main":{{"{GPU}":{20 * GIB}}}}}',
+        "plimsoll.dev/shares": '{"main":{"share_pct":50,"limit_pct":60}}',
+    }
+    await apiserver.must("PATCH", path, {"metadata": {"annotations": resizes}})
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
+        await world.until_refused("large", "Insufficient plimsoll.dev/gpu-memory")
+        assert await counted(world, "p") == (20, 50, 60)
+        await resize(world, "p", size="6Gi")
+        assert await written(world, "p") == (6, 50, 60)
+        left = (await world.pod("p"))["metadata"]["annotations"]
+        assert not {"plimsoll.dev/lines", "plimsoll.dev/shares"} & set(left)
+        await world.until_bound("large")
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await world.report("n1", 24)
+        await until(lambda: counts(world, "p", (6, 50, 60)))
 
 
 @pytest.mark.parametrize(
@@ -176,9 +234,10 @@ async def test_what_cannot_be_changed_is_refused_by_name(
     async with one_gpu(apiserver, valkey, namespace) as world:
         await create_pod(apiserver, namespace, pod_manifest("p", resources))
         await world.until_bound("p")
+        before = await decision(world, "p")
         with pytest.raises(InputError, match=said):
             await resize(world, "p", **asked)
-        assert await written(world, "p") == {}
+        assert await decision(world, "p") == before
 
 
 async def test_the_same_again_is_answered_as_done_before(
@@ -193,3 +252,15 @@ async def test_the_same_again_is_answered_as_done_before(
         again = await resize(world, "p", share="40")
         assert again.before == again.after
         assert patches.patched.count(path) == 1
+
+
+async def counts(world: World, name: str, expected: tuple[float, int, int]) -> bool:
+    """Whether the ledger counts exactly this for the pod."""
+    booking = world.ledger.booking(PodUid((await world.pod(name))["metadata"]["uid"]))
+    return booking is not None and await counted(world, name) == expected
+
+
+async def decision(world: World, name: str) -> str:
+    """The text of the pod's decision."""
+    text: str = (await world.pod(name))["metadata"]["annotations"]["plimsoll.dev/decision"]
+    return text

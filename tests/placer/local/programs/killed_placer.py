@@ -1,6 +1,6 @@
 """A placer of one node that places one pod, prints its id, and lives until it is killed.
 
-Its argument is JSON: where Valkey, the node's broker and the pods' output are, and the pods' environment.
+Its argument is JSON: where the node's broker and the pods' output are, and the pods' environment.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from placer.local.frontend import Placed
 from placer.local.node import LocalNode
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from placer.scores import ScoreList
 from plimsoll.ids import NodeName
 from tests.placer.local.world import World, idle_report, pod
 
@@ -22,10 +21,9 @@ from tests.placer.local.world import World, idle_report, pod
 async def main() -> None:
     """Places the pod."""
     told = json.loads(sys.argv[1])
-    scores, reports = ScoreList(told["redis"]), ReportView()
     node = LocalNode(NodeName("n1"), Path(told["socket"]), told["environment"])
-    here = World((node,), Decider(scores, reports, Ledger(), Metrics()), Path(told["output"]))
-    await here.tell(idle_report("n1"))
+    here = World((node,), Decider(ReportView(), Ledger(), Metrics()), Path(told["output"]))
+    here.tell(idle_report("n1"))
     async with here.front_end() as front_end:
         answer = await front_end.submit(pod("survivor", ["sleep", "1000"], "20Gi"))
         assert isinstance(answer, Placed)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hook.broker.core.registration.pod_lines import registration
+from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
@@ -23,7 +24,7 @@ def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
 
 
 def decided(**lines: int) -> str:
-    """The placer's decision, with these lines for `main`."""
+    """The placer's decision of the first form, with these lines for `main`."""
     return json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": lines}})
 
 
@@ -43,9 +44,8 @@ def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
 def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> None:
     """After a resize of one of two GPUs, that GPU has the new line and the other the declared one."""
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu": 2}
-    asks = registration(
-        bound(asked, gpus="A,B", lines=json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}}))
-    )
+    lines = json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}})
+    asks = registration(bound(asked, gpus="A,B", decision=decided(), lines=lines))
     assert asks is not None
     assert [line.line_bytes for line in asks.containers[0].lines] == [6 * GIB, 4 * GIB]
 
@@ -58,7 +58,7 @@ def test_a_resized_share_stands_over_declaration_and_limit() -> None:
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
     for name, terms in (("main", (40, 80)), ("other", (30, 50))):
         shares = json.dumps({name: {"share_pct": 40, "limit_pct": 80}})
-        asks = registration(bound(asked, gpus="A,B", gpu_share_limit="50", shares=shares))
+        asks = registration(bound(asked, gpus="A,B", decision=decided(), gpu_share_limit="50", shares=shares))
         assert asks is not None
         lines = asks.containers[0].lines
         assert [(line.line_bytes, line.share_pct, line.limit_pct) for line in lines] == [
@@ -83,6 +83,33 @@ def test_a_whole_gpu_is_told_as_whole() -> None:
     assert asks.containers[0].lines[0].share_pct == 100
 
 
+def test_the_decision_is_all_that_counts() -> None:
+    """A pod's lines come from the decision, whatever its resources and other annotations say now."""
+    grants = [
+        {"gpu": "A", "memory_bytes": 6 * GIB, "line_bytes": 6 * GIB, "share_pct": 40, "limit_pct": 80},
+        {"gpu": "B", "memory_bytes": 4 * GIB, "line_bytes": 4 * GIB, "limit_pct": 50},
+    ]
+    side = [{"gpu": "B", "line_bytes": 5, "share_pct": 100, "whole": True}]
+    loose = [{"gpu": "A", "line_bytes": 7}]
+    containers = {"main": grants, "side": side, "loose": loose}
+    text = json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "containers": containers})
+    asks = registration(
+        bound({"gpu": 1}, gpus="C", best_effort="true", gpu_share_limit="lots", lines="{", decision=text)
+    )
+    assert asks is not None
+    by_name = {one.name: one for one in asks.containers}
+    main = by_name[ContainerName("main")]
+    assert [(one.gpu, one.line_bytes, one.share_pct, one.limit_pct) for one in main.lines] == [
+        ("A", 6 * GIB, 40, 80),
+        ("B", 4 * GIB, 0, 50),
+    ]
+    assert [(one.name, one.whole, one.best_effort) for one in asks.containers] == [
+        ("loose", False, True),
+        ("main", False, False),
+        ("side", True, False),
+    ]
+
+
 def test_a_pod_without_a_gpu_has_no_lines() -> None:
     """A pod without a GPU has no lines."""
     assert registration(bound({})) is None
@@ -91,11 +118,20 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
 @pytest.mark.parametrize(
     ("asked", "annotations", "field"),
     [
-        ({"gpu": 2, "gpu-memory": 2}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
-        ({}, {"gpus": "A"}, r"annotations\[gpus.plimsoll.dev/main\]"),
-        ({"gpu": 1}, {"gpus": "A", "decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
-        ({"gpu": 1}, {"gpus": "A", "lines": '{"main": {"A": 0}}'}, r"annotations\[plimsoll.dev/lines\]"),
-        ({"gpu": 1}, {"gpus": "A", "shares": '{"main": 40}'}, r"annotations\[plimsoll.dev/shares\]"),
+        ({"gpu": 2, "gpu-memory": 2}, {"decision": decided()}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({}, {"decision": decided()}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({"gpu": 1}, {}, r"annotations\[plimsoll.dev/decision\]: None is missing"),
+        ({"gpu": 1}, {"decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
+        (
+            {"gpu": 1},
+            {"decision": decided(), "lines": '{"main": {"A": 0}}'},
+            r"annotations\[plimsoll.dev/lines\]",
+        ),
+        (
+            {"gpu": 1},
+            {"decision": decided(), "shares": '{"main": 40}'},
+            r"annotations\[plimsoll.dev/shares\]",
+        ),
     ],
 )
 def test_a_contradictory_answer_is_refused_by_field(
@@ -103,4 +139,4 @@ def test_a_contradictory_answer_is_refused_by_field(
 ) -> None:
     """A decision that does not match the demand, or a damaged decision or resize, is refused by field."""
     with pytest.raises(InputError, match=field):
-        registration(bound(asked, **annotations))
+        registration(bound(asked, gpus="A", **annotations))

@@ -1,10 +1,11 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-The text is written for reading, not for speed. Times are nanoseconds. Five rules are younger than the model. A GPU's
+The text is written for reading, not for speed. Times are nanoseconds. Six rules are younger than the model. A GPU's
 charges are scaled down where they sum to more than the elapsed time, as where two bursts begin in the same tick. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
-A container that wanted the GPU for a moment holds up no other container.
+A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
+less credit for a container with one GPU.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Final
 MS: Final = 1e6
 QUANTUM: Final = 20 * MS
 CREDIT: Final = 25 * MS
+SAVED: Final = 8 * MS
 SPARE: Final = 30 * MS
 OWED: Final = 10 * MS
 REPAY: Final = 0.9
@@ -174,10 +176,15 @@ class Reference:
         for c, a in accounts.items():
             claim = max((lag for b, lag in behind.items() if b is not c), default=0.0)
             is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or claim > URGENT
-            is_spent = c.limit < 1 and a.credit < (CREDIT * (1 - c.limit) if c.is_shut else 0.0)
+            is_spent = c.limit < 1 and a.credit < (self._saved * (1 - c.limit) if c.is_shut else 0.0)
             if is_spent or (claim and is_ahead and a.spare <= 0):
                 shut.add(c)
         return shut
+
+    @property
+    def _saved(self) -> float:
+        """Every container here has all the GPUs."""
+        return SAVED if len(self.gpus) == 1 else CREDIT
 
     def _active(self, gpu: int) -> list[Tenant]:
         return [c for c in self.tenants if self.now - self.accounts[c, gpu].wanted <= WINDOW]

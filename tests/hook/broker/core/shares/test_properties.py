@@ -112,7 +112,11 @@ def test_sums_are_bounded(seed: int) -> None:
                 assert abs(account.lag_ns) <= DEBT_NS + 1
                 assert account.spare_ns >= -DEBT_NS
                 assert account.rests or account.spare_ns <= SPARE_NS + span_ns
-                assert account.rests or account.limit == 1 or account.credit_ns <= account.enough_ns + span_ns
+                assert (
+                    account.rests
+                    or account.limit == 1
+                    or account.credit_ns <= account.most_credit_ns + span_ns
+                )
 
 
 @settings(max_examples=30, deadline=None)

@@ -3,7 +3,7 @@
 import pytest
 
 from hook.broker.core.shares.events import GateState, Joined, ShareViolated, Terms, Ticked, Unmet, Utilised
-from hook.broker.core.shares.settings import CREDIT_NS, DEBT_NS, MS, SPARE_NS, S
+from hook.broker.core.shares.settings import DEBT_NS, MS, SAVED_NS, SPARE_NS, S
 from plimsoll.broker.pages import GATE_STEP
 from tests.hook.broker.core.shares.node import GPUS, TICK_NS, Node, Played, key
 
@@ -131,7 +131,7 @@ def test_a_spent_credit_is_saved_again_before_the_gate_opens() -> None:
     while node.states["A"] is SHUT:
         node.tick()
         ticks += 1
-    debt_ns = 5 * MS + CREDIT_NS / 2
+    debt_ns = 5 * MS + SAVED_NS / 2
     assert ticks * TICK_NS * 0.5 == pytest.approx(debt_ns, abs=2 * TICK_NS)
 
 

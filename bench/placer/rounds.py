@@ -1,0 +1,151 @@
+"""One round of one scheduler: pods that were all made before it starts, or pods that arrive at a fixed rate.
+
+Both schedulers work in turn on the same server and nodes. Each round has a namespace of its own, whose pods are
+deleted before the next round. A scheduler's process lives for one round.
+"""
+
+import asyncio
+import statistics
+from dataclasses import dataclass
+from typing import Final
+
+from bench.placer.binds import percentile, watching
+from bench.placer.ground import Ground, Json
+from bench.placer.objects import delete_pods, make_namespace, make_pod, make_pods, pod_object
+from bench.placer.sides import Side, started
+
+SETTLE_LOOK_S: Final = 0.25
+SETTLED_AFTER_S: Final = 5.0
+"""Events that did not come for so long were dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A round with pods that were made before.
+
+    Attributes:
+        pods_per_s: pods ÷ the time from the first bind to the last.
+        settled_per_s: pods ÷ the time from the first bind until every pod has its event, or no more events come.
+        events_ratio: events ÷ pods at the end; below 1, news was dropped.
+        cpu_ms_per_pod: CPU time of the scheduler's process from the first bind to the settled end.
+        nodes_used: nodes that got a pod.
+        rss_mib: resident memory of the process at the end.
+    """
+
+    pods_per_s: float
+    settled_per_s: float
+    events_ratio: float
+    cpu_ms_per_pod: float
+    nodes_used: int
+    rss_mib: float
+
+
+async def pods_before(ground: Ground, side: Side, pods: int, name: str) -> Before:
+    """Make the pods, start the scheduler, and measure until all are bound and have their events."""
+    namespace = await make_namespace(ground, f"{name}-{side.name}".replace("_", "-"))
+    await make_pods(ground, namespace, (pod_object(f"p-{n:05d}", side.scheduler) for n in range(pods)))
+    async with watching(ground, namespace) as binds:
+        await binds.until_seen(pods)
+        async with started(side, ground, name) as process:
+            first_cpu_s: list[float] = []
+            binds.on_first = lambda: first_cpu_s.append(process.cpu_s())
+            await binds.until_bound(pods)
+            events, settled_s = await _settled(ground, namespace, pods)
+            cpu_s = process.cpu_s() - first_cpu_s[0]
+            rss_mib = process.rss_mib()
+    await delete_pods(ground, namespace)
+    return Before(
+        pods_per_s=(pods - 1) / binds.span_s(),
+        settled_per_s=(pods - 1) / (settled_s - min(binds.bound_s.values())),
+        events_ratio=events / pods,
+        cpu_ms_per_pod=cpu_s * 1000 / pods,
+        nodes_used=len(set(binds.node.values())),
+        rss_mib=rss_mib,
+    )
+
+
+async def _settled(ground: Ground, namespace: str, pods: int) -> tuple[int, float]:
+    """Wait until there are as many events as pods, or no more come; returns their number and when it was reached."""
+    loop = asyncio.get_running_loop()
+    events, reached_s = await _events(ground, namespace), loop.time()
+    while events < pods and loop.time() - reached_s < SETTLED_AFTER_S:
+        await asyncio.sleep(SETTLE_LOOK_S)
+        if (now := await _events(ground, namespace)) != events:
+            events, reached_s = now, loop.time()
+    return events, reached_s
+
+
+async def _events(ground: Ground, namespace: str) -> int:
+    """The number of events in a namespace, of which only one is read."""
+    listed = await ground.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?limit=1")
+    return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """A round with pods that arrive at a fixed rate.
+
+    Attributes:
+        per_s: the rate.
+        pending_ms: from a pod's appearance in the watch until it has a node, for each pod.
+        created_ms: the same from the moment at which its creation was sent.
+    """
+
+    per_s: float
+    pending_ms: list[float]
+    created_ms: list[float]
+
+
+async def pods_arriving(ground: Ground, side: Side, pods: int, per_s: float, name: str) -> Arriving:
+    """Start the scheduler, wait until it places a pod, and let pods arrive."""
+    namespace = await make_namespace(ground, f"{name}-{side.name}".replace("_", "-"))
+    async with watching(ground, namespace) as binds, started(side, ground, name):
+        await make_pod(ground, namespace, pod_object("first", side.scheduler))
+        await binds.until_bound(1)
+        sent_s = await _arrive(ground, namespace, side, pods, per_s)
+        await binds.until_bound(pods + 1)
+    await delete_pods(ground, namespace)
+    return Arriving(
+        per_s=per_s,
+        pending_ms=binds.waits_ms(list(sent_s)),
+        created_ms=[(binds.bound_s[pod] - at_s) * 1000 for pod, at_s in sent_s.items()],
+    )
+
+
+async def _arrive(ground: Ground, namespace: str, side: Side, pods: int, per_s: float) -> dict[str, float]:
+    """Create pods at a fixed rate; returns when each creation was sent."""
+    loop = asyncio.get_running_loop()
+    sent_s: dict[str, float] = {}
+    begin_s = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for number in range(pods):
+            await asyncio.sleep(begin_s + number / per_s - loop.time())
+            name = f"p-{number:05d}"
+            sent_s[name] = loop.time()
+            group.create_task(make_pod(ground, namespace, pod_object(name, side.scheduler)))
+    return sent_s
+
+
+def before_figures(rounds: list[Before]) -> Json:
+    """The medians of a side's rounds with pods that were made before."""
+    return {
+        "pods_per_s": round(statistics.median(one.pods_per_s for one in rounds), 1),
+        "settled_per_s": round(statistics.median(one.settled_per_s for one in rounds), 1),
+        "events_ratio": round(min(one.events_ratio for one in rounds), 4),
+        "cpu_ms_per_pod": round(statistics.median(one.cpu_ms_per_pod for one in rounds), 3),
+        "nodes_used": min(one.nodes_used for one in rounds),
+        "rss_mib": round(max(one.rss_mib for one in rounds), 1),
+    }
+
+
+def arriving_figures(rounds: list[Arriving]) -> Json:
+    """The percentiles over all pods of a side's rounds with arriving pods."""
+    pending = [wait for one in rounds for wait in one.pending_ms]
+    created = [wait for one in rounds for wait in one.created_ms]
+    return {
+        "arriving_per_s": round(statistics.median(one.per_s for one in rounds), 1),
+        "pending_bound_ms_p50": round(percentile(pending, 50), 2),
+        "pending_bound_ms_p99": round(percentile(pending, 99), 2),
+        "created_bound_ms_p50": round(percentile(created, 50), 2),
+        "created_bound_ms_p99": round(percentile(created, 99), 2),
+    }

@@ -1,0 +1,122 @@
+"""The two schedulers as processes: stock kube-scheduler, and `python -m placer`.
+
+Both are members of `system:masters` and may send 5000 requests a second (the placer has no such limit). Everything
+else is default.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.placer.ground import Ground
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.part.settings import PREFIX
+from tests.cluster import assets
+
+QPS: Final = 5000
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+MIB: Final = 1 << 20
+
+KUBE_SCHEDULER: Final = "kube_scheduler"
+PLACER: Final = "placer"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the schedulers.
+
+    Attributes:
+        name: its name in the figures.
+        scheduler: the `schedulerName` of its pods.
+    """
+
+    name: str
+    scheduler: str
+
+
+SIDES: Final = (Side(KUBE_SCHEDULER, "default-scheduler"), Side(PLACER, SCHEDULER_NAME))
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A scheduler that runs."""
+
+    server: EmbeddedServer
+
+    def cpu_s(self) -> float:
+        """The CPU time of the process until now, user and system, in seconds."""
+        text = Path(f"/proc/{self.server.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def rss_mib(self) -> float:
+        """The resident memory of the process, in MiB."""
+        return resident_mib(self.server.pid)
+
+
+def resident_mib(pid: int) -> float:
+    """The resident memory of a process, in MiB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / MIB
+
+
+@asynccontextmanager
+async def started(side: Side, ground: Ground, name: str) -> AsyncIterator[Running]:
+    """Run a scheduler until the context ends; entered as soon as its process says that it starts.
+
+    Args:
+        side: the scheduler.
+        ground: the servers.
+        name: the name of the round, for its folder.
+    """
+    folder = ground.directory / "sides" / f"{name}-{side.name}"
+    kind = placer_kind(ground) if side.name == PLACER else kube_scheduler_kind(ground, folder)
+    async with running(kind, folder) as server:
+        yield Running(server)
+
+
+def kube_scheduler_kind(ground: Ground, folder: Path) -> ServerKind:
+    """Stock kube-scheduler with higher client limits and without a lease."""
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(ground.plane.kubeconfig()), "qps": QPS, "burst": QPS},
+        "leaderElection": {"leaderElect": False},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+
+    def arguments(_: int, __: Path) -> Sequence[str]:
+        return (f"--config={path}", "--secure-port=0")
+
+    program = assets.binary("kube-scheduler")
+    return ServerKind("kube-scheduler", "http", "Starting Kubernetes Scheduler", lambda: program, arguments)
+
+
+def placer_kind(ground: Ground, settings: Mapping[str, str] | None = None) -> ServerKind:
+    """The placer with its default settings; `settings` are added, in capitals and without prefix."""
+    given = {
+        "NATS_URL": ground.nats.url,
+        "REDIS_URL": ground.redis_url,
+        "KUBECONFIG": str(ground.plane.kubeconfig()),
+        "HTTP_PORT": str(free_port()),
+        **(settings or {}),
+    }
+    environment = {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        **{PREFIX + name: value for name, value in given.items()},
+    }
+
+    def arguments(_: int, __: Path) -> Sequence[str]:
+        return ("-m", "placer")
+
+    return ServerKind(
+        "placer", "http", "http ready", lambda: Path(sys.executable), arguments, environment=environment
+    )

@@ -1,0 +1,193 @@
+"""Hints: which pods that fit nowhere could profit from a change of one node.
+
+A refusal names the causes that kept a pod from each node. A change of a node, its *gain*, names the causes that it
+may have lifted there. Only pods that share a cause with the gain are probed on the node. What always holds: the
+cause that a refusal names for a node really kept the pod from that node, and each rise of a node's room is a gain.
+So the last obstacle to go always leads to a probe. Pure.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from placer.core import fit
+from placer.core.reasons import Reason
+from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
+from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.cluster import UNKNOWN_NODE
+from plimsoll.contract import PodDemand
+from plimsoll.ids import GpuUuid
+from plimsoll.kube.models import Node
+from plimsoll.part.errors import InputError
+
+
+class Cause(enum.Flag):
+    """Causes that keep a pod from a node, grouped by the changes that can lift them."""
+
+    MEMORY = enum.auto()
+    """The bytes that the pod's only container declares are not free on one GPU."""
+    MEMORIES = enum.auto()
+    """The same for a pod with several containers, or with one that declares no bytes."""
+    SHARE = enum.auto()
+    """Compute time of one GPU."""
+    OCCUPANCY = enum.auto()
+    """The GPU has too many containers, belongs to one alone, or is not empty."""
+    GPUS = enum.auto()
+    """The node has no GPU of the model or name, or no report."""
+    RESOURCES = enum.auto()
+    """CPU, memory, ports and other things of the node that pods take from each other."""
+    NODE = enum.auto()
+    """Labels, taints, readiness."""
+    RULES = enum.auto()
+    """Anti-affinity rules of pods that have a node."""
+
+
+NOTHING: Final = Cause(0)
+EVERYTHING: Final = ~NOTHING
+_SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
+_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES
+_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS
+
+_KNOWN: Final = {
+    Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
+    Reason.GPU_SHARE.value: Cause.SHARE,
+    Reason.GPU_SHARERS.value: Cause.OCCUPANCY,
+    Reason.GPU_NOT_EMPTY.value: Cause.OCCUPANCY,
+    Reason.GPU_TAKEN_WHOLE.value: Cause.OCCUPANCY,
+    Reason.GPU_COUNT.value: _SOME_GPU,  # the reason of each single GPU is not given
+    Reason.GPU_MODEL.value: Cause.GPUS,
+    Reason.GPU_ID.value: Cause.GPUS,
+    Reason.NO_REPORT.value: Cause.GPUS,
+    Reason.SILENT.value: Cause.GPUS,
+    UNKNOWN_NODE: Cause.NODE,
+    KEPT_OUT: Cause.RULES,
+    fit.UNSCHEDULABLE: Cause.NODE,
+    fit.NOT_READY: Cause.NODE,
+    fit.NODE_AFFINITY: Cause.NODE,
+    fit.OPERATING_SYSTEM: Cause.NODE,
+    fit.PORTS: Cause.RESOURCES,
+    fit.TOO_MANY_PODS: Cause.RESOURCES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The change of one node for the better.
+
+    Attributes:
+        causes: the causes that the change may have lifted.
+        best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
+        above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
+            first were not kept out by memory before, and pods that declare more than the second still are.
+    """
+
+    causes: Cause
+    best_bytes: int = 0
+    above_bytes: int = -1
+    up_to_bytes: int = 2**63 - 1
+
+
+def ask_of(demand: PodDemand) -> int:
+    """The most bytes that a pod declares for one GPU; 0 if it declares none."""
+    return max((container.memory_bytes or 0 for container in demand.containers), default=0)
+
+
+def any_cause(demand: PodDemand) -> Cause:
+    """All causes that can keep a pod with this demand from a node."""
+    if not demand.containers:
+        return EVERYTHING & ~_OF_GPUS
+    return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
+
+
+def causes_of(reasons: Iterable[str], demand: PodDemand) -> Cause:
+    """The causes behind reasons, as `misfits` and `plan` give them. An unknown reason may have any cause."""
+    causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
+    for reason in reasons:
+        causes |= _cause(reason)
+    return causes & any_cause(demand)
+
+
+def _memory_of(demand: PodDemand) -> Cause:
+    if all(container.whole for container in demand.containers):
+        return NOTHING
+    sole = len(demand.containers) == 1 and demand.containers[0].gpus == 1 and ask_of(demand) > 0
+    return Cause.MEMORY if sole else Cause.MEMORIES
+
+
+def _cause(reason: str) -> Cause:
+    if reason in _KNOWN:
+        return _KNOWN[reason]
+    if reason.startswith("Insufficient "):
+        return Cause.RESOURCES
+    return Cause.NODE if reason.startswith("node(s) had untolerated taint") else EVERYTHING
+
+
+def best_bytes(rooms: Iterable[Room]) -> int:
+    """The most bytes that a container can be promised on one of these GPUs; 0 without a GPU."""
+    return max(map(_open_bytes, rooms), default=0)
+
+
+def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
+    """The gain between two states of a node's GPUs."""
+    most_bytes = best_bytes(after.values())
+    causes, above_bytes, up_to_bytes = NOTHING, most_bytes, 0
+    for uuid, room in after.items():
+        old = before.get(uuid)
+        if old is None or old.gpu.model != room.gpu.model:
+            return Gain(EVERYTHING, most_bytes)
+        if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
+            causes |= Cause.MEMORY | Cause.MEMORIES
+            above_bytes = min(above_bytes, _open_bytes(old))
+            up_to_bytes = max(up_to_bytes, _open_bytes(room))
+        if room.free_share_pct > old.free_share_pct:
+            causes |= Cause.SHARE
+        if _is_less_occupied(room, old):
+            causes |= Cause.OCCUPANCY
+    return Gain(causes, most_bytes, above_bytes, up_to_bytes)
+
+
+def _open_bytes(room: Room) -> int:
+    return min(room.promisable_bytes, room.gpu.usable_bytes)
+
+
+def _is_less_occupied(room: Room, old: Room) -> bool:
+    emptied = room.unattributed_bytes <= WHOLE_TOLERANCE_BYTES < old.unattributed_bytes
+    return emptied or room.sharers < old.sharers or (old.taken_whole and not room.taken_whole)
+
+
+def causes_lifted(node: Node, old: Node) -> Cause:
+    """The causes that a change of a node object may have lifted; a heartbeat lifts none."""
+    causes = NOTHING
+    repelling = {(taint.key, taint.value, taint.effect) for taint in old.spec.taints or ()}
+    kept = {(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()}
+    if (
+        node.metadata.labels != old.metadata.labels
+        or repelling - kept
+        or (old.spec.unschedulable and not node.spec.unschedulable)
+        or (_is_ready(node) and not _is_ready(old))
+    ):
+        causes |= Cause.NODE
+    if node.metadata.labels != old.metadata.labels:
+        causes |= Cause.RULES  # the node may have left a closed domain
+    if _is_larger(node, old):
+        causes |= Cause.RESOURCES
+    return causes
+
+
+def _is_ready(node: Node) -> bool:
+    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True") == "True"
+
+
+def _is_larger(node: Node, old: Node) -> bool:
+    """Whether an allocatable amount rose, or differs and one of the two cannot be read."""
+    amounts, before = node.status.allocatable or {}, old.status.allocatable or {}
+    if amounts == before:
+        return False
+    try:
+        now = fit.amounts_of(amounts, "status.allocatable")
+        was = fit.amounts_of(before, "status.allocatable")
+    except InputError:
+        return True
+    # An amount that vanished counts too: the kubelet does not enforce resources that its node does not advertise.
+    return any(amount > was.get(name, 0) for name, amount in now.items()) or bool(was.keys() - now.keys())

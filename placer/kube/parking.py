@@ -1,0 +1,156 @@
+"""The kinds of pods that fit nowhere, and the probes that a change of a node asks for.
+
+Pods of one kind share a refusal, and wait together. What always holds: a parked kind that a gain concerns is either
+probed on that node, or woken. Pure.
+"""
+
+import bisect
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from placer.kube.hints import EVERYTHING, Cause, Gain
+from plimsoll.ids import NodeName, PodUid
+
+PROBES_AT_MOST: Final = 16
+"""Nodes on which a kind may have to be probed. With more, the kind is woken: one decision costs less then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The refusal that the pods of a kind share.
+
+    Attributes:
+        note: the text for people.
+        causes: see `placer.kube.hints.causes_of`.
+        ask_bytes: see `placer.kube.hints.ask_of`.
+        reasons: all reasons in the note.
+    """
+
+    note: str = ""
+    causes: Cause = EVERYTHING
+    ask_bytes: int = 0
+    reasons: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Pods that get the same answer.
+
+    Attributes:
+        number: the kind's own, for an order among equals.
+        refusal: the refusal that was given last.
+        members: the heap of the pods that wait for the kind's next try, by rank. It may hold outdated items.
+        waiting: the number of these pods.
+        front: the pod that is tried for all of them, or None.
+        parked: the refusal is in force.
+        refusals: the number of refusals since a pod of the kind was placed.
+        refused_s: the time of the last refusal.
+        due_s: the time of the next try, while there is no front.
+        unprobed: nodes that changed since the refusal, in ways that may lift its causes.
+    """
+
+    key: Hashable
+    number: int
+    refusal: Refusal = Refusal()
+    members: list[tuple[int, int, PodUid]] = field(default_factory=list)
+    waiting: int = 0
+    front: PodUid | None = None
+    parked: bool = False
+    refusals: int = 0
+    refused_s: float = 0.0
+    due_s: float = 0.0
+    unprobed: set[NodeName] = field(default_factory=set)
+
+
+class Parking:
+    """All parked kinds, by cause and by the bytes that they ask for."""
+
+    def __init__(self) -> None:
+        self._by_cause: dict[Cause, list[tuple[int, int, Kind]]] = {cause: [] for cause in Cause}
+        self._probes: dict[NodeName, dict[Kind, None]] = {}
+        self._parked = 0
+
+    def __len__(self) -> int:
+        return self._parked
+
+    @property
+    def has_probes(self) -> bool:
+        """Whether a kind is to be probed on a node."""
+        return bool(self._probes)
+
+    def park(self, kind: Kind, refusal: Refusal) -> None:
+        """Put a refusal in force; it knows every change so far."""
+        self.leave(kind)
+        kind.parked, kind.refusal = True, refusal
+        self._parked += 1
+        self._index(kind)
+
+    def leave(self, kind: Kind) -> None:
+        """End a kind's refusal, if one is in force."""
+        if not kind.parked:
+            return
+        kind.parked = False
+        self._parked -= 1
+        for node in kind.unprobed:
+            self._unprobe(kind, node)
+        kind.unprobed.clear()
+        for cause in kind.refusal.causes:
+            items = self._by_cause[cause]
+            del items[bisect.bisect_left(items, (kind.refusal.ask_bytes, kind.number))]
+
+    def note(self, node: NodeName, gain: Gain) -> list[Kind]:
+        """Plan the probes for a node's gain. Returns the kinds that have too many, to be woken instead."""
+        too_many = []
+        for kind in tuple(self._concerned(gain)):
+            if node in kind.unprobed:
+                continue
+            if len(kind.unprobed) == PROBES_AT_MOST:
+                too_many.append(kind)
+                continue
+            kind.unprobed.add(node)
+            self._probes.setdefault(node, {})[kind] = None
+        return too_many
+
+    def next_probe(self) -> tuple[Kind, NodeName] | None:
+        """The probe to do next: those of the node that changed first, in turn."""
+        for node, kinds in self._probes.items():
+            return next(iter(kinds)), node
+        return None
+
+    def probed(self, kind: Kind, node: NodeName, causes: Cause) -> bool:
+        """Note a probe and the causes that it found. Returns False if the probe is not asked for any more."""
+        if node not in kind.unprobed:
+            return False
+        kind.unprobed.discard(node)
+        self._unprobe(kind, node)
+        more = causes & ~kind.refusal.causes
+        if more:
+            kind.refusal = replace(kind.refusal, causes=kind.refusal.causes | causes)
+            self._index(kind, more)
+        return True
+
+    def with_cause(self, causes: Cause) -> tuple[Kind, ...]:
+        """The parked kinds that have one of these causes."""
+        found = {kind: None for cause in causes for _, _, kind in self._by_cause[cause]}
+        return tuple(found)
+
+    def _index(self, kind: Kind, causes: Cause | None = None) -> None:
+        for cause in kind.refusal.causes if causes is None else causes:
+            bisect.insort(self._by_cause[cause], (kind.refusal.ask_bytes, kind.number, kind))
+
+    def _unprobe(self, kind: Kind, node: NodeName) -> None:
+        kinds = self._probes[node]
+        del kinds[kind]
+        if not kinds:
+            del self._probes[node]
+
+    def _concerned(self, gain: Gain) -> Iterator[Kind]:
+        for cause in gain.causes:
+            items = self._by_cause[cause]
+            above_bytes, up_to_bytes = -1, gain.best_bytes
+            if cause is Cause.MEMORY:
+                above_bytes, up_to_bytes = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
+            start = bisect.bisect_left(items, (above_bytes + 1,))
+            for item in items[start : bisect.bisect_left(items, (up_to_bytes + 1,))]:
+                yield item[2]

@@ -1,0 +1,193 @@
+"""Keeps the sorted list in Redis equal to the reports and promises in memory, while this placer leads.
+
+What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
+with promises are written some times a second, many nodes at a time. The list is compared with the reports at
+intervals, so a list that was lost, or went back in time, is restored without any new report.
+"""
+
+import asyncio
+import contextlib
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from placer.decide import Decider
+from placer.scores import CHUNK, ReportResult, ScoreList, ScoresAwayError, ScoresLostError
+from plimsoll.events import NodeState
+from plimsoll.ids import NodeName
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
+
+RESCORE_S: Final = 0.1
+"""Seconds between two writes of scores: a burst of bookings on a node causes one write."""
+
+log = structlog.get_logger(__name__)
+
+
+def _led() -> asyncio.Event:
+    leads = asyncio.Event()
+    leads.set()
+    return leads
+
+
+class ListWriter:
+    """Writes the list while `run` does.
+
+    Attributes:
+        complete: set once the list holds every node's last report for the first time, and no other node.
+    """
+
+    def __init__(
+        self, scores: ScoreList, decider: Decider, check_s: float, leads: asyncio.Event | None = None
+    ) -> None:
+        """Make a writer that follows the decider's reports from now on.
+
+        Args:
+            scores: the list.
+            decider: the owner of reports and promises.
+            check_s: the interval at which the list is compared with the reports, in seconds.
+            leads: set once this placer is the one that places; until then the list is another placer's.
+                None: this placer leads from the start.
+        """
+        self._scores = scores
+        self._reports = decider.reports
+        self._candidates = decider.candidates
+        self._metrics = decider.metrics
+        self._check_s = check_s
+        self._leads = leads or _led()
+        self.complete = asyncio.Event()
+        self._news = asyncio.Event()
+        self._unwritten: dict[NodeName, None] = {}  # nodes whose last report is not in the list yet
+        self._gone: set[NodeName] = set()  # nodes that are in the list and have left
+        self._unscored: set[NodeName] = set()  # nodes whose scores in the list are outdated
+        self._reports.on_change(self._note)
+
+    async def run(self) -> None:
+        """Fill the list and keep it up to date; returns only by cancellation."""
+        await self._leads.wait()
+        await self._refill()
+        await self._drop_strangers()
+        self.complete.set()
+        log.info("the list is complete", nodes=len(self._reports))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_reports(), name="write reports")
+            tasks.create_task(self._write_scores(), name="write scores")
+            tasks.create_task(self._keep_complete(), name="keep the list complete")
+
+    def _note(self, node: NodeName) -> None:
+        if node in self._reports:
+            self._unwritten[node] = None
+        else:
+            self._gone.add(node)
+        self._news.set()
+
+    async def _write_reports(self) -> None:
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._write_news()
+            except ScoresLostError:
+                await self._restore()
+            except ScoresAwayError as error:
+                log.warning("reports wait for Redis", reports=len(self._unwritten), error=str(error))
+                self._news.set()
+                await asyncio.sleep(pauses.next_s())
+            else:
+                pauses.reset()
+
+    async def _write_news(self) -> None:
+        for node in tuple(self._gone):
+            await self._scores.forget(node)
+            self._gone.discard(node)
+        while self._unwritten:
+            states = self._last_reports(tuple(islice(self._unwritten, CHUNK)))
+            results = await self._scores.apply(states)
+            for state, result in zip(states, results, strict=True):
+                if self._reports.get(state.node) is state:  # else a newer report has arrived
+                    self._unwritten.pop(state.node, None)
+                if result is ReportResult.STALE:
+                    # The list had the report already, with an earlier placer's scores.
+                    self._unscored.add(state.node)
+
+    async def _write_scores(self) -> None:
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            await asyncio.sleep(RESCORE_S)
+            self._unscored |= self._candidates.take_rebooked()
+            try:
+                await self._rescore()
+            except ScoresLostError:
+                pass  # `_write_reports` or `_keep_complete` fills the list, with new scores
+            except ScoresAwayError as error:
+                log.warning("scores wait for Redis", nodes=len(self._unscored), error=str(error))
+                await asyncio.sleep(pauses.next_s())
+            else:
+                pauses.reset()
+
+    async def _rescore(self) -> None:
+        outdated = tuple(self._unscored)
+        for start in range(0, len(outdated), CHUNK):
+            nodes = outdated[start : start + CHUNK]
+            self._unscored.difference_update(nodes)
+            states = self._last_reports(nodes)
+            try:
+                results = await self._scores.rescore(states)
+            except ScoresAwayError:
+                self._unscored.update(nodes)
+                raise
+            # A report that is not in the list yet is scored once it is there.
+            late = (s.node for s, r in zip(states, results, strict=True) if r is ReportResult.STALE)
+            self._unscored.update(late)
+
+    async def _keep_complete(self) -> None:
+        """Restore a list that was lost or went back in time, also while no report arrives."""
+        while True:
+            heed_cancellation()
+            await asyncio.sleep(self._check_s)
+            try:
+                orders = await self._scores.orders()
+            except ScoresAwayError as error:
+                log.warning("the list cannot be checked, retrying", error=str(error))
+                continue
+            if orders is None:
+                await self._restore()
+                continue
+            for node, state in self._reports.items():
+                if orders.get(node, (0, 0)) < state.order:
+                    self._unwritten[node] = None
+                    self._news.set()
+
+    async def _restore(self) -> None:
+        log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
+        await self._refill()
+
+    async def _refill(self) -> None:
+        pauses = Pauses()
+        while True:
+            heed_cancellation()
+            try:
+                await self._scores.fill(self._reports.values())
+            except ScoresAwayError as error:
+                log.warning("the list cannot be filled, retrying", error=str(error))
+                await asyncio.sleep(pauses.next_s())
+            else:
+                self._metrics.refills.inc()
+                return
+
+    async def _drop_strangers(self) -> None:
+        """Forget nodes that are in the list and have no report: they left while no placer ran."""
+        with contextlib.suppress(ScoresAwayError):  # such nodes do no harm, and the next start tries again
+            for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
+                await self._scores.forget(node)
+
+    def _last_reports(self, nodes: tuple[NodeName, ...]) -> list[NodeState]:
+        """The last reports of nodes; nodes that left are no longer unwritten."""
+        for node in nodes:
+            if node not in self._reports:
+                self._unwritten.pop(node, None)
+        return [self._reports[node] for node in nodes if node in self._reports]

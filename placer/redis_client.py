@@ -1,0 +1,175 @@
+"""The client of Redis (or Valkey): at one server, or at whichever server the sentinels name as the master.
+
+What always holds: a new connection goes to the master of that moment, because each connection asks the sentinels
+first. A server that was demoted meanwhile refuses writes; its connection is closed then, and the next one asks again.
+The client waits for nothing but its timeouts: waiting for the end of a failover is the callers' part.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from plimsoll.part.errors import InputError
+from plimsoll.part.settings import check_url, shown_url
+
+SENTINEL_SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
+SENTINEL_PORT: Final = 26379
+SENTINEL_FORM: Final = "redis+sentinel://host:26379,host:26379/master/0"
+
+SENTINEL_PART: Final = 0.2
+"""The part of an exchange's time that one sentinel may take, so that a second and a third can be asked in time."""
+
+# Both protocol and form of responses differ from one version of redis-py to the next, unless they are given.
+_RESPONSES: Final = {"protocol": 2, "legacy_responses": True, "decode_responses": True}
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelUrl:
+    """A master, and the sentinels that know its address.
+
+    Attributes:
+        sentinels: host and port of each.
+        master: the master's name among the sentinels.
+        db: the number of the database.
+        tls: whether sentinels and servers are spoken to by TLS.
+        login: `username` and `password` for the servers, where given.
+        sentinel_login: the same for the sentinels.
+    """
+
+    sentinels: tuple[tuple[str, int], ...]
+    master: str
+    db: int = 0
+    tls: bool = False
+    login: Mapping[str, str] = field(default_factory=dict)
+    sentinel_login: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_redis_url(variable: str, url: str) -> None:
+    """Refuse a text that is no URL of Redis.
+
+    Args:
+        variable: the environment variable that holds it.
+        url: `redis://`, `rediss://`, `unix://`, or sentinels as in `parse_sentinel_url`.
+
+    Raises:
+        InputError: naming the variable.
+    """
+    if _is_by_sentinel(url):
+        parse_sentinel_url(variable, url)
+    else:
+        check_url(variable, url, ("redis", "rediss", "unix"))
+
+
+def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:
+    """Read `redis+sentinel://[user:password@]host[:port],…/master[/db][?sentinel_username=…&sentinel_password=…]`.
+
+    With `rediss+sentinel://`, sentinels and servers are spoken to by TLS.
+
+    Raises:
+        InputError: naming the variable; its value is shown without passwords.
+    """
+
+    def refused(problem: str, remedy: str = f"give {SENTINEL_FORM}") -> InputError:
+        return InputError(variable, shown_url(url.partition("?")[0]), problem, remedy)
+
+    try:
+        parts = urlsplit(url)
+        login, _, hosts = parts.netloc.rpartition("@")
+        sentinels = tuple(_host_and_port(host) for host in hosts.split(","))
+    except ValueError as error:
+        raise refused(f"names no sentinels ({error})") from error
+    master, _, db = parts.path.strip("/").partition("/")
+    if not master:
+        raise refused("names no master")
+    if db and not (db.isascii() and db.isdecimal()):
+        raise refused(f"has {db!r} where the number of a database stands")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - {"sentinel_username", "sentinel_password"}):
+        raise refused(
+            f"has the unknown option {unknown[0]!r}", "give sentinel_username and sentinel_password"
+        )
+    username, _, password = login.partition(":")
+    return SentinelUrl(
+        sentinels=sentinels,
+        master=unquote(master),
+        db=int(db or 0),
+        tls=parts.scheme == "rediss+sentinel",
+        login=_login(unquote(username), unquote(password)),
+        sentinel_login=_login(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
+    )
+
+
+def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
+    """A client that is not connected yet; close it by `aclose`, which also closes its pool.
+
+    Args:
+        url: a URL that passed `check_redis_url`.
+        timeout_s: the longest wait for a connection, for an answer, and for a place in the pool.
+        connections: the most connections at once; more callers wait.
+
+    Raises:
+        InputError: the URL names sentinels and cannot be read.
+    """
+    options: dict[str, Any] = {
+        **_RESPONSES,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        # One more try serves a connection that went stale in the pool. Longer waits are the callers'.
+        "retry": Retry(NoBackoff(), 1),
+        "max_connections": connections,
+        # Else every new connection reads the library's version from the disk, on the event loop.
+        "driver_info": None,
+        "timeout": timeout_s,
+    }
+    if not _is_by_sentinel(url):
+        return redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, **options))
+    given = parse_sentinel_url("url", url)
+    tls = {"ssl": True} if given.tls else {}
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        given.sentinels,
+        sentinel_kwargs={
+            **_RESPONSES,
+            "socket_timeout": timeout_s * SENTINEL_PART,
+            "socket_connect_timeout": timeout_s * SENTINEL_PART,
+            # By default redis-py asks a dead sentinel ten times, with pauses, before it asks the next one.
+            "retry": Retry(NoBackoff(), 0),
+            "driver_info": None,
+            **tls,
+            **given.sentinel_login,
+        },
+    )
+    pool = _MasterPool(  # type: ignore[no-untyped-call]
+        given.master, sentinel, db=given.db, **tls, **given.login, **options
+    )
+    return redis.Redis.from_pool(pool)
+
+
+class _MasterPool(SentinelConnectionPool, redis.BlockingConnectionPool):
+    """Connections to the master. Callers wait for a free one, and the sentinels' connections close with it."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+def _is_by_sentinel(url: str) -> bool:
+    return url.partition("://")[0].lower() in SENTINEL_SCHEMES
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError(f"{text!r} has no host")
+    if parts.port == 0:
+        raise ValueError(f"{text!r} has port 0")
+    return parts.hostname, parts.port or SENTINEL_PORT
+
+
+def _login(username: str, password: str) -> dict[str, str]:
+    return {name: value for name, value in (("username", username), ("password", password)) if value}

@@ -1,0 +1,194 @@
+"""The placer's answer on a bound pod: the annotation `plimsoll.dev/decision`, which holds all that a booking needs.
+
+What always holds: the placer alone writes the annotation, in the Binding and again in a resize. For a bound pod it is
+the only source: placer and broker both read it through `decision_of`, and neither reads there what the pod asks for.
+`gpus.plimsoll.dev/<container>` repeats the GPUs, because a `fieldRef` names one key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from plimsoll.contract import (
+    DECISION,
+    LINES,
+    SHARES,
+    ContainerDemand,
+    assigned_annotation,
+    assigned_gpus,
+    parse_pod,
+)
+from plimsoll.ids import ContainerName, GpuUuid
+from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
+
+_Kind = TypeVar("_Kind")
+_Bytes = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_SomeBytes = Annotated[int, Meta(gt=0, lt=1 << 62)]
+_SharePct = Annotated[int, Meta(ge=0, le=100)]
+_LimitPct = Annotated[int, Meta(ge=1, le=100)]
+
+_REMEDY: Final = "recreate the pod"
+
+
+class GpuGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part of one GPU that one container was given.
+
+    Attributes:
+        memory_bytes: the declared size, or the one of the last resize; None for best-effort and whole GPUs.
+        line_bytes: the line that the broker enforces: `memory_bytes`, or the bytes that promises left free.
+        share_pct: guaranteed compute time, in percent of the GPU; 100 for whole GPUs.
+        limit_pct: the most compute time, in percent of the GPU; never below `share_pct`.
+        whole: the container owns the GPU alone.
+    """
+
+    gpu: GpuUuid
+    memory_bytes: _SomeBytes | None = None
+    line_bytes: _Bytes
+    share_pct: _SharePct = 0
+    limit_pct: _LimitPct = 100
+    whole: bool = False
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """The annotation: what a pod was given, and why there.
+
+    Attributes:
+        containers: the grants of each container that asked for a GPU, one for each of its GPUs.
+        time: of the decision, RFC 3339 in UTC.
+        parts: sub-scores by `<container>/<gpu>` and name.
+        resized: the containers whose grants a resize has changed.
+    """
+
+    containers: Mapping[ContainerName, tuple[GpuGrant, ...]]
+    score: float
+    policy: str
+    time: str
+    parts: Mapping[str, Mapping[str, float]] = {}
+    resized: tuple[ContainerName, ...] = ()
+
+
+class _Format(Struct):
+    containers: Raw | UnsetType = UNSET
+
+
+class _EarlierDecision(Struct, kw_only=True):
+    score: float
+    policy: str
+    time: str
+    parts: Mapping[str, Mapping[str, float]] = {}
+    lines: Mapping[str, Mapping[str, _Bytes]] = {}
+
+
+class _EarlierShare(Struct, kw_only=True):
+    share_pct: _SharePct
+    limit_pct: _LimitPct
+
+
+def annotations_of(decision: Decision) -> dict[str, str]:
+    """The placer's annotations for a decision: the decision itself, and the GPUs of each container."""
+    gpus = {
+        assigned_annotation(container): ",".join(grant.gpu for grant in grants)
+        for container, grants in decision.containers.items()
+    }
+    return {**gpus, DECISION: msgspec.json.encode(decision).decode()}
+
+
+def decision_of(pod: Pod) -> Decision | None:
+    """The placer's decision for a pod, resizes included; None if there is none.
+
+    Raises:
+        InputError: the annotation is damaged.
+    """
+    text = (pod.metadata.annotations or {}).get(DECISION)
+    if text is None:
+        return None
+    if _decoded(DECISION, text, _Format).containers is UNSET:
+        return _earlier_decision(pod, _decoded(DECISION, text, _EarlierDecision))
+    return _checked(_decoded(DECISION, text, Decision), text)
+
+
+def _earlier_decision(pod: Pod, decided: _EarlierDecision) -> Decision:
+    """The decision of a pod that was bound with a decision of the first form, which has lines alone.
+
+    The rest is the pod's demand, and `plimsoll.dev/lines` and `plimsoll.dev/shares` hold its resizes. The next resize
+    writes a decision of today's form.
+
+    Raises:
+        InputError: one of the annotations is damaged, or the GPUs do not match the demand.
+    """
+    demands = {demand.container: demand for demand in parse_pod(pod).containers}
+    lines = _earlier(pod, LINES, dict[ContainerName, dict[GpuUuid, _SomeBytes]])
+    shares = _earlier(pod, SHARES, dict[ContainerName, _EarlierShare])
+    containers = {}
+    for name, gpus in sorted(assigned_gpus(pod).items()):
+        demand = demands.get(name)
+        if demand is None or demand.gpus != len(gpus):
+            wanted = "no GPU" if demand is None else f"{demand.gpus} GPU(s)"
+            problem = f"does not match the container, which asks for {wanted}"
+            raise InputError(_field(assigned_annotation(name)), ",".join(gpus), problem, _REMEDY)
+        if name in shares and not demand.whole:
+            demand = replace(demand, share_pct=shares[name].share_pct, limit_pct=shares[name].limit_pct)
+        found = decided.lines.get(name, {})
+        containers[name] = tuple(
+            _earlier_grant(demand, gpu, lines.get(name, {}).get(gpu), found.get(gpu, 0)) for gpu in gpus
+        )
+    decision = Decision(
+        containers=containers,
+        score=decided.score,
+        policy=decided.policy,
+        time=decided.time,
+        parts=decided.parts,
+        resized=tuple(sorted({*lines, *shares})),
+    )
+    return _checked(decision, str(containers))
+
+
+def _earlier_grant(
+    demand: ContainerDemand, gpu: GpuUuid, resized_bytes: int | None, free_bytes: int
+) -> GpuGrant:
+    memory_bytes = demand.memory_bytes
+    if memory_bytes is not None and resized_bytes is not None:
+        memory_bytes = resized_bytes
+    return GpuGrant(
+        gpu=gpu,
+        memory_bytes=memory_bytes,
+        line_bytes=free_bytes if memory_bytes is None else memory_bytes,
+        share_pct=100 if demand.whole else demand.share_pct,
+        limit_pct=demand.limit_pct,
+        whole=demand.whole,
+    )
+
+
+def _earlier(pod: Pod, name: str, kind: type[dict[ContainerName, _Kind]]) -> dict[ContainerName, _Kind]:
+    text = (pod.metadata.annotations or {}).get(name)
+    return {} if text is None else _decoded(name, text, kind)
+
+
+def _decoded(name: str, text: str, kind: type[_Kind]) -> _Kind:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:  # RecursionError: thousands of nested brackets
+        raise InputError(_field(name), text[:80], f"is damaged ({error})", _REMEDY) from error
+
+
+def _checked(decision: Decision, text: str) -> Decision:
+    problem = None
+    if not decision.containers:
+        problem = "gives no container a GPU"
+    for container, grants in decision.containers.items():
+        if not grants or len({grant.gpu for grant in grants}) < len(grants):
+            problem = f"gives {container} no GPU, or one GPU twice"
+        for grant in grants:
+            if grant.share_pct > grant.limit_pct:
+                problem = f"gives {container} a share above its limit of {grant.limit_pct}"
+    if problem is not None:
+        raise InputError(_field(DECISION), text[:80], problem, _REMEDY)
+    return decision
+
+
+def _field(name: str) -> str:
+    return f"metadata.annotations[{name}]"

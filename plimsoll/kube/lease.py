@@ -1,0 +1,420 @@
+"""A Lease of `coordination.k8s.io/v1`: at most one of several processes does what the Lease stands for.
+
+A holder renews the Lease several times per duration. The others read it, and one of them takes it once they have
+themselves seen it unchanged for its whole duration. What always holds:
+
+- Each change of the Lease names the version that it replaces, so of two that change it at once one is refused.
+- No process compares its clock with another's. A follower counts from its own reading, which is later than the
+  holder's request. A holder counts from the moment before its request. Both count whole machine sleeps.
+- `is_held` is False after `LeaseTiming.deadline_s` without a renewal, whatever the event loop did meanwhile. Writes
+  through `while_held` are cut off at that moment. The rest of the duration is for a write that the server is still
+  working on.
+- A holder that renewed too late, before any other process took the Lease, holds it again: nobody held it meanwhile,
+  because the Lease's version had not changed. Once another process has it, `run` raises `LeaseLostError`.
+
+Nothing but a new process can hold a Lease that was lost, so no state of the earlier time survives.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NoReturn
+
+import msgspec
+import structlog
+
+from plimsoll.kube.client import (
+    ApiError,
+    Body,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    Query,
+    TransientError,
+    Transport,
+)
+from plimsoll.kube.models import ObjectMeta
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.errors import CannotGoOnError
+from plimsoll.part.times import rfc3339
+
+RENEWALS: Final = 4
+"""Renewals per duration."""
+LOOKS: Final = 5
+"""Readings by each follower per duration."""
+FROM_MEMORY: Final = (("resourceVersion", "0"),)
+"""The query of a reading that the API server answers from its memory. An outdated answer does no harm: to take the
+Lease in an outdated version is refused."""
+DEADLINE_PART: Final = 0.7
+"""The part of the duration for which a renewal is good for the holder itself."""
+RELEASE_S: Final = 1.0
+"""The longest time that giving the Lease back may take at the end."""
+
+log = structlog.get_logger("plimsoll.kube.lease")
+
+
+class LeaseLostError(CannotGoOnError):
+    """Another process has the Lease: this one must end, and may start again as a follower."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTiming:
+    """The times of a Lease; all follow from its duration.
+
+    Attributes:
+        duration_s: whole seconds, at least 1, for which the Lease is good after each renewal. A dead holder is
+            followed by another process after this time and a fifth of it. A holder costs the API server
+            `4 / duration_s` writes a second, each follower `5 / duration_s` reads.
+    """
+
+    duration_s: int = 1
+
+    @property
+    def renew_s(self) -> float:
+        """The time between two renewals, in seconds."""
+        return self.duration_s / RENEWALS
+
+    @property
+    def look_s(self) -> float:
+        """The time between two readings by a follower, in seconds."""
+        return self.duration_s / LOOKS
+
+    @property
+    def deadline_s(self) -> float:
+        """The time in seconds after a renewal's beginning from which on the holder counts it as void."""
+        return self.duration_s * DEADLINE_PART
+
+
+class LeaseSpec(msgspec.Struct, frozen=True):
+    """The fields of a Lease's `spec` that decide who holds it."""
+
+    holderIdentity: str | None = None  # noqa: N815 - the API's names
+    leaseDurationSeconds: int | None = None  # noqa: N815
+    leaseTransitions: int | None = None  # noqa: N815
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A Lease as the API server stores it."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def holder(self) -> str:
+        """The identity of the holder; empty if nobody holds the Lease."""
+        return self.spec.holderIdentity or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A Lease and the time for which this process has seen it in this version.
+
+    Attributes:
+        record: the Lease.
+        since_s: this process's clock when it first read this version, in seconds.
+    """
+
+    record: Record
+    since_s: float
+
+
+def seen(before: Seen | None, record: Record, now_s: float) -> Seen:
+    """The next `Seen` after a reading that ended at `now_s`."""
+    unchanged = before is not None and _version(before.record) == _version(record)
+    return Seen(record, before.since_s if before is not None and unchanged else now_s)
+
+
+def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
+    """The time on this process's clock from which on it may take the Lease, if that stays in this version.
+
+    Args:
+        known: the Lease.
+        identity: this process. It may take its own Lease at any time: the answer to an earlier change was lost.
+        timing: its duration counts where the Lease names none.
+    """
+    if known.record.holder in ("", identity):
+        return known.since_s
+    return known.since_s + (known.record.spec.leaseDurationSeconds or timing.duration_s)
+
+
+def taken(record: Record | None, identity: str, timing: LeaseTiming, now: datetime) -> dict[str, object]:
+    """The `spec` with which this process takes or renews a Lease; None stands for a Lease that does not exist.
+
+    Args:
+        record: the Lease that is replaced.
+        identity: this process.
+        timing: its duration is written.
+        now: the wall clock, for people only.
+    """
+    spec: dict[str, object] = {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": timing.duration_s,
+        "renewTime": rfc3339(now),
+    }
+    if record is None or record.holder != identity:
+        spec["acquireTime"] = rfc3339(now)
+        spec["leaseTransitions"] = 0 if record is None else (record.spec.leaseTransitions or 0) + 1
+    return spec
+
+
+def clock_s() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True)
+class Lease:
+    """One Lease, as one process follows and then holds it; `run` does both.
+
+    Attributes:
+        transport: the connection to the API server.
+        namespace, name: of the Lease.
+        identity: the name of this process, unlike that of any other process at any time.
+        timing: see `LeaseTiming`.
+        held: set when this process first holds the Lease.
+        on_failure: called for each renewal without an answer.
+        clock: seconds, see `clock_s`.
+    """
+
+    transport: Transport
+    namespace: str
+    name: str
+    identity: str
+    timing: LeaseTiming = LeaseTiming()
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+    on_failure: Callable[[], None] = lambda: None
+    clock: Callable[[], float] = clock_s
+    _seen: Seen | None = None
+    _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
+    _answered_s: float = -math.inf
+    _limits: set[asyncio.Timeout] = field(default_factory=set)
+    _cut_s: float = -math.inf  # when a write was last cut off
+    _fails: bool = False
+
+    def is_held(self) -> bool:
+        """Whether this process certainly holds the Lease at this moment."""
+        return self.clock() < self._good_until_s
+
+    def silent_s(self) -> float:
+        """Seconds since the API server last answered about the Lease; infinite before the first answer."""
+        return self.clock() - self._answered_s
+
+    @property
+    def transitions(self) -> int:
+        """How often the Lease went to another process, as last read."""
+        return (self._seen.record.spec.leaseTransitions or 0) if self._seen else 0
+
+    @contextlib.asynccontextmanager
+    async def while_held(self, what: str) -> AsyncIterator[None]:
+        """Do a write only while this process holds the Lease, and cut the write off when it may not any more.
+
+        A write may take long, as long as the Lease is renewed meanwhile.
+
+        Args:
+            what: the write, for the message.
+
+        Raises:
+            TransientError: the Lease is not held (nothing was done), or was not renewed during the write (which may
+                have happened).
+        """
+        if not self.is_held():
+            raise TransientError(f"{what}: this process does not hold the lease {self.name}")
+        limit = asyncio.timeout_at(self._limit_s())
+        try:
+            async with limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError as error:
+            self._cut_s = self.clock()
+            raise TransientError(f"{what}: the lease {self.name} was not renewed during the write") from error
+        except asyncio.CancelledError:
+            self._cut_s = self.clock()
+            raise
+        finally:
+            self._limits.discard(limit)
+
+    async def run(self) -> NoReturn:
+        """Follow until the Lease is free, take it, and renew it until cancelled. Call `release` afterwards.
+
+        Raises:
+            LeaseLostError: another process has the Lease that this one held.
+        """
+        await self._acquire()
+        while True:
+            heed_cancellation()
+            began_s = self.clock()
+            try:
+                await self._renew()
+            except (ApiError, TimeoutError) as error:
+                self.on_failure()
+                self._log_failure("lease not renewed, retrying", error)
+            else:
+                self._fails = False
+            await asyncio.sleep(max(0.0, began_s + self.timing.renew_s - self.clock()))
+
+    async def release(self) -> None:
+        """Give a held Lease back, so that a follower takes it at once.
+
+        Call this once `run` and every write have ended. Right after a write that was cut off, the Lease is left to
+        expire, because the server may still be working on that write.
+        """
+        was_cut = self.clock() - self._cut_s < self.timing.duration_s
+        if self._seen is None or self._seen.record.holder != self.identity or was_cut:
+            return
+        self._good_until_s = -math.inf
+        body: Body = {"metadata": _precondition(self._seen.record), "spec": {"holderIdentity": ""}}
+        try:
+            async with asyncio.timeout(RELEASE_S):
+                await self.transport.patch(self._path(), body, PatchKind.MERGE)
+        except (ApiError, TimeoutError) as error:
+            log.info("lease not given back; it expires", name=self.name, error=_text(error))
+
+    async def _acquire(self) -> None:
+        while not self.held.is_set():
+            heed_cancellation()
+            try:
+                pause_s = await self._follow()
+            except (ApiError, TimeoutError) as error:
+                self._log_failure("lease cannot be followed, retrying", error)
+                pause_s = self.timing.look_s
+            else:
+                self._fails = False
+            await asyncio.sleep(pause_s)
+
+    async def _follow(self) -> float:
+        """Read the Lease, and take it if it is free. Return the seconds until the next reading."""
+        record = await self._read(FROM_MEMORY)
+        now_s = self.clock()
+        wait_s = 0.0
+        if record is not None:
+            self._seen = seen(self._seen, record, now_s)
+            wait_s = free_s(self._seen, self.identity, self.timing) - now_s
+        if wait_s > 0:
+            return min(wait_s, self.timing.look_s)
+        await self._take(record)
+        return self.timing.look_s
+
+    async def _take(self, record: Record | None) -> None:
+        try:
+            await self._write(record)
+        except ConflictError:
+            return  # another process was faster, or the holder renewed after all
+        log.info("lease taken", name=self.name, identity=self.identity, transitions=self.transitions)
+        self.held.set()
+
+    async def _renew(self) -> None:
+        assert self._seen is not None
+        try:
+            await self._write(self._seen.record)
+        except (ConflictError, NotFoundError) as error:
+            record = await self._read()
+            if record is None or record.holder != self.identity:
+                self._good_until_s = -math.inf
+                holder = record.holder if record else "nobody: the lease was deleted"
+                message = f"the lease {self.namespace}/{self.name} was lost to {holder or 'nobody'}"
+                raise LeaseLostError(message) from error
+            # An earlier change was stored, though its answer was lost; the next one replaces that version.
+            self._seen = seen(self._seen, record, self.clock())
+
+    async def _read(self, query: Query = ()) -> Record | None:
+        """The Lease, or None if there is none."""
+        try:
+            async with asyncio.timeout(self.timing.duration_s):
+                body = await self.transport.get(self._path(), query)
+        except NotFoundError:
+            self._answered_s = self.clock()
+            return None
+        return self._decoded(body)
+
+    async def _write(self, record: Record | None) -> None:
+        """Take or renew the Lease in this version.
+
+        Raises:
+            ConflictError: the Lease changed.
+            NotFoundError: the Lease was deleted.
+        """
+        began_s = self.clock()
+        spec = taken(record, self.identity, self.timing, datetime.now(UTC))
+        async with asyncio.timeout(self.timing.deadline_s):
+            if record is None:
+                kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+                metadata = {"name": self.name, "namespace": self.namespace}
+                body = await self.transport.post(
+                    self._collection(), {**kind, "metadata": metadata, "spec": spec}
+                )
+            else:
+                change = {"metadata": _precondition(record), "spec": spec}
+                body = await self.transport.patch(self._path(), change, PatchKind.MERGE)
+        self._seen = seen(self._seen, self._decoded(body), self.clock())
+        self._good_until_s = began_s + self.timing.deadline_s
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(self._limit_s())
+
+    def _log_failure(self, message: str, error: Exception) -> None:
+        """Log the first failure of a row: during an outage there are several a second."""
+        if not self._fails:
+            log.warning(message, name=self.name, held=self.is_held(), error=_text(error))
+        self._fails = True
+
+    def _decoded(self, body: bytes) -> Record:
+        try:
+            record = msgspec.json.decode(body, type=Record)
+        except msgspec.MsgspecError as error:
+            raise TransientError(f"{self._path()}: no Lease came, but {body[:80]!r}") from error
+        self._answered_s = self.clock()
+        return record
+
+    def _limit_s(self) -> float:
+        """The moment on the loop's clock until which the Lease is held as it stands."""
+        return asyncio.get_running_loop().time() + self._good_until_s - self.clock()
+
+    def _collection(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    def _path(self) -> str:
+        return f"{self._collection()}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedTransport:
+    """A `Transport` whose writes happen only while a Lease is held; reads always happen."""
+
+    real: Transport
+    lease: Lease
+
+    async def get(self, path: str, query: Query = ()) -> bytes:
+        """See `Transport`."""
+        return await self.real.get(path, query)
+
+    async def post(self, path: str, body: Body) -> bytes:
+        """See `Transport`; raises `TransientError` without the Lease."""
+        async with self.lease.while_held(f"POST {path}"):
+            return await self.real.post(path, body)
+
+    async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
+        """See `Transport`; raises `TransientError` without the Lease."""
+        async with self.lease.while_held(f"PATCH {path}"):
+            return await self.real.patch(path, body, kind)
+
+    def stream(
+        self, path: str, query: Query, read_timeout_s: float
+    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """See `Transport`."""
+        return self.real.stream(path, query, read_timeout_s)
+
+
+def _version(record: Record) -> tuple[str, str]:
+    return record.metadata.uid, record.metadata.resourceVersion
+
+
+def _precondition(record: Record) -> dict[str, str]:
+    return {"uid": record.metadata.uid, "resourceVersion": record.metadata.resourceVersion}
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,60 @@
+"""Ends every task of a part, also where a library swallows a cancellation.
+
+On Python 3.11 `asyncio.wait_for` returns its result where result and cancellation come at once. redis-py uses it for
+every command, nats-py for every request, and nats-py 2.16 also drops some cancellations or turns them into errors of
+its own. A task that lost its cancellation goes on for ever, and whatever waits for the task waits for ever too.
+
+What always holds: a task that was cancelled and lives on is cancelled again, until it ends. Loops also call
+`heed_cancellation`, and so end at once where a cancellation was swallowed.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+import structlog
+
+log = structlog.get_logger("plimsoll.part.ending")
+
+LOOK_S: Final = 1.0
+"""The time between two looks at the tasks."""
+
+AGAIN_S: Final = 12.0
+"""The time after which a cancelled task is cancelled again. Longer than any task needs to clean up: the local front
+end gives the processes of pods 10 s. Shorter than half of the 30 s that the kubelet waits for a pod's end."""
+
+T = TypeVar("T")
+
+
+def heed_cancellation() -> None:
+    """Raise `CancelledError` if this task was cancelled and a library swallowed that; call it in endless loops."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+async def run_to_end(work: Coroutine[Any, Any, T], *, look_s: float = LOOK_S, again_s: float = AGAIN_S) -> T:
+    """Run `work`, and then end all other tasks of the loop; return or raise what `work` does.
+
+    Args:
+        work: everything that the process does.
+        look_s: see `LOOK_S`.
+        again_s: see `AGAIN_S`.
+    """
+    loop = asyncio.get_running_loop()
+    root = asyncio.create_task(work, name="part")
+    cancelled_s: dict[asyncio.Task[Any], float] = {}
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        if root.done():
+            for task in others - cancelled_s.keys():
+                task.cancel()
+        now_s = loop.time()
+        ending = {task for task in others if task.cancelling()}
+        cancelled_s = {task: cancelled_s.get(task, now_s) for task in ending}
+        for task in ending:
+            if now_s - cancelled_s[task] >= again_s:
+                log.warning("a task outlived its cancellation and is cancelled again", task=task.get_name())
+                task.cancel()
+                cancelled_s[task] = now_s
+        await asyncio.wait(others if root.done() else [root], timeout=look_s)
+    return await root

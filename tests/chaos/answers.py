@@ -1,0 +1,151 @@
+"""What the placer's answer on a bound pod promises, and whether it is what the pod asked for. Pure.
+
+The answer is `gpus.plimsoll.dev/<container>`, which names the GPUs, and `plimsoll.dev/decision`, which holds bytes,
+shares and whole GPUs. A decision of the first form lacks these: the pod's spec has them, and `plimsoll.dev/lines` and
+`plimsoll.dev/shares` its resizes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tests.chaos.asks import Ask, UnreadableError, annotations_of, asks_of
+from tests.chaos.fleet import Card
+from tests.chaos.promises import Promise
+
+Object = dict[str, Any]
+
+ANSWER: Final = "gpus.plimsoll.dev/"
+DECISION: Final = "plimsoll.dev/decision"
+LINES: Final = "plimsoll.dev/lines"
+SHARES: Final = "plimsoll.dev/shares"
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def answers_of(pod: Object) -> dict[str, str]:
+    """The annotations of a pod that are the placer's."""
+    return {
+        name: value
+        for name, value in annotations_of(pod).items()
+        if name.startswith(ANSWER) or name in (DECISION, LINES, SHARES)
+    }
+
+
+def promises_of(pod: Object, cards: Mapping[str, Card]) -> tuple[tuple[Promise, ...], list[str]]:
+    """What a pod that was just bound was promised, and what is wrong with that answer."""
+    given = {
+        name.removeprefix(ANSWER): tuple(part.strip() for part in value.split(",") if part.strip())
+        for name, value in annotations_of(pod).items()
+        if name.startswith(ANSWER)
+    }
+    try:
+        asks = {ask.container: ask for ask in asks_of(pod)}
+        grants = _grants(pod)
+    except UnreadableError as error:
+        return (), [f"a pod is bound and cannot be read: {error}"]
+    problems = [
+        f"container {name} asks for no GPU and was given {given[name]}" for name in given.keys() - asks
+    ]
+    promises: list[Promise] = []
+    for name, ask in asks.items():
+        gpus = given.get(name, ())
+        problems += _misplaced(pod, ask, gpus, cards)
+        asked = (
+            Promise(pod["metadata"]["uid"], name, gpu, ask.memory_bytes, ask.share_pct, ask.whole)
+            for gpu in dict.fromkeys(gpus)
+            if gpu in cards
+        )
+        decided = asked if grants is None else [_decided(one, grants) for one in asked]
+        if grants is not None:
+            problems += _other_than_asked(ask, gpus, grants.get(name, {}))
+        promises += decided
+    return tuple(promises), problems
+
+
+def resized(promises: Sequence[Promise], pod: Object) -> tuple[Promise, ...]:
+    """The promises of a bound pod after a resize; a whole GPU is never resized.
+
+    Raises:
+        UnreadableError: an annotation that only the placer writes is damaged.
+    """
+    grants = _grants(pod)
+    if grants is not None:
+        return tuple(_decided(promise, grants) for promise in promises)
+    annotations = annotations_of(pod)
+    lines, shares = _json(annotations, LINES), _json(annotations, SHARES)
+    return tuple(_resized(promise, lines, shares) for promise in promises)
+
+
+def _grants(pod: Object) -> dict[str, dict[str, Object]] | None:
+    """The grants in a pod's decision by container and GPU; None where the decision has none."""
+    containers = _json(annotations_of(pod), DECISION).get("containers")
+    if containers is None:
+        return None
+    try:
+        return {name: {grant["gpu"]: grant for grant in grants} for name, grants in containers.items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UnreadableError(f"the decision makes no sense: {containers}") from error
+
+
+def _decided(promise: Promise, grants: Mapping[str, Mapping[str, Object]]) -> Promise:
+    grant = grants.get(promise.container, {}).get(promise.gpu)
+    if grant is None:
+        return promise
+    return replace(
+        promise,
+        memory_bytes=grant.get("memory_bytes") or 0,
+        share_pct=grant.get("share_pct", 0),
+        whole=grant.get("whole", False),
+    )
+
+
+def _other_than_asked(ask: Ask, gpus: Sequence[str], grants: Mapping[str, Object]) -> list[str]:
+    """Where the decision of a pod that was just bound is not what its spec asks for."""
+    if set(gpus) != set(grants):
+        return [f"container {ask.container} was given {list(gpus)}, and its decision has {sorted(grants)}"]
+    # A tenant may have changed `best-effort` between decision and bind: a GPU without line and share is then either.
+    plain = not ask.memory_bytes and ask.share_pct in (0, 100)
+    promised = {
+        (
+            grant.get("memory_bytes") or 0,
+            0 if plain else grant.get("share_pct", 0),
+            False if plain else grant.get("whole", False),
+        )
+        for grant in grants.values()
+    }
+    wanted = (ask.memory_bytes, 0 if plain else ask.share_pct, False if plain else ask.whole)
+    return [
+        f"container {ask.container} asks for {wanted} and was promised {one}" for one in promised - {wanted}
+    ]
+
+
+def _resized(promise: Promise, lines: Object, shares: Object) -> Promise:
+    if promise.whole:
+        return promise
+    line = lines.get(promise.container, {}).get(promise.gpu, promise.memory_bytes)
+    share = shares.get(promise.container, {}).get("share_pct", promise.share_pct)
+    return replace(promise, memory_bytes=line if promise.memory_bytes else 0, share_pct=share)
+
+
+def _json(annotations: Mapping[str, str], name: str) -> Object:
+    try:
+        found = json.loads(annotations.get(name, "{}"))
+    except ValueError as error:
+        raise UnreadableError(f"{name} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnreadableError(f"{name} is no JSON object")
+    return found
+
+
+def _misplaced(pod: Object, ask: Ask, gpus: Sequence[str], cards: Mapping[str, Card]) -> list[str]:
+    node = pod["spec"]["nodeName"]
+    strangers = [gpu for gpu in gpus if gpu not in cards or cards[gpu].node != node]
+    problems = [
+        f"container {ask.container} on {node} was given {gpu}, which is not on that node" for gpu in strangers
+    ]
+    if len(gpus) != ask.gpus or len(set(gpus)) != len(gpus):
+        problems.append(
+            f"container {ask.container} asks for {ask.gpus} distinct GPUs and was given {list(gpus)}"
+        )
+    return problems

@@ -1,0 +1,152 @@
+"""The pods that tenants create, drawn by seed: shares, lines, whole GPUs, best effort, hopeless and malformed."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.chaos.fleet import GIB, ZONE
+
+Object = dict[str, Any]
+Limits = dict[str, str]
+
+MEMORY: Final = "plimsoll.dev/gpu-memory"
+SHARE: Final = "plimsoll.dev/gpu-share"
+COUNT: Final = "plimsoll.dev/gpu"
+KIND: Final = "chaos/kind"
+MALFORMED: Final = "malformed"
+"""The kind of the pods that no edit of their annotations can mend."""
+PRIORITIES: Final = {"chaos-low": -10, "chaos-high": 1000}
+"""The priority classes of the pods that have one."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A pod that is being drawn; `containers` are the limits of each."""
+
+    containers: list[Limits]
+    annotations: dict[str, str]
+    spec: Object
+
+
+def draw_pod(number: int, rng: random.Random) -> Object:
+    """The pod with this number: a function of the number and the random generator's state alone."""
+    kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
+    draft = Draft([], {}, {})
+    _KINDS[kind][1](draft, rng)
+    if rng.random() < 0.15:
+        draft.spec["priorityClassName"] = rng.choice(sorted(PRIORITIES))
+    if rng.random() < 0.1:
+        draft.spec["nodeSelector"] = {ZONE: rng.choice(("east", "west"))}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{kind}-{number}",
+            "labels": {KIND: kind},
+            "annotations": draft.annotations,
+        },
+        "spec": {
+            "schedulerName": "plimsoll",
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {"name": name, "image": "none", "resources": {"limits": {"cpu": "10m", **limits}}}
+                for name, limits in zip(("main", "side"), draft.containers, strict=False)
+            ],
+            **draft.spec,
+        },
+    }
+
+
+def _gib(rng: random.Random, most: int, gpus: int = 1) -> str:
+    return str(gpus * rng.randint(1, most * 4) * GIB // 4)
+
+
+def _shared(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{MEMORY: _gib(rng, 12), SHARE: str(rng.choice((10, 20, 25, 30, 50, 75)))}]
+    if rng.random() < 0.2:
+        draft.annotations["plimsoll.dev/gpu-share-limit"] = "80"
+
+
+def _line(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{MEMORY: rng.choice(("4Gi", "9Gi", "11500Mi", "2000M", "22Gi", "40Gi"))}]
+
+
+def _share_alone(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{SHARE: str(rng.choice((20, 40, 50)))}]
+
+
+def _whole(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{COUNT: rng.choice(("1", "1", "1", "2"))}]
+
+
+def _several(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{COUNT: "2", MEMORY: _gib(rng, 10, gpus=2), SHARE: str(2 * rng.choice((10, 30, 50)))}]
+
+
+def _best_effort(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{COUNT: "1"} if rng.random() < 0.5 else {SHARE: "20"}]
+    draft.annotations["plimsoll.dev/best-effort"] = "true"
+
+
+def _pair(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{MEMORY: _gib(rng, 8), SHARE: "30"}, {MEMORY: _gib(rng, 8), SHARE: "40"}]
+
+
+def _of_model(draft: Draft, rng: random.Random) -> None:
+    _shared(draft, rng)
+    draft.annotations["plimsoll.dev/gpu-model"] = rng.choice(("NVIDIA H100", "NVIDIA L4, NVIDIA L40S"))
+
+
+def _without_gpu(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [{"cpu": f"{rng.randint(1, 50)}m"}]
+
+
+def _hopeless(draft: Draft, rng: random.Random) -> None:
+    draft.containers = [
+        rng.choice(({MEMORY: "500Gi"}, {COUNT: "9"}, {SHARE: "100", COUNT: "1", MEMORY: "100Gi"}))
+    ]
+
+
+def _malformed(draft: Draft, rng: random.Random) -> None:
+    fault = rng.randrange(3)
+    if fault == 0:
+        draft.containers = [{SHARE: "150"}]
+    elif fault == 1:
+        draft.containers = [{COUNT: "3", MEMORY: str(10 * GIB)}]  # 10 GiB do not divide by 3
+    else:
+        draft.containers = [{MEMORY: "4Gi"}]
+        draft.spec["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": ZONE,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {KIND: MALFORMED}},
+            }
+        ]
+
+
+def _misspelt(draft: Draft, rng: random.Random) -> None:
+    """Its annotations make no sense, until a tenant mends them."""
+    draft.containers = [{MEMORY: "4Gi"}]
+    if rng.random() < 0.5:
+        draft.annotations["plimsoll.dev/gpu-shares"] = "30"
+    else:
+        draft.annotations["plimsoll.dev/gpu-share-limit"] = "a lot"
+
+
+_KINDS: Final[dict[str, tuple[float, Callable[[Draft, random.Random], None]]]] = {
+    "shared": (38, _shared),
+    "line": (12, _line),
+    "share-alone": (4, _share_alone),
+    "whole": (9, _whole),
+    "several": (7, _several),
+    "best-effort": (8, _best_effort),
+    "pair": (8, _pair),
+    "of-model": (4, _of_model),
+    "without-gpu": (2, _without_gpu),
+    "hopeless": (4, _hopeless),
+    MALFORMED: (2, _malformed),
+    "misspelt": (2, _misspelt),
+}
+"""Weight and drawing of each kind of pod."""

@@ -1,0 +1,187 @@
+"""The tenants, and the kubelets that end their pods: creations, endings, deletions, resizes, edits of annotations."""
+
+import asyncio
+import contextlib
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+
+from plimsoll.subjects import RESIZE
+from tests.chaos.answers import DECISION, ENDED, LINES
+from tests.chaos.asks import BEST_EFFORT, annotations_of
+from tests.chaos.fleet import GIB
+from tests.chaos.pods import Object, draw_pod
+from tests.chaos.witness import Witness
+from tests.chaos.world import NAMESPACE, PODS, World
+
+TICK_S: Final = 0.25
+MOST_WAITING: Final = 80
+MOST_PODS: Final = 260
+SWEPT_AFTER_S: Final = 8.0
+
+
+@dataclass(slots=True)
+class Tenants:
+    """All tenants of a run.
+
+    Attributes:
+        pods_per_s: pods created in a second; they come in bursts.
+        edits: whether tenants edit the annotations of pods.
+        counts: how often each thing was done.
+    """
+
+    world: World
+    rng: random.Random
+    pods_per_s: float = 8.0
+    edits: bool = True
+    counts: dict[str, int] = field(default_factory=dict)
+    _number: int = 0
+    _doomed_s: dict[str, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Keep the cluster busy until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._create(), name="tenants: create")
+            group.create_task(self._end(), name="tenants: end")
+            group.create_task(self._resize(), name="tenants: resize")
+            if self.edits:
+                group.create_task(self._edit(), name="tenants: edit")
+
+    @property
+    def _witness(self) -> Witness:
+        return self.world.witness
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _pods(self, *, bound: bool) -> list[Object]:
+        """The pods that have not ended, in the order of their creation."""
+        return [
+            pod
+            for pod in self._witness.pods.values()
+            if bool(pod["spec"].get("nodeName")) == bound and pod["status"].get("phase") not in ENDED
+        ]
+
+    async def _create(self) -> None:
+        while True:
+            burst = self.rng.choice((1, 2, 4, 12, 30))
+            for _ in range(burst):
+                if len(self._pods(bound=False)) < MOST_WAITING and len(self._witness.pods) < MOST_PODS:
+                    await self.create_one()
+            await asyncio.sleep(burst / self.pods_per_s)
+
+    async def create_one(self) -> str | None:
+        """Create the next pod; its name, or None if the API server did not take it."""
+        pod = draw_pod(self._number, self.rng)
+        self._number += 1
+        answer = await self.world.ask("POST", PODS, pod, tenant=True)
+        self._count("created" if answer is not None and answer.status == 201 else "not created")
+        return str(pod["metadata"]["name"]) if answer is not None and answer.status == 201 else None
+
+    async def _end(self) -> None:
+        """End pods some time after they were bound, delete some that wait, and sweep those that ended."""
+        while True:
+            now_s = self.world.journal.elapsed_s
+            for uid, pod in list(self._witness.pods.items()):
+                if uid not in self._doomed_s:
+                    self._doomed_s[uid] = now_s + self._life_s(pod)
+                elif now_s >= self._doomed_s[uid]:
+                    await self._end_one(uid, pod)
+            await asyncio.sleep(TICK_S)
+
+    def _life_s(self, pod: Object) -> float:
+        return self.rng.uniform(6, 40) if pod["spec"].get("nodeName") else self.rng.uniform(15, 60)
+
+    async def _end_one(self, uid: str, pod: Object) -> None:
+        name, phase = pod["metadata"]["name"], pod["status"].get("phase")
+        self._doomed_s[uid] = self.world.journal.elapsed_s + self.rng.uniform(1, SWEPT_AFTER_S)
+        how = self.rng.random()
+        if phase in ENDED or pod["metadata"].get("deletionTimestamp") or how < 0.3:
+            await self.world.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+            self._count("deleted")
+        elif how < 0.45:
+            await self.world.ask("DELETE", f"{PODS}/{name}")  # A kubelet takes a while to end it.
+            self._count("terminated")
+        elif pod["spec"].get("nodeName") or how < 0.5:
+            phase = "Succeeded" if how < 0.8 else "Failed"
+            await self.world.ask("PATCH", f"{PODS}/{name}/status", {"status": {"phase": phase}})
+            self._count(phase.lower())
+
+    async def _resize(self) -> None:
+        """Ask the placer for other lines and shares of running pods."""
+        client = await nats.connect(
+            self.world.nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=_ignore
+        )
+        try:
+            while True:
+                await asyncio.sleep(self.rng.uniform(0.3, 1.5))
+                if bound := self._pods(bound=True):
+                    await self._resize_one(client, self.rng.choice(bound))
+        finally:
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                await client.close()
+
+    async def _resize_one(self, client: Client, pod: Object) -> None:
+        request: Object = {"pod": pod["metadata"]["name"], "namespace": NAMESPACE, "container": "main"}
+        if self.rng.random() < 0.6:
+            request["gpu_memory"] = str(self.rng.randint(1, 48) * GIB // 2)
+        else:
+            request["gpu_share"] = str(self.rng.choice((0, 10, 20, 40, 60, 80)))
+        try:
+            answer = await client.request(RESIZE, json.dumps(request).encode(), timeout=5)
+        except (nats.errors.Error, TimeoutError, OSError):
+            self._count("resize unanswered")
+            return
+        said = json.loads(answer.data)
+        self._count(f"resize {said.get('type')}")
+        self.world.journal.note("resize", request=request, answer=said)
+
+    async def _edit(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.1, 0.8))
+            pods = self._pods(bound=self.rng.random() < 0.7)
+            if pods:
+                await self._edit_one(self.rng.choice(pods))
+
+    async def _edit_one(self, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        annotations = self._wish(pod)
+        answer = await self.world.ask(
+            "PATCH", f"{PODS}/{name}", {"metadata": {"annotations": annotations}}, tenant=True
+        )
+        status = answer.status if answer is not None else None
+        self._count("edited" if status == 200 else "edit refused")
+        bound = bool(pod["spec"].get("nodeName"))
+        self.world.journal.note("edit", pod=name, bound=bound, annotations=annotations, status=status)
+
+    def _wish(self, pod: Object) -> dict[str, str | None]:
+        """What a tenant would like to change: to be counted for less, to have more, or to be somewhere else."""
+        mine = annotations_of(pod)
+        if self.rng.random() < 0.4:
+            return {BEST_EFFORT: None if mine.get(BEST_EFFORT) == "true" else "true"}
+        gpus = next(
+            (value for key, value in mine.items() if key.startswith("gpus.plimsoll.dev/")), "GPU-00-0"
+        )
+        wishes: list[dict[str, str | None]] = [
+            {"plimsoll.dev/gpu-share-limit": self.rng.choice(("1", "50", "100", "none", None))},
+            {"plimsoll.dev/nonsense": "1"},
+            {"plimsoll.dev/gpu-model": "NVIDIA H100"},
+            {DECISION: None},
+            {DECISION: "{}"},
+            {DECISION: mine.get(DECISION, "{").replace("0", "")},
+            {LINES: json.dumps({"main": {gpus.split(",")[0]: 1}})},
+            {"plimsoll.dev/shares": json.dumps({"main": {"share_pct": 0, "limit_pct": 100}})},
+            {"gpus.plimsoll.dev/main": None},
+            {"gpus.plimsoll.dev/main": "GPU-05-3"},
+            {"gpus.plimsoll.dev/side": "GPU-00-0"},
+        ]
+        return self.rng.choice(wishes)
+
+
+async def _ignore(_: Exception) -> None:
+    """NATS is away on purpose."""

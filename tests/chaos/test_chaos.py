@@ -1,0 +1,71 @@
+"""Promises hold through every kind of fault: the short form of `make chaos`."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import nats
+import pytest
+
+from plimsoll.subjects import RESIZE
+from tests.chaos.journal import Journal
+from tests.chaos.plan import FAULTS, draw_plan, kinds
+from tests.chaos.pods import MEMORY, SHARE
+from tests.chaos.run import Options, run
+from tests.chaos.verdict import settle
+from tests.chaos.world import NAMESPACE, PODS, World, world
+from tests.servers.objects import pod_manifest
+from tests.servers.waiting import until
+
+SECONDS = 24.0
+SEED = 11
+KNOWN = frozenset({"late writes"})
+"""A late renewal hands the Lease over while a late bind is under way: the case of `test_takeover.py`."""
+
+
+def test_a_plan_is_a_function_of_its_seed() -> None:
+    """The same seed gives the same plan, another one another plan, and a short plan has every fault."""
+    assert draw_plan(SEED, SECONDS) == draw_plan(SEED, SECONDS)
+    assert draw_plan(SEED, SECONDS) != draw_plan(SEED + 1, SECONDS)
+    assert kinds(draw_plan(SEED, SECONDS)) == FAULTS.keys()
+
+
+@pytest.mark.timeout(600)
+async def test_promises_hold_through_every_fault(tmp_path: Path) -> None:
+    """While everything breaks no GPU is promised beyond its size, and afterwards every copy of the truth is right."""
+    summary = await run(Options(SEED, SECONDS, without=KNOWN), tmp_path)
+    assert summary["findings"] == []
+    assert summary["faults"].keys() == FAULTS.keys() - KNOWN
+    assert summary["bound"] > 0
+
+
+async def _resize(here: World, **change: str) -> None:
+    """Have a placer change the pod `p`."""
+
+    async def resized() -> bool:
+        request = {"pod": "p", "namespace": NAMESPACE, "container": "main", **change}
+        answer = await client.request(RESIZE, json.dumps(request).encode(), timeout=10)
+        return bool(json.loads(answer.data)["type"] == "resizing")
+
+    client = await nats.connect(here.nats.url)
+    try:
+        await until(resized)
+    finally:
+        await client.close()
+
+
+async def test_every_placer_counts_what_one_of_them_resized(tmp_path: Path) -> None:
+    """After a lowering all placers show the freed room, not only the placer that wrote it."""
+    with contextlib.closing(Journal(tmp_path / "journal.jsonl", SEED)) as journal:
+        async with world(tmp_path, journal, seed=SEED, placers=2, settings={}) as here:
+            here.monitors.quiet = True
+            await here.insist("POST", PODS, pod_manifest("p", {MEMORY: "8Gi", SHARE: "50"}))
+
+            async def bound() -> bool:
+                return len(here.witness.bound) == 1
+
+            await until(bound)
+            await settle(here)
+            await _resize(here, gpu_memory="2Gi", gpu_share="10")
+            await settle(here, calm_s=60)
+        assert journal.findings == []

@@ -1,0 +1,193 @@
+"""The independent arithmetic sees each kind of broken promise, and no other."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.chaos.answers import promises_of, resized
+from tests.chaos.asks import UnreadableError, asks_of, quantity
+from tests.chaos.fleet import CARDS, FLEET, GIB, ZONE
+from tests.chaos.pods import COUNT, MEMORY, SHARE
+from tests.chaos.promises import Promise, Sums
+from tests.chaos.room import node_for
+
+GPU = "GPU-00-0"
+NODE = CARDS[GPU].node
+
+
+def bound(
+    limits: Mapping[str, str], gpus: str = GPU, node: str = NODE, uid: str = "u", **annotations: str
+) -> dict[str, Any]:
+    """A bound pod with one container; `gpus` is the placer's answer."""
+    given = {f"plimsoll.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    return {
+        "metadata": {"name": "p", "uid": uid, "annotations": {"gpus.plimsoll.dev/main": gpus, **given}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"limits": dict(limits)}}]},
+    }
+
+
+def waiting(limits: Mapping[str, str], **annotations: str) -> dict[str, Any]:
+    """A pod of one container that waits."""
+    pod = bound(limits, **annotations)
+    del pod["metadata"]["annotations"]["gpus.plimsoll.dev/main"], pod["spec"]["nodeName"]
+    return pod
+
+
+def sums_of(*promises: Promise) -> Sums:
+    """The sums of these promises, each of a pod of its own."""
+    sums = Sums(CARDS)
+    for promise in promises:
+        sums.put(promise.pod, [promise])
+    return sums
+
+
+def promise(pod: str, memory_bytes: int = 0, share_pct: int = 0, *, whole: bool = False) -> Promise:
+    """A promise on `GPU`."""
+    return Promise(pod, "main", GPU, memory_bytes, share_pct, whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4Gi", 4 * GIB),
+        ("11500Mi", 11500 << 20),
+        ("2000M", 2_000_000_000),
+        ("1e3", 1000),
+        (7, 7),
+        ("1.5Ki", 1536),
+    ],
+)
+def test_quantities_are_exact(text: str | int, value: int) -> None:
+    """A quantity is the number that Kubernetes means."""
+    assert quantity(text) == value
+
+
+def test_what_is_no_quantity_is_unreadable() -> None:
+    """A text that is no quantity, or a negative one, is not read as a number."""
+    for text in ("", "4GiB", "-1", "none"):
+        with pytest.raises(UnreadableError):
+            quantity(text)
+
+
+def test_sums_that_fit_are_fine() -> None:
+    """Promises of all bytes and of the whole time of a GPU are not broken."""
+    sums = sums_of(promise("a", 20 * GIB, 60), promise("b", 3 * GIB, 40), promise("c"))
+    assert sums.broken(GPU) == []
+
+
+@pytest.mark.parametrize(
+    ("promises", "problem"),
+    [
+        ((promise("a", 20 * GIB), promise("b", 3 * GIB + 1)), "bytes are promised"),
+        ((promise("a", 1, 60), promise("b", 1, 41)), "101 %"),
+        ((promise("a", 0, 100, whole=True), promise("b")), "was given whole"),
+    ],
+)
+def test_each_broken_promise_is_seen(promises: tuple[Promise, ...], problem: str) -> None:
+    """A byte too much, a percent too much, and company on a whole GPU are seen, and are not once a pod ends."""
+    sums = sums_of(*promises)
+    assert [problem in found for found in sums.broken(GPU)] == [True]
+    sums.drop("b")
+    assert sums.broken(GPU) == []
+
+
+def test_one_pod_may_not_have_more_than_the_card_where_the_node_overcommits() -> None:
+    """On a node that promises 1.5 times its memory, two pods may have 34 GiB of 23, and one may not."""
+    sums = Sums(CARDS)
+    sums.put("a", [Promise("a", "main", "GPU-11-0", 17 * GIB, 0, whole=False)])
+    sums.put("b", [Promise("b", "main", "GPU-11-0", 17 * GIB, 0, whole=False)])
+    assert sums.broken("GPU-11-0") == []
+    sums.put("a", [Promise("a", "main", "GPU-11-0", 24 * GIB, 0, whole=False)])
+    assert len(sums.broken("GPU-11-0")) == 2
+
+
+def test_a_promise_is_split_over_the_pods_gpus() -> None:
+    """Two GPUs, 10 GiB and 60 % are 5 GiB and 30 % of each."""
+    promises, problems = promises_of(
+        bound({COUNT: "2", MEMORY: "10Gi", SHARE: "60"}, "GPU-00-0,GPU-00-1"), CARDS
+    )
+    assert problems == []
+    assert {(one.gpu, one.memory_bytes, one.share_pct) for one in promises} == {
+        ("GPU-00-0", 5 * GIB, 30),
+        ("GPU-00-1", 5 * GIB, 30),
+    }
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        bound({COUNT: "2"}, "GPU-00-0"),
+        bound({COUNT: "2"}, "GPU-00-0,GPU-00-0"),
+        bound({COUNT: "1"}, "GPU-01-0"),
+        bound({COUNT: "1"}, "GPU-unknown"),
+        bound({"cpu": "1"}),
+        bound({COUNT: "1"}, ""),
+        bound({SHARE: "150"}),
+    ],
+)
+def test_a_wrong_answer_is_seen(pod: dict[str, Any]) -> None:
+    """Too few GPUs, the same one twice, one of another node, none, one that was not asked for: each is a problem."""
+    assert promises_of(pod, CARDS)[1] != []
+
+
+def test_best_effort_promises_nothing_and_is_never_whole() -> None:
+    """One GPU alone is whole; with the annotation it shares, and promises no memory."""
+    assert [ask.whole for ask in asks_of(bound({COUNT: "1"}))] == [True]
+    asks = asks_of(bound({COUNT: "1"}, best_effort="true"))
+    assert [(ask.whole, ask.best_effort, ask.share_pct) for ask in asks] == [(False, True, 0)]
+
+
+def test_a_resize_replaces_what_it_names() -> None:
+    """The annotations of a resize give the promises of that container anew; a whole GPU stays whole."""
+    pod = bound({MEMORY: "4Gi"}, lines='{"main": {"GPU-00-0": 5}}', shares='{"main": {"share_pct": 20}}')
+    assert resized((promise("u", 4 * GIB),), pod) == (promise("u", 5, 20),)
+    whole = promise("u", 0, 100, whole=True)
+    assert resized((whole,), pod) == (whole,)
+
+
+def decided(**grant: Any) -> str:  # noqa: ANN401 - JSON
+    """A decision that gives the container `main` this part of `GPU`."""
+    return json.dumps({"containers": {"main": [{"gpu": GPU, "line_bytes": 1, **grant}]}})
+
+
+def test_a_decision_that_holds_everything_is_what_counts() -> None:
+    """Bytes, share and whole GPUs are those of the decision, in the Binding and after a resize."""
+    pod = bound({MEMORY: "5", SHARE: "20"}, decision=decided(memory_bytes=5, share_pct=20))
+    assert promises_of(pod, CARDS) == ((promise("u", 5, 20),), [])
+    assert resized((promise("u", 4, 10),), pod) == (promise("u", 5, 20),)
+    edited = bound({COUNT: "1"}, best_effort="true", decision=decided(share_pct=100, whole=True))
+    assert promises_of(edited, CARDS) == ((promise("u", 0, 100, whole=True),), [])
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [decided(memory_bytes=4, share_pct=20), decided(memory_bytes=5), decided(memory_bytes=5, gpu="x")],
+)
+def test_a_decision_that_is_not_what_the_pod_asks_for_is_seen(decision: str) -> None:
+    """Fewer bytes, another share, or another GPU than the answer names is a problem."""
+    assert len(promises_of(bound({MEMORY: "5", SHARE: "20"}, decision=decision), CARDS)[1]) == 1
+
+
+def test_a_pod_fits_only_where_all_doubts_are_gone() -> None:
+    """A pod fits on an empty fleet, but not if it asks for too much, for an unknown model, or all GPUs are taken."""
+    sums = Sums(CARDS)
+    assert node_for(waiting({MEMORY: "4Gi"}), sums, ()) is not None
+    assert node_for(waiting({MEMORY: "500Gi"}), sums, ()) is None
+    assert node_for(waiting({MEMORY: "4Gi"}, gpu_model="another"), sums, ()) is None
+    for gpu in CARDS:
+        sums.put(gpu, [Promise(gpu, "main", gpu, 0, 100, whole=True)])
+    assert node_for(waiting({MEMORY: "4Gi"}), sums, ()) is None
+
+
+def test_a_node_counts_what_specs_say_after_a_lowering() -> None:
+    """A node whose pods requested its whole share has room for no other, although its GPUs were freed by a resize."""
+    sums = Sums(CARDS)
+    pod = waiting({MEMORY: "1Gi", SHARE: "10"})
+    pod["spec"]["nodeSelector"] = {ZONE: "west"}
+    full = [
+        bound({SHARE: "200", COUNT: "2"}, node=machine.name) for machine in FLEET if len(machine.cards) == 2
+    ] + [bound({SHARE: "400", COUNT: "4"}, node=machine.name) for machine in FLEET if len(machine.cards) == 4]
+    assert node_for(pod, sums, ()) == NODE
+    assert node_for(pod, sums, full) == "node-08.chaos"

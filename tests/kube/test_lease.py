@@ -1,0 +1,282 @@
+"""A Lease has one holder at a time, by the holder's and the followers' own clocks alone."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.kube.client import PatchKind, TransientError, connect
+from plimsoll.kube.lease import (
+    RENEWALS,
+    Lease,
+    LeasedTransport,
+    LeaseLostError,
+    LeaseSpec,
+    LeaseTiming,
+    Record,
+    clock_s,
+    free_s,
+    seen,
+    taken,
+)
+from plimsoll.kube.models import ObjectMeta
+from tests.servers.apiserver import ApiServer
+from tests.servers.waiting import until
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases/of-a-test"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LONG = LeaseTiming(30)
+
+
+def record(holder: str | None, version: int = 1, lasts_s: int | None = 5, transitions: int = 0) -> Record:
+    """A Lease as the server stores it."""
+    spec = LeaseSpec(holderIdentity=holder, leaseDurationSeconds=lasts_s, leaseTransitions=transitions)
+    return Record(ObjectMeta(uid="u", resourceVersion=str(version)), spec)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 3)), min_size=1, max_size=20))
+def test_lease_is_free_only_after_it_was_seen_unchanged_for_its_duration(
+    readings: list[tuple[float, int]],
+) -> None:
+    """Whatever the order of readings, the time counts from the first reading of the version read last."""
+    now_s, known = 0.0, None
+    first_s, version = 0.0, 0
+    for pause_s, read in readings:
+        now_s += pause_s
+        if read != version:
+            first_s, version = now_s, read
+        known = seen(known, record("other", read), now_s)
+        assert free_s(known, "me", LONG) == first_s + 5
+
+
+@pytest.mark.parametrize(
+    ("stored", "from_s"),
+    [
+        (record(None), 7.0),
+        (record(""), 7.0),
+        (record("me"), 7.0),
+        (record("other"), 12.0),
+        (record("other", lasts_s=None), 37.0),
+    ],
+)
+def test_lease_of_nobody_is_free_at_once(stored: Record, from_s: float) -> None:
+    """So is this process's own; a Lease without a duration counts as long as this process's."""
+    assert free_s(seen(None, stored, 7.0), "me", LONG) == from_s
+
+
+def test_times_have_six_digits_and_transitions_count_holders() -> None:
+    """The API server refuses other times. A renewal names neither the time of acquisition nor transitions."""
+    renewed = {"holderIdentity": "me", "leaseDurationSeconds": 30, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    got = {**renewed, "acquireTime": "2026-01-01T00:00:00.000000Z"}
+    assert taken(record("me"), "me", LONG, NOW) == renewed
+    assert taken(None, "me", LONG, NOW) == {**got, "leaseTransitions": 0}
+    assert taken(record("other", transitions=4), "me", LONG, NOW) == {**got, "leaseTransitions": 5}
+
+
+@dataclass(slots=True)
+class Clock:
+    """A clock that a test moves on; it runs like the real one otherwise."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        """See `clock_s`."""
+        return clock_s() + self.ahead_s
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One process that wants the Lease."""
+
+    lease: Lease
+    clock: Clock
+    task: asyncio.Task[None] | None = field(default=None)
+
+
+@pytest.fixture
+async def start(apiserver: ApiServer) -> AsyncIterator[Callable[..., Candidate]]:
+    """Starts processes that want the Lease, which does not exist yet."""
+    await apiserver.call("DELETE", PATH)
+    tasks: list[asyncio.Task[None]] = []
+    async with connect(apiserver.kubeconfig()) as client:
+
+        def start(identity: str, duration_s: int = 30) -> Candidate:
+            clock = Clock()
+            lease = Lease(client, "default", "of-a-test", identity, LeaseTiming(duration_s), clock=clock)
+            task: asyncio.Task[None] = asyncio.create_task(lease.run())
+            tasks.append(task)
+            return Candidate(lease, clock, task)
+
+        yield start
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await apiserver.call("DELETE", PATH)
+
+
+async def end(candidate: Candidate) -> None:
+    """End a process in good order."""
+    assert candidate.task is not None
+    candidate.task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await candidate.task
+    await candidate.lease.release()
+
+
+async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """However many want it at once. Giving it back needs no duration to pass."""
+    all_of_them = [start(f"p{index}", duration_s=1) for index in range(5)]
+    order: list[str] = []
+    while all_of_them:
+
+        async def held() -> list[Candidate]:
+            return [one for one in all_of_them if one.lease.held.is_set()]
+
+        [first] = await until(held)
+        assert [one for one in all_of_them if one.lease.is_held()] in ([first], [])
+        stored = (await apiserver.get(PATH))["spec"]
+        assert (stored["holderIdentity"], stored["leaseTransitions"]) == (first.lease.identity, len(order))
+        order.append(first.lease.identity)
+        all_of_them.remove(first)
+        await end(first)
+    assert sorted(order) == [f"p{index}" for index in range(5)]
+    assert not (await apiserver.get(PATH))["spec"].get("holderIdentity")
+
+
+async def test_holder_that_stood_still_does_not_write(start: Callable[..., Candidate]) -> None:
+    """Past the deadline a write is refused without a request, though no renewal could have failed meanwhile."""
+    one = start("p")
+    await one.lease.held.wait()
+    assert one.lease.is_held()
+    one.clock.ahead_s = LONG.deadline_s
+    assert not one.lease.is_held()
+    with pytest.raises(TransientError, match="does not hold the lease"):
+        await LeasedTransport(one.lease.transport, one.lease).patch(PATH, {}, PatchKind.MERGE)
+
+
+async def test_holder_that_renews_late_holds_it_again(start: Callable[..., Candidate]) -> None:
+    """Nobody took the Lease meanwhile, as its version shows."""
+    one = start("p", duration_s=1)
+    await one.lease.held.wait()
+    one.clock.ahead_s = 1000.0
+
+    async def held() -> bool:
+        return one.lease.is_held()
+
+    await until(held)
+
+
+async def test_holder_ends_once_another_has_it_or_it_is_deleted(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """It cannot know what others wrote meanwhile."""
+    one = start("p", duration_s=1)
+    await one.lease.held.wait()
+    await apiserver.must("PATCH", PATH, {"spec": {"holderIdentity": "other"}})
+    assert one.task is not None
+    with pytest.raises(LeaseLostError, match="was lost to other"):
+        await one.task
+    assert not one.lease.is_held()
+    two = start("q", duration_s=1)
+    await two.lease.held.wait()
+    await apiserver.must("DELETE", PATH)
+    assert two.task is not None
+    with pytest.raises(LeaseLostError, match="was lost to nobody"):
+        await two.task
+
+
+@dataclass(slots=True)
+class Scripted:
+    """A transport of one Lease; a test may make it silent.
+
+    Attributes:
+        answers: False: no request is answered.
+        version: of the Lease.
+    """
+
+    answers: bool = True
+    version: int = 0
+
+    async def get(self, path: str, query: object = ()) -> bytes:  # noqa: ARG002
+        """See `Transport`."""
+        return await self._answer()
+
+    async def post(self, path: str, body: object) -> bytes:  # noqa: ARG002
+        """See `Transport`."""
+        return await self._answer()
+
+    async def patch(self, path: str, body: object, kind: PatchKind) -> bytes:  # noqa: ARG002
+        """See `Transport`."""
+        return await self._answer()
+
+    def stream(
+        self, path: str, query: object, read_timeout_s: float
+    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """See `Transport`."""
+        raise NotImplementedError
+
+    async def _answer(self) -> bytes:
+        if not self.answers:
+            await asyncio.Event().wait()
+        self.version += 1
+        stored = {
+            "metadata": {"uid": "u", "resourceVersion": str(self.version)},
+            "spec": {"holderIdentity": "p"},
+        }
+        return json.dumps(stored).encode()
+
+
+@contextlib.asynccontextmanager
+async def holding(transport: Scripted) -> AsyncIterator[Lease]:
+    """A process that holds the Lease."""
+    lease = Lease(transport, "default", "of-a-test", "p", LeaseTiming(1))
+    task: asyncio.Task[None] = asyncio.create_task(lease.run())
+    try:
+        await lease.held.wait()
+        yield lease
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_write_lasts_as_long_as_renewals_come_and_no_longer() -> None:
+    """A slow write outlives the deadline of the renewal before it, and is cut off once no renewal comes."""
+    transport = Scripted()
+    async with holding(transport) as lease:
+        write = asyncio.create_task(_endless_write(lease))
+        renewals = transport.version
+        while transport.version < renewals + 3 * RENEWALS:
+            await asyncio.sleep(0.05)
+            if write.done():  # the machine stood still past the deadline: begin anew
+                write = asyncio.create_task(_endless_write(lease))
+                renewals = transport.version
+        transport.answers = False
+        with pytest.raises(TransientError, match="was not renewed during the write"):
+            await write
+        assert not lease.is_held()
+
+
+async def test_lease_is_not_given_back_right_after_a_write_was_cut_off() -> None:
+    """The server may still be working on that write."""
+    transport = Scripted()
+    async with holding(transport) as lease:
+        write = asyncio.create_task(_endless_write(lease))
+        await asyncio.sleep(0)
+        write.cancel()
+        await asyncio.wait([write])
+    before = transport.version
+    await lease.release()
+    assert transport.version == before
+
+
+async def _endless_write(lease: Lease) -> None:
+    async with lease.while_held("a write"):
+        await asyncio.Event().wait()

@@ -1,0 +1,174 @@
+"""Decisions over ranked candidates answer as a plan over all nodes does, however promises and reports change."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.plan import Plan, Refusal, Request, plan
+from placer.core.policies import POLICIES
+from placer.core.room import room_on
+from placer.decide import Decider
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from plimsoll.contract import PodDemand
+from plimsoll.events import Gpu, NodeState
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.quantity import GIB, MIB
+from tests.placer.core.worlds import best_effort, declared, gpu, state, task, whole
+
+NODES = ("a", "b", "c")
+GPUS = 3
+MODELS = ("NVIDIA L4", "NVIDIA A100")
+
+
+def decider(*states: NodeState) -> Decider:
+    """A decider over these reports."""
+    reports, ledger = ReportView(), Ledger()
+    reports.on_report(ledger.observe)
+    made = Decider(reports, ledger, Metrics())
+    for one in states:
+        reports.apply(one)
+    return made
+
+
+containers = st.one_of(
+    st.builds(whole, st.just("x"), st.integers(1, 3)),
+    st.builds(best_effort, st.just("x")),
+    st.builds(
+        declared,
+        st.just("x"),
+        st.sampled_from([0.5, 1, 2, 3, 4, 6, 8, 12, 13]),
+        st.sampled_from([0, 10, 50, 100]),
+        st.integers(1, 3),
+    ),
+)
+demands = st.builds(
+    PodDemand,
+    st.lists(containers, min_size=1, max_size=3).map(
+        lambda found: tuple(replace(one, container=ContainerName(f"c{n}")) for n, one in enumerate(found))
+    ),
+    gpu_id=st.sampled_from([None] * 9 + [GpuUuid("GPU-a-0"), GpuUuid("GPU-nowhere")]),
+    gpu_models=st.sampled_from([(), (), (), (), (), MODELS[:1], MODELS[1:], MODELS]),
+)
+tasks = st.lists(
+    st.tuples(
+        st.sampled_from([None, "p0", "p1", "p2", "p3", "p4"]), st.sampled_from([100 * MIB, 2 * GIB, 5 * GIB])
+    ),
+    max_size=2,
+)
+gpus = st.tuples(
+    st.sampled_from([0.0, 50.0, 100.0]), st.sampled_from([8, 12]), st.sampled_from([1.0, 1.5]), tasks
+)
+
+
+@dataclass
+class Model:
+    """A decider, and a plan over all nodes beside it."""
+
+    decider: Decider = field(default_factory=decider)
+    seqs: Counter[str] = field(default_factory=Counter)
+
+    def report(self, node: str, found: list[tuple[float, int, float, list[tuple[str | None, int]]]]) -> None:
+        """Report a node's GPUs."""
+        self.seqs[node] += 1
+        reported = tuple(self._gpu(f"GPU-{node}-{n}", n, *one) for n, one in enumerate(found))
+        self.decider.reports.apply(state(node, *reported, seq=self.seqs[node]))
+
+    def _gpu(
+        self, uuid: str, index: int, idle: float, gib: int, ratio: float, held: list[tuple[str | None, int]]
+    ) -> Gpu:
+        running = tuple(task(pod, uuid, used) for pod, used in held)
+        made = gpu(uuid, *running, idle_pct=idle, usable_gib=gib, ratio=ratio)
+        return Gpu(
+            uuid=made.uuid,
+            index=index,
+            model=MODELS[gib == 12],
+            usable_bytes=made.usable_bytes,
+            used_bytes=made.used_bytes,
+            idle_pct=idle,
+            overcommit_ratio=ratio,
+            tasks=running,
+        )
+
+    def expected(self, wanted: Request, policy: str, unfit: frozenset[str]) -> Plan | Refusal:
+        """The plan over all nodes, without ranked candidates."""
+        views = [view for node in self.decider.reports if (view := self.decider.reports.view(node))]
+        return plan(wanted, views, self.decider.ledger, POLICIES[policy], lambda node: _fit(node, unfit))
+
+    def check_rooms(self) -> None:
+        """Each room that is kept equals the room computed anew."""
+        for node in self.decider.reports:
+            found = self.decider.candidates.find(node)
+            assert found is not None
+            assert found.rooms == {
+                one.uuid: room_on(node, one, self.decider.ledger) for one in found.node.gpus
+            }
+
+
+def _fit(node: NodeName, unfit: frozenset[str]) -> tuple[str, ...]:
+    return ("unfit",) if node in unfit else ()
+
+
+placing = st.tuples(
+    st.just("place"),
+    demands,
+    st.sampled_from(sorted(POLICIES)),
+    st.frozensets(st.sampled_from(NODES), max_size=2),
+)
+steps = st.lists(
+    st.one_of(
+        placing,
+        placing,
+        placing,
+        st.tuples(st.just("report"), st.sampled_from(NODES), st.lists(gpus, max_size=GPUS)),
+        st.tuples(st.just("gone"), st.sampled_from(NODES)),
+        st.tuples(st.just("forget"), st.integers(0, 24)),
+        st.tuples(st.just("restore"), st.integers(0, 24), st.sampled_from(NODES), st.integers(0, 2)),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+@given(st.lists(st.lists(gpus, min_size=1, max_size=GPUS), min_size=1, max_size=3), steps)
+@settings(max_examples=500, deadline=None)
+def test_candidates_decide_as_a_plan_over_all_nodes(
+    first: list[list[tuple[float, int, float, list[tuple[str | None, int]]]]], then: list[tuple[Any, ...]]
+) -> None:
+    """For any bookings, ends and reports, the score is that of the best plan, and a refusal that of all nodes."""
+    model = Model()
+    for node, found in zip(NODES, first, strict=False):
+        model.report(node, found)
+    for number, step in enumerate(then):
+        match step:
+            case ("report", node, found):
+                model.report(node, found)
+            case ("gone", node):
+                model.decider.reports.forget(NodeName(node))
+            case ("forget", pod):
+                model.decider.ledger.forget(PodUid(f"p{pod}"))
+            case ("restore", pod, node, index):
+                grant = Grant(
+                    ContainerName("c"),
+                    GpuUuid(f"GPU-{node}-{index}"),
+                    9 * GIB,
+                    60,
+                    100,
+                    whole=False,
+                    line_bytes=3 * GIB,
+                )
+                model.decider.ledger.restore(Booking(PodUid(f"p{pod}"), NodeName(node), (grant,), "owner"))
+            case ("place", demand, policy, unfit):
+                pod = PodUid(f"p{number}")
+                model.decider.ledger.forget(pod)
+                wanted = Request(pod, demand, owner=f"owner{number % 2}")
+                expected = model.expected(wanted, policy, unfit)
+                decided = model.decider.decide(wanted, POLICIES[policy], lambda node: _fit(node, unfit))
+                assert type(decided) is type(expected)
+                if isinstance(decided, Plan) and isinstance(expected, Plan):
+                    assert decided.score == expected.score
+        model.check_rooms()

@@ -1,0 +1,372 @@
+"""A live booking changes by the placer's own resizes alone, and a pod that nobody decided counts everywhere."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from placer.core.fit import Needs
+from placer.core.ledger import Booking, Grant, Ledger
+from placer.core.reasons import Reason
+from placer.core.resize.change import Change
+from placer.core.room import misfit, room_on
+from placer.core.view import node_view
+from placer.kube.cluster import Cluster
+from plimsoll.contract import ContainerDemand
+from plimsoll.events import Gpu, NodeState
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.quantity import GIB
+from tests.placer.kube.decided import decided, decision_text, whole_text
+
+N1, GPUS = NodeName("n1"), (GpuUuid("GPU-1"), GpuUuid("GPU-2"))
+MAIN, UID = ContainerName("main"), PodUid("a")
+WHOLE = ContainerDemand(MAIN, 1, None, 0, 100, whole=True)
+
+
+def sized(gib: int, share_pct: int = 0) -> ContainerDemand:
+    """The demand of a container for one GPU."""
+    return ContainerDemand(MAIN, 1, gib * GIB, share_pct, 100, whole=False)
+
+
+@dataclass
+class Node:
+    """A ledger with one node, whose GPUs have 24 GiB each.
+
+    Attributes:
+        doubts: each booking that was reported to be in doubt.
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    doubts: list[Booking] = field(default_factory=list)
+    cluster: Cluster = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.ledger, self.doubts.append)
+
+    def report(self, *gpus: GpuUuid) -> None:
+        """Take a report of idle GPUs."""
+        self.cluster.observe(state(*gpus))
+
+    def why_not(self, demand: ContainerDemand) -> dict[GpuUuid, Reason | None]:
+        """The reason why a container does not fit, by GPU."""
+        view = node_view(state(*GPUS))
+        return {
+            gpu.uuid: misfit(room_on(N1, gpu, self.ledger), demand, demand.memory_bytes or 0)
+            for gpu in view.gpus
+        }
+
+    def counted(self, uid: PodUid = UID) -> tuple[int, int, int]:
+        """GiB, share and limit of the pod's only grant."""
+        booking = self.ledger.booking(uid)
+        assert booking is not None
+        [grant] = booking.grants
+        return grant.line_bytes // GIB, grant.share_pct, grant.limit_pct
+
+
+def state(*gpus: GpuUuid) -> NodeState:
+    """A report of idle GPUs of 24 GiB."""
+    seen = (
+        Gpu(uuid=uuid, index=i, model="L4", usable_bytes=24 * GIB, used_bytes=0, idle_pct=100.0)
+        for i, uuid in enumerate(gpus)
+    )
+    return NodeState(node=N1, epoch=1, seq=1, time="t", gpus=tuple(seen))
+
+
+def bound(
+    annotations: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    uid: str = "a",
+    version: str = "10",
+    **spec: object,
+) -> Pod:
+    """A pod on n1 that requests 4 GiB by default."""
+    asked = {"plimsoll.dev/gpu-memory": "4Gi"} if limits is None else limits
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": uid,
+            "namespace": "ns",
+            "uid": uid,
+            "annotations": annotations or {},
+            "resourceVersion": version,
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": asked}}], **spec},
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+
+def with_line(gib: int, share_pct: int = 0, limit_pct: int = 100, version: str = "10") -> Pod:
+    """A pod whose decision gives it this much of GPU-1."""
+    return bound(decided(decision_text("GPU-1", gib, share_pct, limit_pct)), version=version)
+
+
+def change(node: Node, gib: int) -> Change:
+    """The change of the pod's line."""
+    counted = node.ledger.booking(UID)
+    assert counted is not None
+    old = node.cluster.bookings.in_force(with_line(4))
+    assert old is not None
+    grants = tuple(replace(one, memory_bytes=gib * GIB, line_bytes=gib * GIB) for one in old.grants)
+    return Change(MAIN, counted, old, replace(old, grants=grants))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"plimsoll.dev/best-effort": "true"},
+        {"plimsoll.dev/gpu-share-limit": "10"},
+        {"plimsoll.dev/gpu-share-limit": "lots"},
+        {"plimsoll.dev/decision": "{}"},
+        {"plimsoll.dev/decision": decision_text("GPU-1", 1)},
+        {"plimsoll.dev/decision": decision_text("GPU-2", 1)},
+        {"plimsoll.dev/decision": "", "gpus.plimsoll.dev/main": "GPU-2"},
+        {"plimsoll.dev/lines": '{"main":{"GPU-1":1}}'},
+    ],
+)
+def test_no_edit_frees_a_whole_gpu(edit: dict[str, str]) -> None:
+    """Whatever a tenant writes on its running whole-GPU pod, no other pod fits on that GPU."""
+    node = Node()
+    node.report(*GPUS)
+    given = decided(whole_text("GPU-1"))
+    asked = {"plimsoll.dev/gpu": "1"}
+    node.cluster.confirm(bound(given, asked))
+    node.cluster.confirm(bound(given | edit, asked, version="11"))
+    for demand in (sized(1), WHOLE):
+        assert node.why_not(demand)[GPUS[0]] is Reason.GPU_TAKEN_WHOLE
+
+
+def test_without_any_annotation_left_a_pod_keeps_its_booking() -> None:
+    """A pod whose annotations were all removed counts as before, and the removal is reported once."""
+    node = Node()
+    node.cluster.confirm(with_line(4, 30, 60))
+    for version in ("11", "12"):
+        node.cluster.confirm(bound(version=version))
+    assert node.counted() == (4, 30, 60)
+    [doubted] = node.doubts
+    assert doubted.doubt is not None
+    assert (doubted.doubt.namespace, doubted.doubt.name, doubted.doubt.foreign) == ("ns", "a", False)
+    assert "was changed by somebody else" in doubted.doubt.reason
+
+
+def test_an_edited_decision_counts_as_the_larger_of_both_until_it_is_as_before() -> None:
+    """A decision that somebody else changed never shrinks the booking, and takes the room that it states.
+
+    The broker may act on it. Once the decision is as before, the pod counts as before and is in doubt no more.
+    """
+    node = Node()
+    node.cluster.confirm(with_line(4, 30, 60))
+    for edited, counts in (
+        ((9, 10, 20), (9, 30, 60)),
+        ((1, 40, 60), (4, 40, 60)),
+        ((4, 30, 80), (4, 30, 80)),
+    ):
+        node.cluster.confirm(with_line(*edited))
+        assert node.counted() == counts
+    assert len(node.doubts) == 1
+    node.cluster.confirm(with_line(4, 30, 60))
+    assert node.counted() == (4, 30, 60)
+    held = node.ledger.booking(UID)
+    assert held is not None
+    assert held.doubt is None
+
+
+def test_an_edit_to_another_gpu_counts_on_both() -> None:
+    """A decision that was moved to another GPU counts there too."""
+    node = Node()
+    node.report(*GPUS)
+    node.cluster.confirm(with_line(20))
+    node.cluster.confirm(bound(decided(decision_text("GPU-2", 20), "GPU-2")))
+    assert node.why_not(sized(8)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
+
+
+def test_a_pod_that_was_placed_here_counts_as_placed() -> None:
+    """The first look at a pod that this placer bound does not replace its booking by an edited decision."""
+    node = Node()
+    grant = Grant(MAIN, GPUS[0], 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
+    booking = Booking(UID, N1, (grant,))
+    node.ledger.book(booking)
+    node.cluster.assume(booking, Needs({}, frozenset()))
+    node.cluster.confirm(with_line(1))
+    assert node.counted() == (4, 0, 100)
+    assert len(node.doubts) == 1
+
+
+def test_a_follower_takes_each_decision_as_it_is_read() -> None:
+    """While another placer decides, its resizes count as read, also lowerings; afterwards they are held on to."""
+    node = Node()
+    node.cluster.bookings.decides = False
+    node.cluster.confirm(with_line(9))
+    node.cluster.confirm(with_line(4))
+    assert node.counted() == (4, 0, 100)
+    node.cluster.bookings.decides = True
+    node.cluster.confirm(with_line(1))
+    assert node.counted() == (4, 0, 100)
+
+
+def test_what_the_watch_shows_from_before_a_resize_does_not_undo_it() -> None:
+    """A watch event from before a resize does not undo it. Afterwards an edit is an edit again."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    raised = change(node, 6)
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.confirm(with_line(4))
+    assert node.counted()[0] == 6
+    node.cluster.confirm(with_line(4, version="11"))  # the write is tried again over this version
+    assert node.counted()[0] == 6
+    node.cluster.bookings.end_resize(raised, written=True)
+    node.cluster.confirm(with_line(4))
+    assert node.counted()[0] == 6
+    node.cluster.confirm(with_line(6, version="11"))
+    assert (node.counted()[0], node.doubts) == (6, [])
+    node.cluster.confirm(with_line(4, version="12"))
+    assert (node.counted()[0], len(node.doubts)) == (6, 1)
+
+
+def test_a_lowering_frees_its_room_once_it_is_written() -> None:
+    """While a lowering is under way the old line counts, and afterwards the new one."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    lowered = change(node, 2)
+    node.cluster.bookings.begin_resize(lowered, "10")
+    assert node.counted()[0] == 4
+    node.cluster.bookings.end_resize(lowered, written=True)
+    assert node.counted()[0] == 2
+    node.cluster.confirm(with_line(2, version="11"))
+    assert (node.counted()[0], node.doubts) == (2, [])
+
+
+def test_a_refused_resize_leaves_everything_as_before() -> None:
+    """After a resize that surely was not written, the pod counts as before; an ended pod does not come back."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    raised = change(node, 6)
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.bookings.end_resize(raised, written=False)
+    assert node.counted()[0] == 4
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.release(UID)
+    node.cluster.bookings.end_resize(raised, written=True)
+    assert node.ledger.booking(UID) is None
+
+
+@pytest.mark.parametrize(
+    ("arrived", "line_gib"), [(with_line(6, version="11"), 6), (with_line(4, version="11"), 4)]
+)
+def test_a_resize_without_a_clear_answer_takes_its_room_until_the_pod_is_seen_later(
+    arrived: Pod, line_gib: int
+) -> None:
+    """The larger line counts until the pod has a later version: then either the write arrived, or it cannot."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    raised = change(node, 6)
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.bookings.doubt_resize(raised)
+    node.cluster.confirm(with_line(4, version="10"))
+    assert node.counted()[0] == 6
+    node.cluster.confirm(arrived)
+    assert (node.counted()[0], node.doubts) == (line_gib, [])
+
+
+def test_an_edit_during_a_resize_gives_nothing_back() -> None:
+    """An edit that the watch shows while a resize is under way never shrinks the booking, and the write ends it."""
+    node = Node()
+    node.cluster.confirm(with_line(4))
+    raised = change(node, 6)
+    node.cluster.bookings.begin_resize(raised, "10")
+    node.cluster.confirm(with_line(1, version="11"))
+    assert node.counted()[0] == 6
+    node.cluster.bookings.end_resize(raised, written=True)
+    node.cluster.confirm(with_line(6, version="12"))
+    held = node.ledger.booking(UID)
+    assert held is not None
+    assert (node.counted()[0], held.doubt) == (6, None)
+
+
+def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
+    """A pod without a decision takes its bytes and its share on each GPU, also of a later report; it is told once."""
+    node = Node()
+    stranger = bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu-share": "60"})
+    node.cluster.confirm(stranger)
+    assert node.why_not(sized(5)) == dict.fromkeys(GPUS)
+    node.report(GPUS[0])
+    assert node.why_not(sized(5))[GPUS[0]] is Reason.GPU_MEMORY
+    node.report(*GPUS)
+    assert node.why_not(sized(5)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
+    assert node.why_not(sized(4, 41)) == dict.fromkeys(GPUS, Reason.GPU_SHARE)
+    assert node.why_not(sized(4, 40)) == dict.fromkeys(GPUS)
+    assert node.why_not(WHOLE) == dict.fromkeys(GPUS, Reason.GPU_NOT_EMPTY)
+    node.cluster.confirm(replace_version(stranger, "11"))
+    [told] = node.doubts
+    assert told.doubt is not None
+    assert told.doubt.foreign
+    assert "counts against every GPU of n1" in told.doubt.reason
+    assert node.cluster.release(UID)
+    assert node.why_not(WHOLE) == dict.fromkeys(GPUS)
+
+
+def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:
+    """A foreign pod's bytes are split by its number of GPUs, as each GPU gets no more than that."""
+    node = Node()
+    node.report(*GPUS)
+    node.cluster.confirm(bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu": "2"}))
+    assert node.why_not(sized(14)) == dict.fromkeys(GPUS)
+    assert node.why_not(sized(15)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        bound(limits={"plimsoll.dev/gpu": "1"}),
+        bound({"plimsoll.dev/best-effort": "true"}, {"plimsoll.dev/gpu": "1"}),
+        bound(decided("{}"), {"plimsoll.dev/gpu": "1"}),
+        bound({"gpus.plimsoll.dev/main": "GPU-1"}, {"plimsoll.dev/gpu": "1"}),
+        bound(limits={"plimsoll.dev/gpu-share": "101"}),
+        bound(limits={}, initContainers=[{"name": "i", "resources": {"limits": {"plimsoll.dev/gpu": "1"}}}]),
+    ],
+    ids=["whole", "best effort", "damaged decision", "no decision", "unreadable request", "init container"],
+)
+def test_a_foreign_pod_of_unknown_or_whole_gpus_takes_them_all(stranger: Pod) -> None:
+    """No GPU of the node is free where a foreign pod requests whole GPUs, or something unreadable."""
+    node = Node()
+    node.report(*GPUS)
+    node.cluster.confirm(stranger)
+    assert node.why_not(sized(1)) == dict.fromkeys(GPUS, Reason.GPU_TAKEN_WHOLE)
+    assert len(node.doubts) == 1
+    node.cluster.confirm(bound(decided(decision_text("GPU-1", 1)), version="11"))
+    assert node.why_not(sized(1)) == dict.fromkeys(GPUS, Reason.GPU_TAKEN_WHOLE)
+
+
+def test_a_pod_without_a_gpu_counts_on_none() -> None:
+    """Neither a pod with CPU alone nor one of NVIDIA's device plugin is in the ledger."""
+    node = Node()
+    node.report(*GPUS)
+    for number, limits in enumerate(({"cpu": "1"}, {"nvidia.com/gpu": "1"}, {"plimsoll.dev/gpu": "0"})):
+        node.cluster.confirm(bound(limits=limits, uid=f"p{number}"))
+    assert (list(node.ledger.bookings()), node.doubts) == ([], [])
+
+
+def test_a_pod_of_the_previous_version_keeps_its_booking_in_an_upgrade() -> None:
+    """A decision of the first form with a resize counts by its resize, and holds against edits from then on."""
+    node = Node()
+    node.report(*GPUS)
+    text = json.dumps({"score": 1.0, "policy": "p", "time": "t", "lines": {"main": {"GPU-1": 4 * GIB}}})
+    earlier = decided(text) | {
+        "plimsoll.dev/lines": json.dumps({"main": {"GPU-1": 6 * GIB}}),
+        "plimsoll.dev/shares": json.dumps({"main": {"share_pct": 40, "limit_pct": 80}}),
+    }
+    node.cluster.confirm(bound(earlier))
+    assert (node.counted(), node.doubts) == ((6, 40, 80), [])
+    node.cluster.confirm(bound(earlier | {"plimsoll.dev/lines": '{"main":{"GPU-1":1}}'}, version="11"))
+    assert node.counted() == (6, 40, 80)
+    whole = bound(decided(text, "GPU-2"), {"plimsoll.dev/gpu": "1"}, uid="b")
+    node.cluster.confirm(whole)
+    assert node.why_not(sized(1))[GPUS[1]] is Reason.GPU_TAKEN_WHOLE
+
+
+def replace_version(pod: Pod, version: str) -> Pod:
+    """The pod with another resourceVersion."""
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, resourceVersion=version)
+    )

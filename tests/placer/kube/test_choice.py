@@ -1,0 +1,319 @@
+"""Decisions on a whole cluster in memory: the best node, exact reasons, and as little work as that takes."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer import decide
+from placer.core.ledger import Ledger
+from placer.core.plan import Plan, Refusal
+from placer.core.policies.headroom import HEADROOM
+from placer.core.reasons import summary
+from placer.decide import MOST_UNFIT, Decider
+from placer.kube import choice
+from placer.kube.choice import NodeChoice, Wanted, understood
+from placer.kube.cluster import Cluster
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Node, Pod
+from plimsoll.quantity import GIB
+from tests.placer.core.worlds import gpu, state
+
+Object = dict[str, Any]
+MANY = MOST_UNFIT + choice.FEW_NODES + 50
+"""More nodes than one decision reads."""
+
+
+class World:
+    """A cluster in memory with the decisions over it."""
+
+    def __init__(self) -> None:
+        self.reports, ledger = ReportView(), Ledger()
+        self.decider = Decider(self.reports, ledger, Metrics())
+        self.cluster = Cluster(ledger)
+        self.choice = NodeChoice(self.decider, self.cluster)
+        self.seqs: dict[str, int] = {}
+
+    def node(self, name: str, cpu: str = "8", labels: Object | None = None, **spec: object) -> None:
+        """Add or change a node."""
+        document = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": spec,
+            "status": {"allocatable": {"cpu": cpu, "pods": "20"}},
+        }
+        self.cluster.put_node(msgspec.convert(document, Node))
+
+    def report(self, name: str, *free_gib: int) -> None:
+        """Report a node's GPUs of 24 GiB."""
+        self.seqs[name] = self.seqs.get(name, 0) + 1
+        gpus = (gpu(f"GPU-{name}-{n}", other_bytes=(24 - free) * GIB) for n, free in enumerate(free_gib))
+        self.reports.apply(state(name, *gpus, seq=self.seqs[name]))
+
+    def decide(self, wanted: Wanted) -> Plan | Refusal:
+        """Decide, and count the pod on its node."""
+        decided = self.choice.decide(wanted)
+        if isinstance(decided, Plan):
+            self.cluster.assume(decided.booking, wanted.needs)
+        return decided
+
+    async def why_not(self, wanted: Wanted) -> str | None:
+        """The text for people; None if a node has a place."""
+        explained = await self.choice.explain(wanted)
+        return None if explained is None else explained.text
+
+    async def place(self, wanted: Wanted) -> str | None:
+        """Decide as the scheduler does; the node, or None for a pod that no node takes."""
+        for _ in range(3):
+            decided = self.decide(wanted)
+            if isinstance(decided, Plan):
+                return decided.booking.node
+            if await self.choice.explain(wanted) is not None:
+                return None
+        raise AssertionError("explain promises a node, and decide does not find it")
+
+    def nodes_read(self) -> int:
+        """The nodes that decisions have read."""
+        return self.decider.nodes_read
+
+
+def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -> Wanted:
+    """A pod's demand."""
+    limits: Object = {"cpu": cpu} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
+    document = {
+        "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec},
+    }
+    return understood(msgspec.convert(document, Pod), HEADROOM)
+
+
+def small(nodes: int) -> World:
+    """Nodes with 1 CPU and an idle GPU each."""
+    world = World()
+    for number in range(nodes):
+        world.node(f"n{number:04}", cpu="1", labels={"zone": f"z{number % 3}"})
+        world.report(f"n{number:04}", 24)
+    return world
+
+
+async def test_reasons_of_all_nodes_name_the_most_free_memory() -> None:
+    """The text has a reason for every node, and the most memory that is free on one GPU of those without enough."""
+    world = World()
+    for name, cpu in (("a", "8"), ("b", "8"), ("cpu", "1"), ("silent", "8")):
+        world.node(name, cpu)
+    world.report("a", 3, 11)
+    world.report("b", 10, 10)
+    world.report("cpu", 24)
+    wanted = pod("p", "12Gi", cpu="2")
+    assert isinstance(world.decide(wanted), Refusal)
+    assert await world.why_not(wanted) == (
+        "0/4 nodes are available: 2 Insufficient plimsoll.dev/gpu-memory on one GPU (most free: 11Gi on a), "
+        "1 Insufficient cpu, 1 node(s) had no GPU report."
+    )
+    world.report("a", 1, 1)
+    world.report("silent", 0)
+    assert await world.why_not(wanted) == (
+        "0/4 nodes are available: 3 Insufficient plimsoll.dev/gpu-memory on one GPU (most free: 10Gi on b), "
+        "1 Insufficient cpu."
+    )
+
+
+async def test_pods_of_one_kind_share_a_refusal() -> None:
+    """Once no node takes a pod, further pods of the kind read no node, and then only a node that changed."""
+    world = small(MANY)
+    assert await world.place(pod("p0", cpu="2")) is None
+    read = world.nodes_read()
+    for number in range(1, 10):
+        assert await world.place(pod(f"p{number}", cpu="2")) is None
+    assert world.nodes_read() == read
+    world.node("n0007", cpu="4")
+    assert await world.place(pod("p", cpu="2")) == "n0007"
+    assert world.nodes_read() == read + 1
+
+
+async def test_a_pod_finds_its_node_behind_many_that_do_not_fit() -> None:
+    """A pod is placed on the only node that fits, though a decision does not read as many nodes as score better."""
+    world = small(MANY)
+    world.node("large", cpu="8")
+    world.report("large", 5)
+    wanted = pod("p", cpu="2")
+    assert isinstance(world.decide(wanted), Refusal)
+    assert world.nodes_read() <= MOST_UNFIT + choice.FEW_NODES
+    assert await world.choice.explain(wanted) is None
+    assert await world.place(wanted) == "large"
+
+
+async def test_many_nodes_that_fit_behind_many_that_do_not_are_found() -> None:
+    """Once `explain` has found nodes that fit, each decision takes one of them and reads a bounded number."""
+    world = small(MANY)
+    for number in range(2 * choice.FEW_NODES):
+        world.node(f"large{number}", cpu="2")
+        world.report(f"large{number}", 5)
+    first = pod("p", cpu="2")
+    assert isinstance(world.decide(first), Refusal)
+    assert await world.choice.explain(first) is None
+    for number in range(choice.FEW_NODES // 2):
+        before = world.nodes_read()
+        decided = world.decide(pod(f"p{number}", cpu="2"))
+        assert isinstance(decided, Plan)
+        assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
+
+
+@pytest.mark.parametrize("memory", ["4Gi", None])
+async def test_a_decision_reads_a_bounded_number_of_nodes(memory: str | None) -> None:
+    """A pod that no node takes costs a bounded number of readings each time, whatever the cluster's size."""
+    world = small(MANY)
+    before = world.nodes_read()
+    assert isinstance(world.decide(pod("p", memory, cpu="2")), Refusal)
+    assert world.nodes_read() - before <= MOST_UNFIT + choice.FEW_NODES
+
+
+async def test_a_pod_that_no_gpu_can_take_reads_no_node() -> None:
+    """The ranking of candidates alone shows that no GPU has the memory."""
+    world = small(50)
+    assert isinstance(world.decide(pod("p", "25Gi")), Refusal)
+    assert world.nodes_read() == 0
+
+
+async def test_a_selector_of_few_nodes_reads_only_these() -> None:
+    """A nodeSelector, or a required affinity, that names few nodes limits the decision to them."""
+    world = small(MANY)
+    world.node("n0005", cpu="1", labels={"disk": "fast"})
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0009", "nowhere"]}]}
+    both = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast", "slow"]}]}
+    for name, spec, expected in (
+        ("a", {"nodeSelector": {"disk": "fast"}}, "n0005"),
+        ("b", _affinity(term), "n0009"),
+        ("c", _affinity(both), None),  # n0005 is full now
+    ):
+        before = world.nodes_read()
+        decided = world.decide(pod(name, **spec))
+        assert (decided.booking.node if isinstance(decided, Plan) else None) == expected
+        assert world.nodes_read() - before <= 2
+    assert isinstance(world.decide(pod("d", nodeSelector={"disk": "none"})), Refusal)
+    assert await world.why_not(pod("d", nodeSelector={"disk": "none"})) == (
+        f"0/{MANY} nodes are available: {MANY} node(s) didn't match Pod's node affinity/selector."
+    )
+    assert await world.place(pod("e", nodeSelector={"zone": "z1"})) is not None
+
+
+def _affinity(*terms: Object) -> Object:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+async def test_kept_out_pods_have_verdicts_of_their_own() -> None:
+    """A rule that closes a zone refuses the pods that it selects, and no others of their kind, while it holds."""
+    world = World()
+    for name, zone in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")):
+        world.node(name, labels={"zone": zone}, unschedulable=name == "d")
+        world.report(name, 24)
+    for name, on in (("keeper0", "a"), ("keeper1", "d")):
+        rule = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+        anti = {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}
+        document = {
+            "metadata": {"name": name, "uid": name},
+            "spec": {
+                "nodeName": on,
+                "containers": [{"name": "main"}],
+                "affinity": {"podAntiAffinity": anti},
+            },
+        }
+        world.cluster.confirm(msgspec.json.decode(msgspec.json.encode(document), type=Pod))
+    selected = pod("p", labels={"app": "x"})
+    assert await world.place(selected) is None
+    assert await world.why_not(selected) == (
+        "0/4 nodes are available: 3 node(s) didn't satisfy existing pods anti-affinity rules, "
+        "1 node(s) were unschedulable."
+    )
+    assert world.choice.obstacles(pod("other", labels={"app": "y"}), NodeName("c")) == ()
+    world.cluster.release(PodUid("keeper1"))
+    assert await world.place(selected) == "c"
+    world.cluster.remove_node(NodeName("c"))
+    assert await world.place(pod("q", labels={"app": "x"})) is None
+    world.cluster.remove_node(NodeName("a"))  # with the node, its keeper's rule is gone
+    assert await world.place(pod("q", labels={"app": "x"})) == "b"
+
+
+async def test_verdicts_of_few_kinds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kinds whose verdicts are kept are bounded, and a kind that was dropped gets the same answer."""
+    monkeypatch.setattr(choice, "KINDS", 3)
+    world = small(5)
+    for cpu in ("2", "3", "4", "5", "6", "2"):
+        wanted = pod(f"p{cpu}", cpu=cpu)
+        assert isinstance(world.decide(wanted), Refusal)
+        assert await world.why_not(wanted) == "0/5 nodes are available: 5 Insufficient cpu."
+    assert len(world.choice._known) == 3
+
+
+async def test_pods_without_a_gpu_go_where_fewest_pods_are() -> None:
+    """Pods without a GPU spread over the nodes, each decision reading one node."""
+    world = small(50)
+    places = [await world.place(pod(f"p{number}", None)) for number in range(50)]
+    assert len(set(places)) == 50
+    assert world.nodes_read() == 50
+
+
+placing = st.tuples(
+    st.just("place"),
+    st.sampled_from([None, "8Gi"]),
+    st.sampled_from(["1", "3"]),
+    st.sampled_from([{}, {}, {"disk": "fast"}]),
+)
+reporting = st.tuples(st.just("report"), st.integers(0, 3), st.lists(st.sampled_from([0, 3, 9]), max_size=2))
+small_clusters = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), st.integers(0, 3), st.sampled_from(["1", "4"]), st.booleans()),
+        st.tuples(st.just("gone"), st.integers(0, 3)),
+        st.tuples(st.just("end"), st.integers(0, 39)),
+        reporting,
+        reporting,
+        placing,
+        placing,
+        placing,
+    ),
+    min_size=4,
+    max_size=40,
+)
+
+
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=500, deadline=None)
+async def test_no_pod_is_refused_while_a_node_has_a_place(
+    steps: list[tuple[Any, ...]], few: int, most_unfit: int
+) -> None:
+    """For any changes, a pod is placed exactly if a node fits it, and a refusal sums up all nodes' reasons.
+
+    The bounds of one decision are small here, so that clusters of four nodes pass them.
+    """
+    world = World()
+    for index in range(3):
+        world.node(f"n{index}", "4")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "FEW_NODES", few)
+        patch.setattr(choice, "SLICE", 2)
+        patch.setattr(decide, "MOST_UNFIT", most_unfit)
+        for number, step in enumerate(steps):
+            match step:
+                case ("node", index, cpu, fast):
+                    world.node(f"n{index}", cpu, {"disk": "fast"} if fast else {})
+                case ("gone", index):
+                    world.cluster.remove_node(NodeName(f"n{index}"))
+                case ("report", index, free):
+                    world.report(f"n{index}", *free)
+                case ("end", index):
+                    world.cluster.release(PodUid(f"p{index}"))
+                case ("place", memory, cpu, selector):
+                    wanted = pod(f"p{number}", memory, cpu, nodeSelector=selector)
+                    whys = {node: world.choice.obstacles(wanted, node) for node in world.cluster.nodes}
+                    fitting = {node for node, why in whys.items() if not why}
+                    place = await world.place(wanted)
+                    assert (place in fitting) if fitting else place is None
+                    if not fitting:
+                        text = await world.why_not(wanted)
+                        assert text is not None
+                        assert re.sub(r" \(most free: [^)]*\)", "", text) == summary(len(whys), whys)

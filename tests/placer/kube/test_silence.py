@@ -1,0 +1,60 @@
+"""A node whose monitor is silent gets no GPU pod, says so, and keeps what is promised there."""
+
+from placer.core.score import Formula
+from placer.http import state_of
+from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import NodeName
+from tests.placer.kube.world import MEMORY, gpu_of, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, pod_manifest
+
+N1 = NodeName("n1")
+REASON = "0/1 nodes are available: 1 node(s) had not reported for too long."
+
+
+async def test_silent_node_gets_no_pod_until_it_reports(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The refusal has a reason of its own, and the next report alone brings the pod to the node."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, N1)
+        await world.report(N1, 24)
+        world.reports.set_silent(N1)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await world.until_refused("p", REASON)
+        [row] = state_of(world.reports, world.ledger, Formula.PROSE, ()).nodes
+        assert row.silent
+        await world.report(N1, 24)
+        assert gpu_of(await world.until_bound("p")) == (N1, "GPU-n1-0")
+        [row] = state_of(world.reports, world.ledger, Formula.PROSE, ()).nodes
+        assert not row.silent
+
+
+async def test_promises_on_a_silent_node_stay(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Silence frees nothing: what was promised before leaves no room when the node is back."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, N1)
+        await world.report(N1, 24)
+        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
+        await world.until_bound("first")
+        world.reports.set_silent(N1)
+        await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "10Gi"}))
+        await world.until_refused("second", REASON)
+        [booking] = world.ledger.bookings()
+        assert booking.node == N1
+        await world.report(N1, 24)
+        await world.until_refused("second", "Insufficient plimsoll.dev/gpu-memory on one GPU")
+
+
+async def test_pod_without_gpu_goes_to_a_silent_node(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that needs no GPU needs no report: the kubelet's own readiness decides."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, N1)
+        await world.report(N1, 24)
+        world.reports.set_silent(N1)
+        await create_pod(apiserver, namespace, pod_manifest("p", {"cpu": "1"}))
+        await world.until_bound("p")

@@ -1,0 +1,137 @@
+"""Two placers of one cluster: at most one places at any time, and the other goes on when it dies."""
+
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from nats.js import JetStreamContext
+
+from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.arrivals import bus, eventually, publish, report
+from tests.placer.core.worlds import gpu
+from tests.placer.kube.world import MEMORY
+from tests.placer.placers import LEASE, Placer, Placers, holder, placers
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
+from tests.servers.waiting import until
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two placers and their surroundings.
+
+    Attributes:
+        leader: the placer that got the lease first.
+        follower: the other one, which is ready.
+    """
+
+    api: ApiServer
+    namespace: str
+    jetstream: JetStreamContext
+    leader: Placer
+    follower: Placer
+
+    async def node(self, name: str) -> None:
+        """Add a node with one GPU of 24 GiB."""
+        await create_node(self.api, name)
+        await publish(self.jetstream, report(name))
+
+    async def pod(self, name: str, memory: str = "1Gi") -> None:
+        """Create a pod."""
+        await create_pod(self.api, self.namespace, pod_manifest(name, {MEMORY: memory}))
+
+    async def is_bound(self, name: str) -> bool:
+        """Whether the pod has a node."""
+        return bool((await get_pod(self.api, self.namespace, name))["spec"].get("nodeName"))
+
+    async def until_bound(self, name: str) -> None:
+        """Wait until the pod has a node."""
+        await until(lambda: self.is_bound(name))
+
+
+@pytest.fixture
+async def started(
+    tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
+) -> AsyncIterator[Placers]:
+    """Starts placers of one cluster. The lease is longer than by default, as the machine may stand still a second."""
+    await apiserver.call("DELETE", LEASE)
+    settings = {"nats_url": nats.url, "redis_url": valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
+    async with placers(tmp_path, lease_s="3", **settings) as running:
+        yield running
+
+
+@pytest.fixture
+async def pair(
+    nats: EmbeddedServer, apiserver: ApiServer, namespace: str, started: Placers
+) -> AsyncIterator[Pair]:
+    """Two placers, of which one leads and one follows, and one node."""
+    async with bus(nats) as jetstream:
+        leader = await started.start("left")
+        await leader.until("lease taken")
+        follower = await started.start("right")
+        both = Pair(apiserver, namespace, jetstream, leader, follower)
+        await both.node("n1")
+        await eventually(leader.readiness, (200, "ok\n"))
+        await eventually(follower.readiness, (200, "ok\n"))
+        yield both
+
+
+async def test_one_places_and_the_other_goes_on_when_it_is_killed(pair: Pair) -> None:
+    """Each pod is placed once, by the placer that leads; after `kill -9` the follower places those that wait."""
+    for index in range(6):
+        await pair.pod(f"p{index}")
+    for index in range(6):
+        await pair.until_bound(f"p{index}")
+    assert (len(pair.leader.placed()), pair.follower.placed()) == (6, [])
+    assert "plimsoll_placer_leader 1.0" in await pair.leader.metrics()
+    assert "plimsoll_placer_leader 0.0" in await pair.follower.metrics()
+    pair.leader.process.kill()
+    for index in range(6, 12):
+        await pair.pod(f"p{index}")
+    for index in range(6, 12):
+        await pair.until_bound(f"p{index}")
+    assert await holder(pair.api) == "right"
+    assert "plimsoll_placer_lease_transitions 1.0" in await pair.follower.metrics()
+    counts = Counter(pair.leader.placed() + pair.follower.placed())
+    assert counts == {f"p{index}": 1 for index in range(12)}
+
+
+async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> None:
+    """After SIGTERM the lease names nobody or the follower, which places the next pod."""
+    pair.leader.process.terminate()
+    assert await pair.leader.ended() == 0
+    assert await holder(pair.api) != "left"
+    await pair.pod("p")
+    await pair.until_bound("p")
+    assert pair.follower.placed() == ["p"]
+
+
+async def test_one_that_stood_still_places_nothing_after_the_other_took_over(pair: Pair) -> None:
+    """A stopped leader that goes on finds a pod that it could place, leaves it alone, and ends to start again."""
+    await pair.pod("waits", "30Gi")
+    await pair.leader.until("not placed")
+    pair.leader.process.send_signal(signal.SIGSTOP)
+    await eventually(lambda: holder(pair.api), "right")
+    await pair.follower.until("not placed")
+    pair.follower.process.send_signal(signal.SIGSTOP)
+    await create_node(pair.api, "big")
+    await publish(pair.jetstream, report("big", gpus=(gpu("GPU-big", usable_gib=40),)))
+    pair.leader.process.send_signal(signal.SIGCONT)
+    assert await pair.leader.ended() == 1
+    assert "was lost to right-" in pair.leader.lines()[-1].problem
+    assert not await pair.is_bound("waits")
+    pair.follower.process.send_signal(signal.SIGCONT)
+    await pair.until_bound("waits")
+    assert (pair.leader.placed(), pair.follower.placed()) == ([], ["waits"])
+
+
+async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:
+    """A leader that reads another identity in the lease ends with code 1, and may start again as a follower."""
+    await pair.api.must("PATCH", LEASE, {"spec": {"holderIdentity": "somebody-1"}})
+    assert await pair.leader.ended() == 1
+    assert "was lost to somebody-1" in pair.leader.lines()[-1].problem
+    await pair.pod("p")
+    await pair.until_bound("p")

@@ -1,0 +1,87 @@
+"""`/readyz` follows what is live now, and names what is missing."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.arrivals import eventually
+from tests.placer.placers import Placer, Placers, placers
+from tests.servers.control_plane import ControlPlane, control_plane, until_ready
+from tests.servers.waiting import until
+
+READY = (200, "ok\n")
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    """An API server for one test, which kills it."""
+    async with control_plane(tmp_path / "cluster") as running:
+        yield running
+
+
+@pytest.fixture
+async def started(
+    tmp_path: Path, own_nats: EmbeddedServer, valkey: EmbeddedServer, plane: ControlPlane
+) -> AsyncIterator[Placers]:
+    """Starts placers over servers that a test may kill."""
+    given = {"nats_url": own_nats.url, "redis_url": valkey.url, "kubeconfig": str(plane.kubeconfig())}
+    async with placers(tmp_path, **given) as running:
+        yield running
+
+
+async def until_missing(part: Placer, *texts: str) -> None:
+    """Wait until the placer is not ready, and names all of these."""
+
+    async def look() -> bool:
+        status, text = await part.readiness()
+        return status == 503 and all(one in text for one in texts)
+
+    await until(look)
+
+
+async def test_leader_and_follower_are_ready_while_everything_is_live(
+    started: Placers, own_nats: EmbeddedServer, plane: ControlPlane
+) -> None:
+    """Each server that goes away makes both unready, with its name; once it is back, both are ready again."""
+    both = [await started.start("left"), await started.start("right")]
+    for part in both:
+        await eventually(part.readiness, READY)
+    await own_nats.kill()
+    for part in both:
+        await until_missing(part, "NATS is out of reach", "reports are not being read")
+    await own_nats.start()
+    for part in both:
+        await eventually(part.readiness, READY)
+    await plane.server.kill()
+    for part in both:
+        await until_missing(
+            part, "a watch of pods or nodes is broken", "the API server does not answer about the lease"
+        )
+    await plane.server.start()
+    await until_ready(plane)
+    for part in both:
+        await until_ready_or_replaced(part, started)
+
+
+async def until_ready_or_replaced(part: Placer, started: Placers) -> None:
+    """Wait until the placer is ready; a leader that lost the lease in the outage has ended, and is started anew."""
+
+    async def look() -> bool:
+        if part.process.returncode is not None:
+            return True
+        return await part.readiness() == READY
+
+    await until(look)
+    if part.process.returncode is not None:
+        assert part.process.returncode == 1
+        again = await started.start(f"{part.name}-again")
+        await eventually(again.readiness, READY)
+
+
+async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:
+    """Before it has read the last reports it is not ready."""
+    await own_nats.kill()
+    part = await started.start("left")
+    await until_missing(part, "NATS is out of reach", "the last reports are still being read")

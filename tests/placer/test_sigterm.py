@@ -1,0 +1,143 @@
+"""SIGTERM ends the placer with exit code 0 in every state that it can be in."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll.cli.demo.servers import EmbeddedServer
+from tests.placer.arrivals import bus, publish, report
+from tests.placer.kube.world import MEMORY
+from tests.placer.placers import Placers, placers
+from tests.servers.apiserver import ApiServer
+from tests.servers.control_plane import control_plane
+from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
+
+AT_ONCE = 7
+"""Placers in each state; seven states of them, and one more, are 50."""
+NODES = 4
+PODS = 60
+NOBODY = "127.0.0.1:9"
+"""No server listens there."""
+
+
+@pytest.fixture
+async def all_of_them(
+    tmp_path: Path, nats: EmbeddedServer, own_valkey: EmbeddedServer, apiserver: ApiServer
+) -> AsyncIterator[Placers]:
+    """Starts placers, each with a Lease of its own, so that each places."""
+    settings = {"nats_url": nats.url, "redis_url": own_valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
+    async with placers(tmp_path, **settings) as running:
+        yield running
+
+
+async def start(running: Placers, until_line: str, count: int = AT_ONCE, **settings: str) -> None:
+    """Start placers, and wait until each has logged a line."""
+    for index in range(count):
+        given = {"lease_name": f"placer-{index}", **settings}
+        await running.start(f"p{index}", **given)
+    for placer in running.started:
+        await placer.until(until_line)
+
+
+async def end(running: Placers) -> None:
+    """End all placers, each at another moment, and check their exit codes."""
+    for placer in running.started:
+        placer.process.terminate()
+        await asyncio.sleep(random.uniform(0.0, 0.05))  # noqa: S311 - no secret; the moments differ from run to run
+    assert [await placer.ended() for placer in running.started] == [0] * len(running.started)
+
+
+async def test_before_nats_answers(all_of_them: Placers) -> None:
+    """NATS was never there."""
+    await start(all_of_them, "nats is out of reach, retrying", nats_url=f"nats://{NOBODY}")
+    await end(all_of_them)
+
+
+async def test_before_redis_answers(all_of_them: Placers) -> None:
+    """Redis was never there."""
+    await start(all_of_them, "lease taken", redis_url=f"redis://{NOBODY}")
+    await end(all_of_them)
+
+
+async def test_while_it_loads(all_of_them: Placers) -> None:
+    """At any moment from its start to its first decision."""
+    await start(all_of_them, "http ready", AT_ONCE + 1)
+    await end(all_of_them)
+
+
+async def test_while_it_follows(all_of_them: Placers) -> None:
+    """One placer leads, the others follow; then all of them end."""
+    await start(all_of_them, "placer ready", lease_name="one-for-all")
+    await end(all_of_them)
+
+
+@contextlib.asynccontextmanager
+async def load(api: ApiServer, nats: EmbeddedServer, namespace: str) -> AsyncIterator[None]:
+    """Pods to place, and reports without a pause."""
+
+    over = asyncio.Event()
+
+    async def report_on() -> None:
+        async with bus(nats) as jetstream:
+            for seq in itertools.count(1):
+                if over.is_set():
+                    return
+                await publish(jetstream, *(report(f"n{index}", seq) for index in range(NODES)))
+
+    async def create() -> None:
+        for index in range(PODS):
+            await create_pod(api, namespace, pod_manifest(f"p{index}", {MEMORY: "64Mi"}))
+
+    for index in range(NODES):
+        await create_node(api, f"n{index}")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(report_on())
+        tasks.create_task(create())
+        yield
+        over.set()
+
+
+async def test_while_it_binds(
+    all_of_them: Placers, apiserver: ApiServer, nats: EmbeddedServer, namespace: str
+) -> None:
+    """In the middle of a burst of pods and reports."""
+    async with load(apiserver, nats, namespace):
+        await start(all_of_them, "placer ready")
+
+        async def placed() -> bool:
+            return any(placer.placed() for placer in all_of_them.started)
+
+        await until(placed)
+        await end(all_of_them)
+
+
+async def test_while_redis_is_away(
+    all_of_them: Placers,
+    apiserver: ApiServer,
+    nats: EmbeddedServer,
+    own_valkey: EmbeddedServer,
+    namespace: str,
+) -> None:
+    """Redis went away in the middle of a burst."""
+    async with load(apiserver, nats, namespace):
+        await start(all_of_them, "the list is complete")
+        await own_valkey.kill()
+        for placer in all_of_them.started:
+            await placer.until("reports wait for Redis")
+        await end(all_of_them)
+
+
+async def test_while_the_api_server_is_away(tmp_path: Path, all_of_them: Placers) -> None:
+    """The API server went away while the placers led."""
+    async with control_plane(tmp_path / "cluster") as plane:
+        await start(all_of_them, "lease taken", kubeconfig=str(plane.kubeconfig()))
+        await plane.server.kill()
+        for placer in all_of_them.started:
+            await placer.until("lease not renewed, retrying")
+        await end(all_of_them)
