@@ -19,7 +19,7 @@ from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 
-RESCORE_S: Final = 0.1
+RESCORE_S: Final = 0.5
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
 
 log = structlog.get_logger(__name__)

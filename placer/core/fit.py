@@ -225,6 +225,8 @@ def _effective_requests(pod: Pod) -> dict[str, int]:
     running: Counter[str] = Counter()
     for container in pod.spec.containers:
         running.update(_requests(container.resources, f"spec.containers[{container.name}]"))
+    if not pod.spec.initContainers and pod.spec.resources is None and not pod.spec.overhead:
+        return dict(running)  # as for nearly all pods
     starting: dict[str, int] = {}
     sidecars: Counter[str] = Counter()
     for container in pod.spec.initContainers or ():

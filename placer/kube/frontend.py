@@ -7,6 +7,7 @@ were all read once.
 
 import asyncio
 import contextlib
+import gc
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -392,6 +393,7 @@ class KubeFrontEnd:
             await self.lease.held.wait()
             await pods.catch_up()
         self._cluster.bookings.decides = True
+        gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
         while True:
@@ -436,7 +438,7 @@ class KubeFrontEnd:
         self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
 
     def _attempt(self, uid: PodUid) -> _Placed | None:
-        """Try one pod. Returns its plan, booked and assumed; or None, if the pod is refused or was changed."""
+        """Try one pod. Returns its plan, booked and assumed; or None if the pod is refused."""
         waiting = self._waiting[uid]
         pod = waiting.pod
         try:
@@ -455,7 +457,9 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            return _Placed(wanted, result, waiting.seen_s) if self._assume(wanted, result) else None
+            self._cluster.assume(result.booking, wanted.needs)
+            self._queue.placed(uid, self._now_s())
+            return _Placed(wanted, result, waiting.seen_s)
         self._refused.put_nowait(wanted)
         return None
 
@@ -511,18 +515,6 @@ class KubeFrontEnd:
             return wanted.kind, expected
         meta = wanted.pod.metadata
         return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
-
-    def _assume(self, wanted: Wanted, placed: Plan) -> bool:
-        """Count a booked plan's pod on its node; False if the pod was deleted or changed during the decision."""
-        uid = wanted.request.pod
-        now = self._waiting.get(uid)
-        if now is None or not _same_pod(now.pod, wanted.pod):
-            self.decider.ledger.forget(uid)
-            self._queue.again(uid, self._now_s())
-            return False
-        self._cluster.assume(placed.booking, wanted.needs)
-        self._queue.placed(uid, self._now_s())
-        return True
 
     async def _carry_out(self, placed: _Placed) -> None:
         """Bind an assumed pod, or free its place."""
