@@ -148,8 +148,12 @@ class Recorder:
                 await self._write(pending, is_last=not self._waiting[uid])
             except PlimsollError as error:
                 pending.tries += 1
-                if isinstance(error, TransientError) or (_may_pass(error) and pending.tries < TRIES_FORBIDDEN):
-                    structlog.get_logger().warning("news waits", pod=_name(pending.news.pod), error=str(error))
+                if isinstance(error, TransientError) or (
+                    _may_pass(error) and pending.tries < TRIES_FORBIDDEN
+                ):
+                    structlog.get_logger().warning(
+                        "news waits", pod=_name(pending.news.pod), error=str(error)
+                    )
                     self._waiting[uid].appendleft(pending)
                     await asyncio.sleep(pauses.next_s())
                     self._ready.put_nowait(uid)
