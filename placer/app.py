@@ -279,11 +279,18 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         parts.rpc.add(front_end)
         try:
             async with asyncio.TaskGroup() as tasks:
-                _start(tasks, "lease", lease.run())
+                _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
         finally:
             # No write of this placer is under way any more.
             await lease.release()
+
+
+async def _run_for_lead(lease: Lease, front_end: "KubeFrontEnd", loaded: asyncio.Event) -> None:
+    """Take part in the election once all that decisions read was read: a placer that cannot decide must not lead."""
+    await front_end.synced.wait()
+    await loaded.wait()
+    await lease.run()
 
 
 def _own_namespace() -> str:

@@ -8,7 +8,7 @@ keeps the pod assumed.
 
 import asyncio
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,12 +105,18 @@ class Binder:
 
     transport: Transport
 
-    async def bind(self, target: Target) -> tuple[BindResult, str]:
+    async def bind(
+        self, target: Target, on_long_wait: Callable[[], None] = lambda: None
+    ) -> tuple[BindResult, str]:
         """Write a placement; returns the result, and the server's message where the result is not `BOUND`.
 
         Returns only once the result is known. While the server does not answer, the write is repeated, because a lost
         answer may mean that the pod is bound. `REFUSED` also means that no earlier write can still arrive.
         Cancelling leaves the result open.
+
+        Args:
+            target: the placement.
+            on_long_wait: called before a wait of a minute without any write.
         """
         pause_s, undone = FIRST_PAUSE_S, 0
         unclear_s: float | None = None  # the loop's time at the end of the last write without a clear answer
@@ -123,10 +129,12 @@ class Binder:
                 undone += isinstance(error, _NotBoundError)
                 structlog.get_logger().warning("bind unanswered", pod=target.path, error=str(error))
                 if undone == ATTEMPTS:
+                    on_long_wait()
                     return await self._outlive(target, unclear_s, str(error))
                 pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
             else:
                 if result is BindResult.REFUSED and unclear_s is not None:
+                    on_long_wait()
                     return await self._outlive(target, unclear_s, message)
                 return result, message
             await asyncio.sleep(pause_s)

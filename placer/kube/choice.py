@@ -112,15 +112,21 @@ class NodeChoice:
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
-        known = self._verdicts(self._key(wanted))
-        known.cover(self.cluster.nodes)
+        key = self._key(wanted)
+        known = self._verdicts(key)
         while True:
+            known.cover(self.cluster.nodes)
             self._catch_up(known)
             for _ in range(SLICE):
                 if not known.unseen or len(known.fitting) >= FEW_NODES:
                     return None if known.fitting else known.explanation(len(self.cluster.nodes))
                 self._judge(wanted, known, next(reversed(known.unseen)))
             await asyncio.sleep(0)
+            if self._key(wanted) != key:
+                key = self._key(wanted)
+                known = self._verdicts(key)
+            self._known.pop(key, None)
+            self._known[key] = known  # decisions on other kinds may have dropped it meanwhile
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""

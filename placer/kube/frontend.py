@@ -214,7 +214,11 @@ class KubeFrontEnd:
         """
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
+        try:
+            resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
+        except BaseException:
+            self._wake(Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)  # a raise took room for a while
+            raise
         # A lowering makes room, and no report comes of it until a pod takes the room.
         self._gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
         return resized
@@ -329,6 +333,9 @@ class KubeFrontEnd:
     def _await_node(self, pod: Pod, *, changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)
         if self._cluster.is_assumed(uid):
+            assumed = self._waiting.get(uid)
+            if assumed is not None:  # for the next attempt, if the bind under way fails
+                assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
             return
         now_s = self._now_s()
         waiting = self._waiting.setdefault(uid, _Waiting(pod, now_s))
@@ -402,8 +409,9 @@ class KubeFrontEnd:
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
-                task = group.create_task(self._carry_out(placed), name=f"kube: bind {uid}")
-                task.add_done_callback(lambda _: places.release())
+                free = _once(places.release)
+                task = group.create_task(self._carry_out(placed, free), name=f"kube: bind {uid}")
+                task.add_done_callback(free)
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _next(self) -> PodUid:
@@ -480,12 +488,15 @@ class KubeFrontEnd:
             heed_cancellation()
             wanted = await self._refused.get()
             waiting = self._waiting.get(wanted.request.pod)
-            if waiting is not None and waiting.wanted is wanted and self._share_refusal(waiting, wanted):
-                continue
-            explained = await self._choice.explain(wanted)
-            waiting = self._waiting.get(wanted.request.pod)
-            if waiting is not None:
-                self._settle(waiting, wanted, explained)
+            if waiting is None:
+                continue  # bound by somebody else, gone, or no longer ours
+            if waiting.wanted is not wanted:
+                self._settle(waiting, wanted, None)
+            elif not self._share_refusal(waiting, wanted):
+                explained = await self._choice.explain(wanted)
+                waiting = self._waiting.get(wanted.request.pod)
+                if waiting is not None:
+                    self._settle(waiting, wanted, explained)
 
     def _settle(self, waiting: _Waiting, wanted: Wanted, explained: Explanation | None) -> None:
         """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
@@ -496,7 +507,7 @@ class KubeFrontEnd:
             note, demand = cut(explained.text), wanted.request.demand
             causes = causes_of(explained.reasons, demand)
             refusal = Refused(note, causes, ask_of(demand), explained.reasons)
-            self._queue.park(uid, self._kind(wanted), refusal, now_s)
+            self._queue.park(uid, self._kind(wanted), refusal, now_s, is_exact=True)
             self._report_refused(waiting.pod, note)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:
             waiting.overtaken += 1
@@ -516,13 +527,13 @@ class KubeFrontEnd:
         meta = wanted.pod.metadata
         return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
 
-    async def _carry_out(self, placed: _Placed) -> None:
-        """Bind an assumed pod, or free its place."""
+    async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
+        """Bind an assumed pod, or free its place; for `on_long_wait` see `Binder.bind`."""
         pod, plan = placed.wanted.pod, placed.plan
         uid, node = placed.wanted.request.pod, plan.booking.node
         target = Target(pod, node, answer(plan, rfc3339(self.clock())))
         with self._metrics.bind_seconds.time():
-            result, message = await self._binder.bind(target)
+            result, message = await self._binder.bind(target, on_long_wait)
         if result is BindResult.BOUND:
             self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
             self._forget_waiting(uid)
@@ -560,6 +571,17 @@ class KubeFrontEnd:
         structlog.get_logger().info("not placed", pod=_name(pod), why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
+
+
+def _once(call: Callable[[], None]) -> Callable[..., None]:
+    """A function of any arguments that makes this call the first time it is called."""
+    calls = [call]
+
+    def first(*_: object) -> None:
+        if calls:
+            calls.pop()()
+
+    return first
 
 
 def _is_ours(pod: Pod) -> bool:

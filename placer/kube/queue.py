@@ -29,6 +29,8 @@ PARKED_AT_MOST_S: Final = 300.0
 spread at random, so that kinds which were parked together do not come back together."""
 RETRIES_SHARE: Final = 0.2
 """The share of the time that retries and probes get while fresh pods wait."""
+LARGEST_DEBT_S: Final = 1.0
+"""A retry or a probe that took longer, because the process stood still, counts as this."""
 CREDIT_S: Final = 0.05
 """The time that retries and probes may take in one piece while a fresh pod waits."""
 
@@ -165,6 +167,7 @@ class Queue:
         match entry.place:
             case Place.TAKEN | Place.PLACED:
                 entry.seen_changes = -1  # the attempt under way reads an outdated pod
+                self._leave_kind(entry, now_s)
             case Place.FRESH:
                 self._fresh.push(entry)  # it keeps its number
             case _:
@@ -236,8 +239,18 @@ class Queue:
         else:
             self._add(self._kinds[kind], entry, now_s)
 
-    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
-        """Park a pod that fits nowhere, with its kind; if a node changed meanwhile, for its backoff only."""
+    def park(
+        self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float, *, is_exact: bool = False
+    ) -> None:
+        """Park a pod that fits nowhere, with its kind; if a node changed meanwhile, for its backoff only.
+
+        Args:
+            uid: the pod.
+            kind: equal for pods that get the same answer.
+            refusal: the refusal that the kind shares.
+            now_s: the time.
+            is_exact: the refusal holds at this moment, whatever has changed during the attempt.
+        """
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -254,7 +267,7 @@ class Queue:
         self._parking.park(known, refusal)
         known.due_s = now_s + PARKED_AT_MOST_S * (1 + self._spread()) / 2
         self._set_timer(known)
-        if entry.seen_changes != self._changes:
+        if not is_exact and entry.seen_changes != self._changes:
             self._wake(known, now_s)
 
     def give_up(self, uid: PodUid, now_s: float) -> None:
@@ -319,7 +332,7 @@ class Queue:
         if self._was_fresh:
             self._credit_s = min(CREDIT_S, self._credit_s + spent_s * RETRIES_SHARE / (1 - RETRIES_SHARE))
         elif self._was_fresh is not None:
-            self._credit_s -= spent_s
+            self._credit_s = max(-LARGEST_DEBT_S, self._credit_s - spent_s)
         self._was_fresh, self._since_s = None, now_s
 
     def _other_work(self, fresh: _Entry | None, now_s: float) -> Try | Probe | None:
@@ -362,7 +375,9 @@ class Queue:
         """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""
         front = self._entries.get(kind.front) if kind.front is not None and kind.front != uid else None
         kind.front = None
-        if front is not None:
+        if front is not None and front.place is Place.TAKEN:
+            front.kind = None  # the end of its own attempt puts it back
+        elif front is not None:
             self._become_member(kind, front)
 
     def _add(self, kind: Kind, entry: _Entry, now_s: float) -> None:

@@ -46,7 +46,9 @@ WRITES_OF_A_CONDITION: Final = 3
 """Attempts to patch a condition while the pod changes at the same time; the next refusal tries again."""
 FORBIDDEN: Final = 403
 TRIES_FORBIDDEN: Final = 8
-"""Writes of the same news that the API server may forbid, over some seconds; then the rights are missing."""
+FORBIDDEN_PAUSE_S: Final = 0.05
+"""Writes of the same news that the API server may forbid, and a pause that doubles with each. They span 13 s. After
+that the rights are missing."""
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
@@ -155,8 +157,12 @@ class Recorder:
                         "news waits", pod=_name(pending.news.pod), error=str(error)
                     )
                     self._waiting[uid].appendleft(pending)
-                    await asyncio.sleep(pauses.next_s())
-                    self._ready.put_nowait(uid)
+                    if isinstance(error, TransientError):
+                        await asyncio.sleep(pauses.next_s())
+                        self._ready.put_nowait(uid)
+                    else:  # forbidden for this namespace, perhaps: news of others go on
+                        pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
+                        asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
                     continue
                 self.metrics.news_dropped.inc()
                 structlog.get_logger().warning(

@@ -495,3 +495,36 @@ def test_fresh_pods_never_wait_for_retries_for_ever(attempts: list[tuple[bool, f
             queue.placed(uid, now_s)
     longest_s = max(spent_s for _, spent_s in attempts)
     assert of_retries_s <= CREDIT_S + longest_s + of_fresh_s * RETRIES_SHARE / (1 - RETRIES_SHARE) + 1e-9
+
+
+def two_under_way() -> Queue:
+    """A queue in which two pods of one kind, `A` for all and `B` as a fresh one, are being decided on at once."""
+    queue = queue_of(A)
+    park(queue, A, kind="k")
+    queue.wake(EVERYTHING, 0)
+    assert tried(queue, LONGEST_BACKOFF_S) == A
+    queue.put(B, 0, LONGEST_BACKOFF_S)
+    assert tried(queue, LONGEST_BACKOFF_S) == B
+    return queue
+
+
+def test_pods_of_a_kind_that_are_refused_at_once_are_counted_once() -> None:
+    """When both have been refused and are gone, a change of a node finds nothing to probe."""
+    queue = two_under_way()
+    queue.park(B, "k", Refusal(), LONGEST_BACKOFF_S)
+    queue.join(A, "k", LONGEST_BACKOFF_S)
+    assert queue.counts[Place.PARKED] == 2
+    for uid in (A, B):
+        queue.discard(uid, LONGEST_BACKOFF_S)
+    queue.gained(N1, ANY, LONGEST_BACKOFF_S)
+    assert queue.take(LONGEST_BACKOFF_S) is None
+
+
+def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kind() -> None:
+    """The changed pod is tried again, although the refusal of its former kind is in force."""
+    queue = two_under_way()
+    queue.put(A, 0, LONGEST_BACKOFF_S)
+    queue.park(B, "k", Refusal(), LONGEST_BACKOFF_S)
+    assert queue.counts[Place.PARKED] == 1
+    queue.at_once(A, LONGEST_BACKOFF_S)
+    assert tried(queue, LONGEST_BACKOFF_S) == A
