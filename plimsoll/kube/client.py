@@ -11,8 +11,9 @@ import enum
 import importlib
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.part.errors import InputError, PlimsollError
 
@@ -168,6 +170,12 @@ def status_error(document: bytes | msgspec.Raw, what: str) -> ApiError:
     return error_from(code or 500, bytes(document), what)
 
 
+before_sending: Final[ContextVar[Callable[[], None]]] = ContextVar("before_sending", default=lambda: None)
+"""A check that each request with a body makes at the moment at which it is sent. The check may raise `OSError`; then
+nothing is sent. That moment may come long after the call: a connection is opened first, or the event loop stands
+still."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubeClient:
     """`Transport` over a session of our own; `connect` makes and closes it.
@@ -239,7 +247,7 @@ class KubeClient:
         credentials = (await self.configuration.auth_settings()).get("BearerToken")
         if credentials is not None:
             headers[credentials["key"]] = credentials["value"]
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else _Body(msgspec.json.encode(body))
         return await self.http.request(method, address, data=data, headers=headers, **self.way)
 
     async def _failure(self, response: aiohttp.ClientResponse, what: str) -> ApiError:
@@ -249,6 +257,19 @@ class KubeClient:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             body = f"(body unread: {_text_of(error)})".encode()
         return error_from(response.status, body, what, response.headers.get("Retry-After"))
+
+
+class _Body(aiohttp.BytesPayload):
+    """A body that is checked when it is sent. aiohttp sends the headers together with it."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self._check = before_sending.get()
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Check, then send in the same step of the event loop."""
+        self._check()
+        await super().write_with_length(writer, content_length)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ themselves seen it unchanged for its whole duration. What always holds:
 - No process compares its clock with another's. A follower counts from its own reading, which is later than the
   holder's request. A holder counts from the moment before its request. Both count whole machine sleeps.
 - `is_held` is False after `LeaseTiming.deadline_s` without a renewal, whatever the event loop did meanwhile. Writes
-  through `while_held` are cut off at that moment. The rest of the duration is for a write that the server is still
-  working on.
+  through `while_held` ask it again when they are sent, and are cut off at that moment. The rest of the duration is
+  for a write that the server is still working on.
 - A holder that renewed too late, before any other process took the Lease, holds it again: nobody held it meanwhile,
   because the Lease's version had not changed. Once another process has it, `run` raises `LeaseLostError`.
 
@@ -36,6 +36,7 @@ from plimsoll.kube.client import (
     Query,
     TransientError,
     Transport,
+    before_sending,
 )
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.part.ending import heed_cancellation
@@ -223,6 +224,7 @@ class Lease:
         """
         if not self.is_held():
             raise TransientError(f"{what}: this process does not hold the lease {self.name}")
+        check = before_sending.set(self._check)
         limit = asyncio.timeout_at(self._limit_s())
         try:
             async with limit:
@@ -236,6 +238,7 @@ class Lease:
             raise
         finally:
             self._limits.discard(limit)
+            before_sending.reset(check)
 
     async def run(self) -> NoReturn:
         """Follow until the Lease is free, take it, and renew it until cancelled. Call `release` afterwards.
@@ -368,6 +371,11 @@ class Lease:
             raise TransientError(f"{self._path()}: no Lease came, but {body[:80]!r}") from error
         self._answered_s = self.clock()
         return record
+
+    def _check(self) -> None:
+        """The check of a write at the moment at which it is sent, see `before_sending`."""
+        if not self.is_held():
+            raise OSError(f"the lease {self.name} is not held any more")
 
     def _limit_s(self) -> float:
         """The moment on the loop's clock until which the Lease is held as it stands."""

@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.kube.client import PatchKind, TransientError, connect
+from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
 from plimsoll.kube.lease import (
     RENEWALS,
     Lease,
@@ -280,3 +281,29 @@ async def test_lease_is_not_given_back_right_after_a_write_was_cut_off() -> None
 async def _endless_write(lease: Lease) -> None:
     async with lease.while_held("a write"):
         await asyncio.Event().wait()
+
+
+@dataclass
+class Stalling:
+    """A transport whose process stands still for a minute between the check of the Lease and the request."""
+
+    client: KubeClient
+    now_s: float = 0.0
+
+    async def post(self, path: str, body: Body) -> bytes:
+        """See `Transport`."""
+        self.now_s += 60
+        return await self.client.post(path, body)
+
+
+async def test_write_that_is_sent_too_late_is_not_sent(apiserver: ApiServer, namespace: str) -> None:
+    """A process that stood still after its check of the Lease, and goes on, sends nothing to the server."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with connect(apiserver.kubeconfig()) as client, holding(Scripted()) as lease:
+        stalling = Stalling(client)
+        lease.clock = lambda: clock_s() + stalling.now_s
+        with pytest.raises(TransientError):
+            await LeasedTransport(cast("Transport", stalling), lease).post(
+                path, {"metadata": {"name": "late"}}
+            )
+    assert (await apiserver.call("GET", f"{path}/late")).status == 404
