@@ -110,11 +110,11 @@ def test_the_work_of_a_decision_does_not_grow_with_the_cluster() -> None:
     assert refused == [0, 0]
 
 
-def test_the_state_for_people_has_the_order_of_decisions() -> None:
+async def test_the_state_for_people_has_the_order_of_decisions() -> None:
     """The nodes of `/v1/state` stand in the order in which decisions take them, promises included."""
     decider = deciding(*(report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=90 - i),)) for i in range(4)))
     for i in range(20):
-        first = state_of(decider.reports, decider.ledger, Formula.PROSE, ()).nodes[0]
+        first = (await state_of(decider.reports, decider.ledger, Formula.PROSE, ())).nodes[0]
         decided = decider.decide(request(f"p{i}", declared("main", 1)), HEADROOM)
         assert isinstance(decided, Plan)
         assert (decided.booking.node, decided.score) == (first.node, first.score)

@@ -22,11 +22,11 @@ async def test_silent_node_gets_no_pod_until_it_reports(
         world.reports.set_silent(N1)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
         await world.until_refused("p", REASON)
-        [row] = state_of(world.reports, world.ledger, Formula.PROSE, ()).nodes
+        [row] = (await state_of(world.reports, world.ledger, Formula.PROSE, ())).nodes
         assert row.silent
         await world.report(N1, 24)
         assert gpu_of(await world.until_bound("p")) == (N1, "GPU-n1-0")
-        [row] = state_of(world.reports, world.ledger, Formula.PROSE, ()).nodes
+        [row] = (await state_of(world.reports, world.ledger, Formula.PROSE, ())).nodes
         assert not row.silent
 
 

@@ -23,9 +23,9 @@ from tests.servers.waiting import until
 GPUS = "plimsoll.dev/gpu"
 
 
-def doubts(world: World) -> tuple[DoubtRow, ...]:
+async def doubts(world: World) -> tuple[DoubtRow, ...]:
     """The pods in doubt, as `/v1/state` shows them."""
-    return state_of(world.reports, world.ledger, Formula.PROSE, ()).doubts
+    return (await state_of(world.reports, world.ledger, Formula.PROSE, ())).doubts
 
 
 async def drift(api: ApiServer, world: World) -> tuple[float, float]:
@@ -70,8 +70,8 @@ async def test_an_edit_of_a_running_pod_frees_no_room(
         path = f"/api/v1/namespaces/{namespace}/pods/whole"
         await apiserver.must("PATCH", path, {"metadata": {"annotations": edit}})
         if "plimsoll.dev/decision" in edit:
-            await until(lambda: _is(bool(doubts(world))))
-            [row] = doubts(world)
+            await until(lambda: doubts(world))
+            [row] = await doubts(world)
             assert (row.name, row.node, row.foreign) == ("whole", "n1", False)
             assert "was changed by somebody else" in row.reason
         await world.report("n1", 24)
@@ -95,7 +95,7 @@ async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
     path = f"/api/v1/namespaces/{namespace}/pods/theirs"
     await apiserver.must("POST", f"{path}/binding", binding)
     async with scheduler(apiserver, valkey, namespace) as world:
-        await until(lambda: _is(bool(doubts(world))))
+        await until(lambda: doubts(world))
         await world.report("n1", 24, 24)
         await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
         await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
@@ -106,14 +106,14 @@ async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
         [told] = world.told.strangers
         assert (told.name, told.node, told.gpus) == ("theirs", "n1", {})
         assert "somebody else bound the pod, or it is static" in told.reason
-        [row] = doubts(world)
+        [row] = await doubts(world)
         assert (row.namespace, row.name, row.node, row.foreign) == (namespace, "theirs", "n1", True)
         assert row.reason == told.reason
         assert await drift(apiserver, world) == (0, 0)
         await apiserver.must("DELETE", f"{path}?gracePeriodSeconds=0")
         await world.until_bound("large")
         await world.until_bound("fast")
-        assert doubts(world) == ()
+        assert await doubts(world) == ()
 
 
 async def test_a_static_pod_of_whole_gpus_takes_its_node(
@@ -126,7 +126,7 @@ async def test_a_static_pod_of_whole_gpus_takes_its_node(
         static = pod_manifest("static-n1", {GPUS: "1"}, annotations={"kubernetes.io/config.mirror": "x"})
         static["spec"]["nodeName"] = "n1"
         await create_pod(apiserver, namespace, static)
-        await until(lambda: _is(bool(doubts(world))))
+        await until(lambda: doubts(world))
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
         await world.until_refused("next", "1 GPU(s) belonged to one container alone")
         assert [one.name for one in world.told.strangers] == ["static-n1"]
@@ -155,7 +155,7 @@ async def test_drift_is_found_named_and_mended(
         world.ledger.restore(Booking(PodUid("made-up"), shrunk.node, (grant,)))
         assert await drift(apiserver, world) == ((10 + 6 + 6) * GIB, 3)
         assert {booking.pod: booking for booking in world.ledger.bookings()} == before
-        assert doubts(world) == ()
+        assert await doubts(world) == ()
         assert await drift(apiserver, world) == (0, 0)
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "7Gi"}))
         await world.until_refused("next", "Insufficient plimsoll.dev/gpu-memory")
