@@ -1,10 +1,12 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
-Here: the order in which pods are tried (`queue`), the load of every node (`cluster`), the GPU bookings of bound pods
-(`bookings`) and their comparison with the API server (`drift`), the one write that places (`binding`), events and
-conditions for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that
-already have a node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all
-(`frontend`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+Here: the order in which pods are tried (`queue`, with `parking` for pods that fit nowhere), the changes that could
+help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
+(`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
+write that places (`binding`), events and conditions for people (`record`), features that are refused by name
+(`unhandled`), the anti-affinity of pods that already have a node (`antiaffinity`), one pod's decision (`choice`),
+resizes (`resize`), and the loop over all (`frontend`). Not here: the choice of a GPU (`placer.core`), and reports
+(`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.

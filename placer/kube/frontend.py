@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import gc
 import math
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -20,9 +20,6 @@ from placer.core.ledger import Booking, ConflictError
 from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
-from placer.core.room import Room, room_on
-from placer.core.verdicts import Explanation
-from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
@@ -32,23 +29,21 @@ from placer.kube.hints import (
     EVERYTHING,
     NOTHING,
     Cause,
-    Gain,
-    ask_of,
-    best_bytes,
     causes_lifted,
     causes_of,
-    gain_of_rooms,
 )
-from placer.kube.parking import Refusal as Refused
 from placer.kube.queue import Probe, Queue, Try
+from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
+from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusals
 from placer.kube.resize import KubeResizer
-from placer.kube.waiting import WaitingPods
+from placer.kube.waiting import Waiting
+from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from placer.publisher import placement
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Placement
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
@@ -58,14 +53,8 @@ from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
 
-UNSCHEDULABLE: Final = "Unschedulable"
-SCHEDULER_ERROR: Final = "SchedulerError"
 UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
-# The text is the same for all causes, so that each pod gets one event. The log names the cause.
-OVERTAKEN_AT_MOST: Final = 3
-"""The times that a refused pod is tried at once because a node has a place by now, before it backs off."""
-PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
 
 
 class PlacementEvents(Protocol):
@@ -98,25 +87,6 @@ class KubeOptions:
     binds_at_once: int = 16
     timing: Timing = field(default_factory=Timing)
     drift_s: float = 300.0
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A pod without a node.
-
-    Attributes:
-        pod: as the watch showed it last.
-        seen_s: the time at which it was first seen to wait, on the loop's clock.
-        wanted: its demand, once it was read; dropped when the pod changes.
-        refused_for: the reason of the last `unplaceable` event.
-        overtaken: the number of refusals in a row that a change overtook.
-    """
-
-    pod: Pod
-    seen_s: float
-    wanted: Wanted | None = None
-    refused_for: str = ""
-    overtaken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +125,7 @@ class KubeFrontEnd:
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
-    _waiting: dict[PodUid, _Waiting] = field(default_factory=dict)
-    _refused: asyncio.Queue[Wanted] = field(default_factory=asyncio.Queue)  # to be explained
+    _waiting: dict[PodUid, Waiting] = field(default_factory=dict)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -164,6 +133,8 @@ class KubeFrontEnd:
     _choice: NodeChoice = field(init=False)
     _binder: Binder = field(init=False)
     _recorder: Recorder = field(init=False)
+    _wakeups: Wakeups = field(init=False)
+    _refusals: Refusals = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
 
@@ -171,9 +142,19 @@ class KubeFrontEnd:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._cluster.bookings.decides = self.lease is None
+        self._wakeups = Wakeups(self._queue, self.decider, self._work.set)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
         self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        self._refusals = Refusals(
+            self._waiting,
+            self._queue,
+            self._choice,
+            self.decider.ledger,
+            self._metrics,
+            self._report_refused,
+            self._work.set,
+        )
         self._metrics.registry.register(WaitingPods(self._queue))
 
     @property
@@ -193,7 +174,7 @@ class KubeFrontEnd:
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
-                group.create_task(self._explain(), name="kube: explain refusals")
+                group.create_task(self._refusals.run(), name="kube: explain refusals")
         finally:
             unsubscribe()
 
@@ -217,38 +198,15 @@ class KubeFrontEnd:
         try:
             resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
         except BaseException:
-            self._wake(Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)  # a raise took room for a while
+            self._wakeups.wake(Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)  # a raise took room for a while
             raise
         # A lowering makes room, and no report comes of it until a pod takes the room.
-        self._gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
+        self._wakeups.gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
         return resized
 
     def _on_report(self, state: NodeState) -> None:
         self._cluster.observe(state)
-        if not self._queue.heeds_changes:
-            return
-        before, after = self.decider.reports.replaced, self.decider.reports.view(state.node)
-        if before is None or after is None or before.is_silent:
-            self._gained(state.node, EVERYTHING)
-            self._wake(Cause.GPUS)  # their refusals name the silence of the node
-        elif self._teaches(before, after):
-            # Less may be expected of the owner's pods than before, here and wherever they are or could go.
-            self._gained(state.node, Cause.MEMORY | Cause.MEMORIES)
-            self._wake(Cause.MEMORIES)
-        elif _may_gain(before, after):
-            self._heed(state.node, gain_of_rooms(self._rooms(before), self._rooms(after)))
-
-    def _teaches(self, before: NodeView, after: NodeView) -> bool:
-        """Whether a best-effort pod was measured for the first time, so that its owner's peak may be known now."""
-        old = {pod for gpu in before.gpus for pod in gpu.measured_bytes}
-        new = {pod for gpu in after.gpus for pod in gpu.measured_bytes} - old
-        bookings = (self.decider.ledger.booking(pod) for pod in new)
-        return any(
-            grant.memory_bytes is None and not grant.whole
-            for booking in bookings
-            if booking is not None and booking.owner is not None
-            for grant in booking.grants
-        )
+        self._wakeups.reported(state)
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:
@@ -262,7 +220,7 @@ class KubeFrontEnd:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
                     return
                 lifted = EVERYTHING if old is None else causes_lifted(node, old)
-                self._gained(NodeName(node.metadata.name), lifted)
+                self._wakeups.gained(NodeName(node.metadata.name), lifted)
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
             case Synced():
@@ -293,10 +251,10 @@ class KubeFrontEnd:
 
     def _release(self, uid: PodUid) -> None:
         node, had_rule = self._cluster.node_of(uid), self._cluster.has_rule(uid)
-        with self._noting_gain(node, Cause.RESOURCES):
+        with self._wakeups.noting(node, Cause.RESOURCES):
             self._cluster.release(uid)
         if had_rule:
-            self._wake(Cause.RULES)
+            self._wakeups.wake(Cause.RULES)
 
     def _confirm(self, pod: Pod, old: Pod | None) -> None:
         uid = PodUid(pod.metadata.uid)
@@ -305,13 +263,13 @@ class KubeFrontEnd:
         is_known = old is not None and old.spec.nodeName == pod.spec.nodeName == before
         is_same = is_known and old is not None and _same_pod(pod, old)
         lifted = Cause.RESOURCES if is_known or before != pod.spec.nodeName else NOTHING
-        with contextlib.nullcontext() if is_same else self._noting_gain(before, lifted):
+        with contextlib.nullcontext() if is_same else self._wakeups.noting(before, lifted):
             try:
                 self._cluster.confirm(pod)
             except InputError as error:
                 structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
         if self._cluster.has_rules and not had_rules:
-            self._wake(EVERYTHING)  # kinds are told apart by labels from now on
+            self._wakeups.wake(EVERYTHING)  # kinds are told apart by labels from now on
 
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
@@ -338,7 +296,7 @@ class KubeFrontEnd:
                 assumed.pod, assumed.wanted = pod, None if changed else assumed.wanted
             return
         now_s = self._now_s()
-        waiting = self._waiting.setdefault(uid, _Waiting(pod, now_s))
+        waiting = self._waiting.setdefault(uid, Waiting(pod, now_s))
         waiting.pod = pod
         if changed or uid not in self._queue:
             waiting.wanted = None
@@ -349,38 +307,6 @@ class KubeFrontEnd:
         if self._waiting.pop(uid, None) is not None:
             self._queue.discard(uid, self._now_s())
             self._work.set()  # another pod of its kind may be tried
-
-    @contextlib.contextmanager
-    def _noting_gain(self, node: NodeName | None, lifted: Cause) -> Iterator[None]:
-        """Compare a node's GPUs before and after a change of its pods, which may also lift these causes."""
-        if node is None or not self._queue.heeds_changes:
-            yield
-            return
-        view = self.decider.reports.view(node)
-        before = self._rooms(view)
-        yield
-        gain = gain_of_rooms(before, self._rooms(view))
-        self._heed(node, replace(gain, causes=gain.causes | lifted))
-
-    def _gained(self, node: NodeName, lifted: Cause) -> None:
-        """Note that a change of a node may have lifted these causes, whatever its GPUs gave before."""
-        if lifted and self._queue.heeds_changes:
-            rooms = self._rooms(self.decider.reports.view(node))
-            self._heed(node, Gain(lifted, best_bytes(rooms.values())))
-
-    def _heed(self, node: NodeName, gain: Gain) -> None:
-        if gain.causes:
-            self._queue.gained(node, gain, self._now_s())
-            self._work.set()
-
-    def _wake(self, causes: Cause) -> None:
-        self._queue.wake(causes, self._now_s())
-        self._work.set()
-
-    def _rooms(self, view: NodeView | None) -> dict[GpuUuid, Room]:
-        if view is None:
-            return {}
-        return {gpu.uuid: room_on(view.node, gpu, self.decider.ledger) for gpu in view.gpus}
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -455,7 +381,7 @@ class KubeFrontEnd:
             self._queue.give_up(uid, self._now_s())
             self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
-        if self._share_refusal(waiting, wanted):
+        if self._refusals.share(waiting, wanted):
             return None
         try:
             result = self._choice.decide(wanted)
@@ -468,64 +394,8 @@ class KubeFrontEnd:
             self._cluster.assume(result.booking, wanted.needs)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)
-        self._refused.put_nowait(wanted)
+        self._refusals.add(wanted)
         return None
-
-    def _share_refusal(self, waiting: _Waiting, wanted: Wanted) -> bool:
-        """Park a pod by the refusal of its kind, if one is in force."""
-        uid, kind = wanted.request.pod, self._kind(wanted)
-        shared = self._queue.refusal(kind)
-        if shared is None:
-            return False
-        self._queue.join(uid, kind, self._now_s())
-        self._metrics.shared_refusals.inc()
-        self._report_refused(waiting.pod, shared.note)
-        return True
-
-    async def _explain(self) -> NoReturn:
-        """Find out why pods were refused, one after another, and park them. Decisions go on meanwhile."""
-        while True:
-            heed_cancellation()
-            wanted = await self._refused.get()
-            waiting = self._waiting.get(wanted.request.pod)
-            if waiting is None:
-                continue  # bound by somebody else, gone, or no longer ours
-            if waiting.wanted is not wanted:
-                self._settle(waiting, wanted, None)
-            elif not self._share_refusal(waiting, wanted):
-                explained = await self._choice.explain(wanted)
-                waiting = self._waiting.get(wanted.request.pod)
-                if waiting is not None:
-                    self._settle(waiting, wanted, explained)
-
-    def _settle(self, waiting: _Waiting, wanted: Wanted, explained: Explanation | None) -> None:
-        """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
-        uid, now_s = wanted.request.pod, self._now_s()
-        self._work.set()
-        if waiting.wanted is wanted and explained is not None:
-            waiting.overtaken = 0
-            note, demand = cut(explained.text), wanted.request.demand
-            causes = causes_of(explained.reasons, demand)
-            refusal = Refused(note, causes, ask_of(demand), explained.reasons)
-            self._queue.park(uid, self._kind(wanted), refusal, now_s, is_exact=True)
-            self._report_refused(waiting.pod, note)
-        elif waiting.overtaken < OVERTAKEN_AT_MOST:
-            waiting.overtaken += 1
-            self._queue.at_once(uid, now_s)
-        else:
-            waiting.overtaken = 0
-            self._queue.again(uid, now_s)
-            self._report_refused(waiting.pod, PUT_OFF, SCHEDULER_ERROR)
-
-    def _kind(self, wanted: Wanted) -> Hashable:
-        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
-        request = wanted.request
-        learns = any(container.best_effort for container in request.demand.containers)
-        expected = self.decider.ledger.peak_bytes(request.owner) if learns else None
-        if not self._cluster.has_rules:
-            return wanted.kind, expected
-        meta = wanted.pod.metadata
-        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
 
     async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
         """Bind an assumed pod, or free its place; for `on_long_wait` see `Binder.bind`."""
@@ -594,13 +464,6 @@ def _was_refused(pod: Pod) -> bool:
     """Whether a placer has tried the pod: its condition says so."""
     condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
-
-
-def _may_gain(before: NodeView, after: NodeView) -> bool:
-    """Whether a report differs in anything that the room on its GPUs follows from."""
-    return len(before.gpus) != len(after.gpus) or any(
-        replace(new, idle_pct=old.idle_pct) != old for old, new in zip(before.gpus, after.gpus, strict=True)
-    )
 
 
 def _same_pod(pod: Pod, old: Pod) -> bool:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from placer.core.ledger import Booking, Grant, Ledger
 from placer.kube.queue import Queue
-from placer.kube.waiting import WaitingPods
+from placer.kube.queue_metrics import WaitingPods
 from placer.metrics import Metrics, Promises
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 

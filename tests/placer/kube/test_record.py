@@ -68,7 +68,7 @@ async def test_same_refusal_changes_the_pod_once(
 async def tried_again(world: World) -> None:
     """Wake every parked pod, as after five minutes, and wait for the next decision."""
     before = decisions(world)
-    world.front_end._wake(EVERYTHING)
+    world.front_end._wakeups.wake(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before

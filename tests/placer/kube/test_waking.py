@@ -297,7 +297,7 @@ async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_ag
         await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
         await until_parked(world, 100)
         for index in range(5):
-            world.front_end._wake(EVERYTHING)
+            world.front_end._wakeups.wake(EVERYTHING)
             await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
             await world.until_bound(f"p{index}")
         assert len(world.front_end._queue) == 100

@@ -1,0 +1,122 @@
+"""Finds out why refused pods fit nowhere, and parks them by their kind. Decisions on other pods go on meanwhile.
+
+A decision refuses a pod at once. The reasons of all nodes take longer, so a task of its own collects them, one pod
+after another. What always holds: a refusal that is reported holds at that moment. Pods of one kind share it.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from placer.core.ledger import Ledger
+from placer.core.verdicts import Explanation
+from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.hints import ask_of, causes_of
+from placer.kube.parking import Refusal
+from placer.kube.queue import Queue
+from placer.kube.record import cut
+from placer.kube.waiting import Waiting
+from placer.metrics import Metrics
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.ending import heed_cancellation
+
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
+"""Reasons of the `PodScheduled` condition."""
+OVERTAKEN_AT_MOST: Final = 3
+"""The times that a refused pod is tried at once because a node has a place by now, before it backs off."""
+PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
+"""The text is the same for all causes, so that each pod gets one event. The log names the cause."""
+
+Report = Callable[[Pod, str, str], None]
+"""Reports a refusal to people: the pod, the text, and the condition's reason."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Explains refusals while `run` does.
+
+    Attributes:
+        waiting: the pods without a node, by uid; the owner changes them.
+        queue: the same pods, by rank.
+        choice: judges nodes.
+        ledger: the learned peaks, on which answers to best-effort pods depend.
+        metrics: counts the refusals that pods shared.
+        report: takes each refusal.
+        on_work: called when the queue may have work.
+    """
+
+    waiting: Mapping[PodUid, Waiting]
+    queue: Queue
+    choice: NodeChoice
+    ledger: Ledger
+    metrics: Metrics
+    report: Report
+    on_work: Callable[[], None]
+    _refused: asyncio.Queue[Wanted] = field(default_factory=asyncio.Queue)
+
+    def add(self, wanted: Wanted) -> None:
+        """Explain this refused pod in its turn; returns at once."""
+        self._refused.put_nowait(wanted)
+
+    def share(self, waiting: Waiting, wanted: Wanted) -> bool:
+        """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
+        uid, kind = wanted.request.pod, self._kind(wanted)
+        shared = self.queue.refusal(kind)
+        if shared is None:
+            return False
+        self.queue.join(uid, kind, _now_s())
+        self.metrics.shared_refusals.inc()
+        self.report(waiting.pod, shared.note, UNSCHEDULABLE)
+        return True
+
+    async def run(self) -> NoReturn:
+        """Explain until cancelled."""
+        while True:
+            heed_cancellation()
+            wanted = await self._refused.get()
+            waiting = self.waiting.get(wanted.request.pod)
+            if waiting is None:
+                continue  # bound by somebody else, gone, or no longer ours
+            if waiting.wanted is not wanted:
+                self._settle(waiting, wanted, None)
+            elif not self.share(waiting, wanted):
+                explained = await self.choice.explain(wanted)
+                waiting = self.waiting.get(wanted.request.pod)
+                if waiting is not None:
+                    self._settle(waiting, wanted, explained)
+
+    def _settle(self, waiting: Waiting, wanted: Wanted, explained: Explanation | None) -> None:
+        """Park a refused pod, or try it again if the pod changed or a node has a place by now."""
+        uid, now_s = wanted.request.pod, _now_s()
+        self.on_work()
+        if waiting.wanted is wanted and explained is not None:
+            waiting.overtaken = 0
+            note, demand = cut(explained.text), wanted.request.demand
+            causes = causes_of(explained.reasons, demand)
+            refusal = Refusal(note, causes, ask_of(demand), explained.reasons)
+            self.queue.park(uid, self._kind(wanted), refusal, now_s, is_exact=True)
+            self.report(waiting.pod, note, UNSCHEDULABLE)
+        elif waiting.overtaken < OVERTAKEN_AT_MOST:
+            waiting.overtaken += 1
+            self.queue.at_once(uid, now_s)
+        else:
+            waiting.overtaken = 0
+            self.queue.again(uid, now_s)
+            self.report(waiting.pod, PUT_OFF, SCHEDULER_ERROR)
+
+    def _kind(self, wanted: Wanted) -> Hashable:
+        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
+        request = wanted.request
+        learns = any(container.best_effort for container in request.demand.containers)
+        expected = self.ledger.peak_bytes(request.owner) if learns else None
+        if not self.choice.cluster.has_rules:
+            return wanted.kind, expected
+        meta = wanted.pod.metadata
+        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
