@@ -1,8 +1,8 @@
-"""One decision: candidates from memory, the best first, until no later one can be better.
+"""The decision on a pod: candidates from memory, the best first, until no later candidate can be better.
 
 What always holds: a decision awaits nothing, and its plan is booked when it returns, so no two decisions get the same
-room. A decision reads a bounded number of nodes, however many there are. Nodes without a
-report, and nodes that have been silent for too long, are no candidates.
+room. A decision reads a bounded number of nodes, however many there are. Nodes without a report, and nodes that have
+been silent for too long, are no candidates.
 """
 
 from collections.abc import Callable, Iterable, Iterator

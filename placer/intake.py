@@ -146,7 +146,7 @@ class Intake:
         await self._options.stream.ensure(self._jetstream)
         for number, message in enumerate(await last_messages(self._jetstream), start=1):
             if number % TOGETHER == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # other tasks run between two batches of messages
             try:
                 self._keep(_report(message), _age_s(message))
             except InputError as error:
@@ -179,7 +179,7 @@ class Intake:
         self._read_s = asyncio.get_running_loop().time()
         for number, message in enumerate(messages, start=1):
             if number % TOGETHER == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # other tasks run between two batches of messages
             try:
                 state = _report(message)
             except InputError as error:

@@ -95,7 +95,7 @@ class ListWriter:
             except ScoresAwayError as error:
                 log.warning("reports wait for Redis", reports=len(self._unwritten), error=str(error))
                 self._news.set()
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 pauses.reset()
 
@@ -125,7 +125,7 @@ class ListWriter:
                 pass  # `_write_reports` or `_keep_complete` fills the list, with new scores
             except ScoresAwayError as error:
                 log.warning("scores wait for Redis", nodes=len(self._unscored), error=str(error))
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 pauses.reset()
 
@@ -174,7 +174,7 @@ class ListWriter:
                 await self._scores.fill(self._reports.values())
             except ScoresAwayError as error:
                 log.warning("the list cannot be filled, retrying", error=str(error))
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(pauses.next_s())  # Redis is away
             else:
                 self._metrics.refills.inc()
                 return

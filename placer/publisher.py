@@ -33,7 +33,7 @@ QUEUE_EVENTS: Final = 10_000
 """The most events that wait, some 5 MiB. While the bus is away for longer, the oldest events are lost."""
 
 AT_ONCE: Final = 64
-"""Events on their way together. One at a time would wait a turn of a busy loop for each answer."""
+"""The most events under way together. Sent one by one, each event would wait a turn of a busy loop for its answer."""
 
 SOURCE: Final = "/placer"
 

@@ -1,4 +1,4 @@
-"""The client of Redis (or Valkey): at one server, or at whichever server the sentinels name as the master.
+"""The client of Redis (or Valkey). It connects to one server, or to the server that the sentinels name as the master.
 
 What always holds: a new connection goes to the master of that moment, because each connection asks the sentinels
 first. A server that was demoted meanwhile refuses writes; its connection is closed then, and the next one asks again.
@@ -37,7 +37,7 @@ class SentinelUrl:
         sentinels: host and port of each.
         master: the master's name among the sentinels.
         db: the number of the database.
-        tls: whether sentinels and servers are spoken to by TLS.
+        tls: whether the client connects to sentinels and servers by TLS.
         login: `username` and `password` for the servers, where given.
         sentinel_login: the same for the sentinels.
     """
@@ -69,7 +69,7 @@ def check_redis_url(variable: str, url: str) -> None:
 def parse_sentinel_url(variable: str, url: str) -> SentinelUrl:
     """Read `redis+sentinel://[user:password@]host[:port],…/master[/db][?sentinel_username=…&sentinel_password=…]`.
 
-    With `rediss+sentinel://`, sentinels and servers are spoken to by TLS.
+    With `rediss+sentinel://`, the client connects to sentinels and servers by TLS.
 
     Raises:
         InputError: naming the variable; its value is shown without passwords.
@@ -120,10 +120,10 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
         **_RESPONSES,
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
-        # One more try serves a connection that went stale in the pool. Longer waits are the callers'.
+        # A second try replaces a connection that went stale in the pool. Callers that must wait longer try again.
         "retry": Retry(NoBackoff(), 1),
         "max_connections": connections,
-        # Else every new connection reads the library's version from the disk, on the event loop.
+        # Without this, every new connection reads the library's version from the disk, on the event loop.
         "driver_info": None,
         "timeout": timeout_s,
     }
@@ -131,6 +131,7 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
         return redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, **options))
     given = parse_sentinel_url("url", url)
     tls = {"ssl": True} if given.tls else {}
+    # redis-py leaves the constructors of its sentinel classes without types.
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         given.sentinels,
         sentinel_kwargs={
@@ -144,7 +145,7 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
             **given.sentinel_login,
         },
     )
-    pool = _MasterPool(  # type: ignore[no-untyped-call]
+    pool = _MasterPool(  # type: ignore[no-untyped-call]  # as above
         given.master, sentinel, db=given.db, **tls, **given.login, **options
     )
     return redis.Redis.from_pool(pool)

@@ -2,7 +2,7 @@
 
 What always holds: a node's report is replaced only by a newer one, by (`epoch`, `seq`), so replays and late events
 change nothing. A node that the intake calls silent stays in the view and is no candidate; only a newer report ends
-its silence. One event loop owns the view.
+its silence. A single event loop owns the view.
 """
 
 from collections.abc import Callable, Iterator, Mapping

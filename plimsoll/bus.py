@@ -41,7 +41,7 @@ PING_S: Final = 10
 LOST_PINGS: Final = 2
 """A client pings its server at this interval in seconds, and leaves a server that owes more than so many answers.
 
-So a client leaves a server that hangs, or whose machine is gone without a word, within half a minute. nats-py's own
+So a client leaves a server that hangs, or whose machine has vanished, within half a minute. nats-py's own
 defaults take six minutes.
 """
 

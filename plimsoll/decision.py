@@ -54,7 +54,7 @@ class GpuGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The annotation: what a pod was given, and why there.
+    """The annotation: the parts of GPUs that a pod was given, and the reasons for its place.
 
     Attributes:
         containers: the grants of each container that asked for a GPU, one for each of its GPUs.

@@ -34,13 +34,13 @@ from tests.cluster.build import ensure
 
 CHARTS: Final = Path("bench/results")
 BELOW_RATIO: Final = 0.5
-"""Pods arrive at this part of the slower scheduler's pace in the same round at most: no queue grows by itself."""
+"""The highest rate of arrivals, as a part of the slower scheduler's pace in the same round: then no queue grows."""
 REPLAY_TIMEOUT_S: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One size of cluster.
+    """A size of cluster.
 
     Attributes:
         label: its name in the keys.
@@ -48,7 +48,7 @@ class Size:
         pods: pods made before the scheduler starts, in each round.
         rounds: rounds of each side, in turn.
         arriving: pods that arrive while the scheduler runs, in each round.
-        arriving_per_s: their rate at most, see `BELOW_RATIO`.
+        arriving_per_s: the highest rate of these arrivals, in pods per second; see `BELOW_RATIO`.
     """
 
     label: str
@@ -61,7 +61,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run measures.
+    """The measurements of a run.
 
     Attributes:
         sizes: the clusters for both schedulers in turn. The first one is also for the hopeless pods.

@@ -181,7 +181,7 @@ class Monitors:
                 subject, message, event_id = report_message(node_state(number, self._seq))
                 await self._jetstream.publish_async(subject, message, headers=_id_header(event_id))
                 due_s += HEARTBEAT_S / self._nodes
-                await asyncio.sleep(due_s - loop.time())
+                await asyncio.sleep(due_s - loop.time())  # spreads the heartbeats over the interval
 
 
 @contextlib.asynccontextmanager

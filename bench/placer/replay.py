@@ -1,4 +1,4 @@
-"""Decisions in process: what one costs at 1000 and at 20 000 nodes, without API server, bus and Redis.
+"""Decisions in process: their cost at 1000 and at 20 000 nodes, without API server, bus and Redis.
 
 `python -m bench.placer.replay NODES PODS` places pods one after another on nodes of eight GPUs, and prints one JSON
 line. It runs in a process of its own, so that its memory is that of one size. The pods are decided as by the
@@ -39,7 +39,7 @@ from plimsoll.kube.models import Node, Pod, decode_pod
 SEED: Final = 11
 SIZES_GIB: Final = (2, 4, 8, 12, 16, 24)
 STRETCHES: Final = 20
-"""The run is cut into so many stretches, whose medians show whether the cost grows as the cluster fills."""
+"""The number of stretches of a run. Their medians show whether the cost grows as the cluster fills."""
 HOPELESS: Final = 50
 
 
@@ -106,7 +106,7 @@ def replay(nodes: int, pods: int) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a decision cost: milliseconds of CPU, and the GPUs that it looked at."""
+    """The cost of a decision: milliseconds of CPU, and the GPUs that the decision read."""
 
     ms: float
     looked_at: int

@@ -1,4 +1,4 @@
-"""One round of one scheduler: pods that were all made before it starts, or pods that arrive at a fixed rate.
+"""A round of a scheduler: pods that were all made before its start, or pods that arrive at a fixed rate.
 
 Both schedulers work in turn on the same server and nodes. Each round has a namespace of its own, whose pods are
 deleted before the next round. A scheduler's process lives for one round.
@@ -15,8 +15,9 @@ from bench.placer.objects import delete_pods, make_namespace, make_pod, make_pod
 from bench.placer.sides import Side, started
 
 SETTLE_LOOK_S: Final = 0.25
+"""The pause between two counts of the events: the counts must not keep the API server busy."""
 SETTLED_AFTER_S: Final = 5.0
-"""Events that did not come for so long were dropped."""
+"""Once no event has come for this time, the missing events count as dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Before:
     Attributes:
         pods_per_s: pods ÷ the time from the first bind to the last.
         settled_per_s: pods ÷ the time from the first bind until every pod has its event, or no more events come.
-        events_ratio: events ÷ pods at the end; below 1, news was dropped.
+        events_ratio: events ÷ pods at the end; below 1, the scheduler dropped events.
         cpu_ms_per_pod: CPU time of the scheduler's process from the first bind to the settled end.
         nodes_used: nodes that got a pod.
         rss_mib: resident memory of the process at the end.
@@ -119,7 +120,9 @@ async def _arrive(ground: Ground, namespace: str, side: Side, pods: int, per_s: 
     begin_s = loop.time()
     async with asyncio.TaskGroup() as group:
         for number in range(pods):
-            await asyncio.sleep(begin_s + number / per_s - loop.time())
+            await asyncio.sleep(
+                begin_s + number / per_s - loop.time()
+            )  # the rate of arrivals is the experiment's
             name = f"p-{number:05d}"
             sent_s[name] = loop.time()
             group.create_task(make_pod(ground, namespace, pod_object(name, side.scheduler)))

@@ -30,7 +30,7 @@ PLACER: Final = "placer"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the schedulers.
+    """A scheduler of the benchmark.
 
     Attributes:
         name: its name in the figures.
@@ -46,7 +46,7 @@ SIDES: Final = (Side(KUBE_SCHEDULER, "default-scheduler"), Side(PLACER, SCHEDULE
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A scheduler that runs."""
+    """A running scheduler."""
 
     server: EmbeddedServer
 
@@ -68,7 +68,7 @@ def resident_mib(pid: int) -> float:
 
 @asynccontextmanager
 async def started(side: Side, ground: Ground, name: str) -> AsyncIterator[Running]:
-    """Run a scheduler until the context ends; entered as soon as its process says that it starts.
+    """Run a scheduler until the context ends. The context is entered as soon as the process logs that it starts.
 
     Args:
         side: the scheduler.

@@ -1,6 +1,6 @@
 """Pods that fit nowhere beside pods that fit: how long the latter wait.
 
-Half of the hopeless pods are alike. The others all differ, so that no answer for one is an answer for another. One
+Half of the hopeless pods are alike. The others all differ, so that the answer for one is no answer for another. A
 placeable pod is made each second. Every node goes on reporting, and each report could wake every hopeless pod.
 """
 
@@ -15,7 +15,7 @@ from bench.placer.objects import TOO_MANY_GIB, delete_pods, make_namespace, make
 from bench.placer.sides import Side, started
 
 GIVE_UP_S: Final = 20.0
-"""A placeable pod that no other pod overtook for so long counts as starved until then."""
+"""Once no pod was bound for this time at the end, the pods that still wait count as starved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ class Doubt:
         namespace, name: the pod's.
         reason: a text for people.
         foreign: the placer's decision is missing or was never readable, so the pod counts against every GPU of its
-            node. False: somebody else changed the decision, so the larger of what was decided and what stands there
-            counts.
+            node. False: somebody else changed the decision, so the larger of the placer's decision and the changed
+            one counts on each GPU.
     """
 
     namespace: str

@@ -30,7 +30,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as last reported.
+    """A node as last reported.
 
     Attributes:
         order: the report's (epoch, seq).

@@ -39,7 +39,7 @@ class _Term(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Keepout:
-    """One rule of a pod. New pods that the rule selects stay out of the pod's own domain of `topology_key`.
+    """A rule of a pod. New pods that the rule selects stay out of the pod's own domain of `topology_key`.
 
     Pods of one Deployment have equal rules.
     """

@@ -143,6 +143,7 @@ class Binder:
     async def _outlive(self, target: Target, unclear_s: float, message: str) -> tuple[BindResult, str]:
         """Wait until no write can arrive any more, then read the pod until the API server answers."""
         end_s = unclear_s + WRITE_LIFETIME_S
+        # A read before this moment could miss a write that still arrives.
         await asyncio.sleep(max(end_s - asyncio.get_running_loop().time(), 0.0))
         while True:
             heed_cancellation()

@@ -121,7 +121,7 @@ class NodeChoice:
                 if not known.unseen or len(known.fitting) >= FEW_NODES:
                     return None if known.fitting else known.explanation(len(self.cluster.nodes))
                 self._judge(wanted, known, next(reversed(known.unseen)))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # other tasks run between two slices
             if self._key(wanted) != key:
                 key = self._key(wanted)
                 known = self._verdicts(key)

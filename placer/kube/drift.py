@@ -19,7 +19,7 @@ from plimsoll.contract import asks_gpu
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import ApiError, Query, Transport
-from plimsoll.kube.models import TERMINAL_PHASES, ObjectMeta, Pod, decode_pod
+from plimsoll.kube.models import TERMINAL_PHASES, Named, Page, Pod, decode_pod
 from plimsoll.part.errors import InputError
 
 PAGE_PODS: Final = 100
@@ -31,19 +31,6 @@ NAMED_PODS: Final = 20
 
 Promises = dict[tuple[NodeName, GpuUuid], tuple[int, int]]
 """Bytes and percent of compute time by GPU; without GPUs whose bytes and percent are 0."""
-
-
-class _ListMeta(msgspec.Struct, frozen=True):
-    more: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +97,9 @@ class DriftCheck:
         more = ""
         while True:
             query: Query = (("limit", str(PAGE_PODS)), *((("continue", more),) if more else ()))
-            page = msgspec.json.decode(await self.transport.get("/api/v1/pods", query), type=_Page)
+            page = msgspec.json.decode(await self.transport.get("/api/v1/pods", query), type=Page)
             for document in page.items or ():
-                uid = PodUid(msgspec.json.decode(document, type=_Named).metadata.uid)
+                uid = PodUid(msgspec.json.decode(document, type=Named).metadata.uid)
                 try:
                     pod = decode_pod(bytes(document))
                 except msgspec.MsgspecError:

@@ -144,7 +144,8 @@ class Recorder:
         while True:
             heed_cancellation()
             uid = await self._ready.get()
-            # Taken out, because newer news may replace what waits. Meanwhile no other writer gets this pod.
+            # The news is taken out, because newer news may replace the news that waits. Meanwhile no other writer
+            # gets this pod.
             pending = self._waiting[uid].popleft()
             try:
                 await self._write(pending, is_last=not self._waiting[uid])
@@ -158,9 +159,9 @@ class Recorder:
                     )
                     self._waiting[uid].appendleft(pending)
                     if isinstance(error, TransientError):
-                        await asyncio.sleep(pauses.next_s())
+                        await asyncio.sleep(pauses.next_s())  # the API server is away
                         self._ready.put_nowait(uid)
-                    else:  # forbidden for this namespace, perhaps: news of others go on
+                    else:  # perhaps forbidden in this namespace alone, so news of other pods goes on
                         pause_s = FORBIDDEN_PAUSE_S * 2**pending.tries
                         asyncio.get_running_loop().call_later(pause_s, self._ready.put_nowait, uid)
                     continue

@@ -37,6 +37,26 @@ class ObjectMeta(Struct, frozen=True):
     ownerReferences: list[OwnerReference] | None = None  # noqa: N815
 
 
+class ListMeta(Struct, frozen=True):
+    """`metadata` of a list. `more` asks for the next page; empty on the last one."""
+
+    resourceVersion: str = ""  # noqa: N815
+    more: str = msgspec.field(name="continue", default="")
+
+
+class Page(Struct, frozen=True):
+    """A page of a list. Its items are kept raw, so that a damaged item delays no other."""
+
+    metadata: ListMeta
+    items: list[Raw] | None = None
+
+
+class Named(Struct, frozen=True):
+    """The part that all objects have."""
+
+    metadata: ObjectMeta
+
+
 class ResourceRequirements(Struct, frozen=True):
     """`resources` of a container."""
 

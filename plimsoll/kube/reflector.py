@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
-from plimsoll.kube.models import Node, ObjectMeta, Pod
+from plimsoll.kube.models import Named, Node, ObjectMeta, Page, Pod
 from plimsoll.part.ending import heed_cancellation
 
 PAGE_SIZE: Final = 500
@@ -89,23 +89,9 @@ class Timing:
         return chance * min(self.longest_backoff_s, self.first_backoff_s * 2.0 ** min(failures - 1, 30))
 
 
-class _ListMeta(msgspec.Struct, frozen=True):
-    resourceVersion: str = ""  # noqa: N815 - the API's name
-    more: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
 class _Event(msgspec.Struct, frozen=True):
     type: str
     object: msgspec.Raw
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 @dataclass(slots=True)
@@ -157,7 +143,7 @@ class Reflector(Generic[T]):
         """Return once each change was emitted that the API server had stored when this was called.
 
         A watch on which nothing happens does not show how far it is; the collection is then listed again. Retries
-        until the API server answers. One task may call this at a time.
+        until the API server answers. Only one task may call this at a time.
         """
         newest = await self._newest()
         while not await self._passes(newest):
@@ -179,6 +165,7 @@ class Reflector(Generic[T]):
             pause_s = getattr(error, "retry_after_s", None) or 0.0
             self._log(error)
         backoff_s = self.timing.backoff_s(self._failures, self.chance.random())
+        # The pause is the backoff, or longer where the server asked for that in `Retry-After`.
         await asyncio.sleep(max(backoff_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
 
     async def _newest(self) -> int:
@@ -191,6 +178,7 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 self._log(error)
                 failures += 1
+                # The API server is away.
                 await asyncio.sleep(self.timing.backoff_s(failures, self.chance.random()))
             else:
                 return int(page.metadata.resourceVersion)
@@ -240,13 +228,13 @@ class Reflector(Generic[T]):
         self.emit(Synced())
         self._moved.set()
 
-    async def _page(self, more: str, limit: int = PAGE_SIZE) -> _Page:
+    async def _page(self, more: str, limit: int = PAGE_SIZE) -> Page:
         query = [*self.query, ("limit", str(limit))]
         if more:
             query.append(("continue", more))
         body = await self.transport.get(self.path, query)
         try:
-            return msgspec.json.decode(body, type=_Page)
+            return msgspec.json.decode(body, type=Page)
         except msgspec.MsgspecError as error:
             raise TransientError(f"list {self.path}: no list came, but {body[:80]!r}") from error
 
@@ -317,7 +305,7 @@ class Reflector(Generic[T]):
 
     def _named(self, document: msgspec.Raw) -> ObjectMeta:
         try:
-            return msgspec.json.decode(document, type=_Named).metadata
+            return msgspec.json.decode(document, type=Named).metadata
         except msgspec.MsgspecError as error:
             raise TransientError(f"{self.path}: no object, but {bytes(document)[:80]!r}") from error
 

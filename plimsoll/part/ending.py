@@ -17,7 +17,7 @@ import structlog
 log = structlog.get_logger("plimsoll.part.ending")
 
 LOOK_S: Final = 1.0
-"""The time between two looks at the tasks."""
+"""The time between two checks of the tasks."""
 
 AGAIN_S: Final = 12.0
 """The time after which a cancelled task is cancelled again. Longer than any task needs to clean up: the local front

@@ -1,4 +1,4 @@
-"""What the placer's answer on a bound pod promises, and whether it is what the pod asked for. Pure.
+"""The promises in the placer's answer on a bound pod, and the check that the pod asked for them. Pure.
 
 The answer is `gpus.plimsoll.dev/<container>`, which names the GPUs, and `plimsoll.dev/decision`, which holds bytes,
 shares and whole GPUs. A decision of the first form lacks these: the pod's spec has them, and `plimsoll.dev/lines` and
@@ -33,7 +33,7 @@ def answers_of(pod: Object) -> dict[str, str]:
 
 
 def promises_of(pod: Object, cards: Mapping[str, Card]) -> tuple[tuple[Promise, ...], list[str]]:
-    """What a pod that was just bound was promised, and what is wrong with that answer."""
+    """The promises to a pod that was just bound, and the mistakes in the placer's answer."""
     given = {
         name.removeprefix(ANSWER): tuple(part.strip() for part in value.split(",") if part.strip())
         for name, value in annotations_of(pod).items()
@@ -101,10 +101,11 @@ def _decided(promise: Promise, grants: Mapping[str, Mapping[str, Object]]) -> Pr
 
 
 def _other_than_asked(ask: Ask, gpus: Sequence[str], grants: Mapping[str, Object]) -> list[str]:
-    """Where the decision of a pod that was just bound is not what its spec asks for."""
+    """The differences between the decision on a pod that was just bound and the demand in its spec."""
     if set(gpus) != set(grants):
         return [f"container {ask.container} was given {list(gpus)}, and its decision has {sorted(grants)}"]
-    # A tenant may have changed `best-effort` between decision and bind: a GPU without line and share is then either.
+    # A tenant may have changed `best-effort` between decision and bind. So without bytes and share in the spec, the
+    # decision may give the GPU whole or shared.
     plain = not ask.memory_bytes and ask.share_pct in (0, 100)
     promised = {
         (

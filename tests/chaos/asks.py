@@ -1,4 +1,4 @@
-"""What a pod asks for, by its own spec: the judges' own parser of quantities and resources. Pure."""
+"""The demands of a pod by its own spec: the judges' own parser of quantities and resources. Pure."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ _UNITS: Final[Mapping[str | None, Fraction]] = {
 
 
 class UnreadableError(Exception):
-    """A pod's own words make no sense; the message says which."""
+    """A value in a pod makes no sense; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Ask:
 
     @property
     def best_effort(self) -> bool:
-        """It declares no memory and shares its GPUs."""
+        """Whether the container declares no memory and shares its GPUs."""
         return not self.whole and not self.memory_bytes
 
 
@@ -69,7 +69,7 @@ def asks_of(pod: Object) -> tuple[Ask, ...]:
 
 
 def requested(pod: Object) -> Counter[str]:
-    """What a pod's spec requests of our resources, as node and kubelet count it; a resize does not change that.
+    """The amounts of our resources in a pod's spec, as node and kubelet count them; a resize does not change them.
 
     Raises:
         UnreadableError: an amount is no quantity.

@@ -1,4 +1,7 @@
-"""The faults: each begins, lasts, and undoes itself. Two faults never hold the same process or node at once."""
+"""The faults: each begins, lasts, and undoes itself. Two faults never hold the same process or node at once.
+
+Every pause of `for_s` is the duration of a fault, as the plan has it.
+"""
 
 import asyncio
 import base64
@@ -39,6 +42,7 @@ class Breaker:
         started_s = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             for step in plan:
+                # The plan says when the step begins.
                 await asyncio.sleep(max(0.0, started_s + step.at_s - asyncio.get_running_loop().time()))
                 group.create_task(self._do(step), name=f"fault: {step.fault}")
 

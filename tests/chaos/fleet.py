@@ -43,7 +43,7 @@ class Machine:
 
     @property
     def advertised(self) -> dict[str, int]:
-        """What its Node object offers of our resources; nothing for one GPU, as monitors may advertise late."""
+        """The amounts of our resources on its Node object; none for a single GPU, as monitors may advertise late."""
         if len(self.cards) == 1:
             return {}
         return {

@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 KEPT: Final = 50
 """Findings that the summary lists; the journal has all."""
@@ -26,12 +26,12 @@ class Journal:
         """Seconds since the start."""
         return time.monotonic() - self._started_s
 
-    def note(self, what: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON
+    def note(self, what: str, **fields: object) -> None:
         """Write one line."""
         line = {"t": round(self.elapsed_s, 3), "what": what, **fields}
         self._file.write(json.dumps(line, default=str) + "\n")
 
-    def find(self, what: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON
+    def find(self, what: str, **fields: object) -> None:
         """Note something that must never happen."""
         self.note("FINDING", finding=what, **fields)
         if len(self.findings) < KEPT:

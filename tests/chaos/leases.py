@@ -1,7 +1,7 @@
 """The history of the placers' Lease, to tell which binds came from a placer that did not hold it any more.
 
 Such a bind is no finding by itself: a request that is under way when its sender dies or is stopped may arrive after
-another placer took the Lease, and no Lease can prevent that. What it may not do is break a promise.
+another placer took the Lease, and no Lease can prevent that. But such a bind must not break a promise.
 """
 
 from bisect import bisect_right

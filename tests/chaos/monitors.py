@@ -19,16 +19,24 @@ from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.subjects import state_subject, task_subject
 from tests.chaos.fleet import FLEET, MIB, Card, Machine
 from tests.chaos.promises import Promise, Sums
+from tests.servers.stores import ignore
 
 BEAT_S: Final = 2.0
+"""The longest pause between two reports of a node."""
 PUBLISH_S: Final = 3.0
+"""The longest wait for an acknowledgement: NATS may be stopped."""
 BEST_EFFORT_BYTES: Final = 512 * MIB
 """The most memory that the task of a best-effort container uses here."""
 
 
 @dataclass(slots=True)
 class Voice:
-    """One node's monitor. `silent` while it is dead; `last` is its last report, as published."""
+    """The monitor of one node.
+
+    Attributes:
+        silent: the monitor is dead.
+        last: its last report, as published; None before the first.
+    """
 
     machine: Machine
     epoch: int = 1
@@ -56,7 +64,7 @@ class Monitors:
 
     async def run(self, url: str) -> None:
         """Connect, then report until cancelled."""
-        await self._client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=_ignore)
+        await self._client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=ignore)
         try:
             async with asyncio.TaskGroup() as group:
                 for voice in self.voices.values():
@@ -68,7 +76,7 @@ class Monitors:
         while True:
             if not voice.silent:
                 await self.report(voice)
-            await asyncio.sleep(BEAT_S * self.rng.uniform(0.5, 1.0))
+            await asyncio.sleep(BEAT_S * self.rng.uniform(0.5, 1.0))  # random, so that nodes report apart
 
     async def report(self, voice: Voice) -> bool:
         """Publish a node's next report; whether NATS acknowledged it."""
@@ -84,7 +92,7 @@ class Monitors:
         return True
 
     async def repeat_late(self, voice: Voice) -> None:
-        """Publish a node's last report but with the number before it, as a network that reorders would."""
+        """Publish a report with the number before the last one, as a network that reorders messages would."""
         if voice.last is None or voice.last.seq < 2:
             return
         state = NodeState(
@@ -151,7 +159,3 @@ def _tasks(promises: tuple[Promise, ...], card: Card) -> list[Task]:
                 )
             )
     return tasks
-
-
-async def _ignore(_: Exception) -> None:
-    """NATS is away on purpose."""

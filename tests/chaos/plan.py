@@ -8,13 +8,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fault.
+    """A fault in the plan.
 
     Attributes:
-        at_s: when it begins, from the start of the chaos.
+        at_s: its beginning, in seconds from the start of the chaos.
         fault: its name, one of `FAULTS`.
         which: chooses the placer or node, modulo their number.
-        for_s: how long it lasts.
+        for_s: its duration, in seconds.
     """
 
     at_s: float

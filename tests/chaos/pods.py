@@ -127,7 +127,7 @@ def _malformed(draft: Draft, rng: random.Random) -> None:
 
 
 def _misspelt(draft: Draft, rng: random.Random) -> None:
-    """Its annotations make no sense, until a tenant mends them."""
+    """Draw annotations that make no sense until a tenant mends them."""
     draft.containers = [{MEMORY: "4Gi"}]
     if rng.random() < 0.5:
         draft.annotations["plimsoll.dev/gpu-shares"] = "30"

@@ -12,7 +12,7 @@ from tests.chaos.fleet import Card
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What one container was promised on one GPU."""
+    """The promise to one container on one GPU."""
 
     pod: str
     container: str
@@ -23,7 +23,7 @@ class Promise:
 
     @property
     def best_effort(self) -> bool:
-        """It promises no memory, and the GPU is shared."""
+        """Whether no memory is promised and the GPU is shared."""
         return not self.whole and not self.memory_bytes
 
 
@@ -70,7 +70,7 @@ class Sums:
         return sum(promise.share_pct for promise in self.on(gpu))
 
     def broken(self, gpu: str) -> list[str]:
-        """What is promised on a GPU and cannot be kept; empty if all can."""
+        """The promises on a GPU that cannot be kept, as texts; empty if all can."""
         self.checks += 1
         card, promises = self._cards[gpu], self.on(gpu)
         problems = []

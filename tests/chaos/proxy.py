@@ -1,7 +1,7 @@
 """A proxy between one placer and the API server, which loses, delays, refuses and repeats nothing by itself.
 
-It stands for the network, load balancers and admission webhooks. What always holds: it never changes a request or an
-answer that it passes on, and without weather it is a plain pipe.
+The proxy stands for the network, load balancers and admission webhooks. What always holds: a request or an answer
+that is passed on is never changed, and without weather the proxy is a plain pipe.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ import aiohttp
 from aiohttp import web
 
 PASSED: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")
+HOLD_LOOK_S: Final = 0.05
+"""The pause between two looks at the weather while a part of a watch is held back."""
 REFUSALS: Final = ((429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable"))
 EXPIRED: Final = {
     "kind": "Status",
@@ -30,18 +32,18 @@ EXPIRED: Final = {
 
 @dataclass(slots=True)
 class Weather:
-    """What goes wrong now; the default is calm. Ratios are of requests, 0 to 1.
+    """The faults of this moment; the default has none. Ratios are parts of the requests, 0 to 1.
 
     Attributes:
         cut_off: no request arrives.
         leases_cut_off: no request for a Lease arrives.
-        slow_s: each request waits a random time up to this.
+        slow_s: each request waits a random time up to this, in seconds.
         refused: requests that are answered with 429, 500 or 503.
         forbidden: binds that are answered with 403, as by an admission webhook.
         answers_lost: writes that arrive, and whose answers are lost.
         late: writes whose connection breaks at once, and which arrive up to `late_s` afterwards.
         late_to: the end of the paths of these writes; empty stands for all writes.
-        watch_lag_s: what a watch shows comes so late.
+        watch_lag_s: the delay of everything that a watch shows, in seconds.
         watches_stalled: watches stay open and show nothing.
         gone: new watches are answered with 410.
     """
@@ -62,7 +64,7 @@ class Weather:
 
 @dataclass(slots=True)
 class Proxy:
-    """One placer's way to the API server.
+    """The way of one placer to the API server.
 
     Attributes:
         url: for the placer's kubeconfig.
@@ -92,10 +94,10 @@ class Proxy:
         return cut
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request on, as the weather is."""
+        """Pass a request on, or do to it what the weather says."""
         body, weather = await request.read(), self.weather
         if weather.slow_s:
-            await asyncio.sleep(self.rng.uniform(0, weather.slow_s))
+            await asyncio.sleep(self.rng.uniform(0, weather.slow_s))  # this pause is the fault
         if (obstacle := self._obstacle(request)) is not None:
             return obstacle
         if request.query.get("watch"):
@@ -191,12 +193,12 @@ class Proxy:
         return stream
 
     async def _hold(self, transport: asyncio.Transport, read_s: float) -> None:
-        """Hold what a watch read at `read_s` back, as long as the weather wants; the weather may change meanwhile."""
+        """Hold back the part of a watch that was read at `read_s`, until the weather of the moment lets it pass."""
         loop = asyncio.get_running_loop()
         while not transport.is_closing():
             if not self.weather.watches_stalled and loop.time() >= read_s + self.weather.watch_lag_s:
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(HOLD_LOOK_S)
 
     def _refusal(self, status: int, reason: str) -> web.Response:
         self._count(str(status))
@@ -209,7 +211,7 @@ class Proxy:
         self._count(why)
         if request.transport is not None:
             request.transport.abort()
-        return web.Response(status=502)  # Nobody reads it.
+        return web.Response(status=502)  # the client never sees this answer
 
     def _count(self, what: str) -> None:
         self.done[what] = self.done.get(what, 0) + 1

@@ -1,4 +1,4 @@
-"""Whether a waiting pod would fit, by own arithmetic and with doubts resolved against it. Pure."""
+"""Whether a waiting pod would fit, by an arithmetic of its own. In doubt the pod does not fit. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from tests.chaos.verdict import settle, waiting
 from tests.chaos.world import World, create_machine, world
 
 PROGRESS_S: Final = 5.0
+"""The pause between two lines of progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ async def run(options: Options, directory: Path) -> dict[str, Any]:
                 async with _beside(tenants.run()):
                     started_s = journal.elapsed_s
                     await breaker.run(plan)
+                    # The faults may end early; the tenants go on for the time that was asked for.
                     await asyncio.sleep(max(0.0, started_s + options.seconds - journal.elapsed_s))
                 await calm(here)
                 await settle(here)
@@ -99,7 +101,7 @@ async def calm(here: World) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Any) -> AsyncIterator[None]:  # noqa: ANN401 - a coroutine
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run a coroutine until the context ends; its failure ends the context."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
@@ -120,7 +122,7 @@ async def _report(here: World, breaker: Breaker) -> None:
 
 
 def _after_takeover(here: World) -> int:
-    """Binds that were written when another placer held the Lease already."""
+    """The number of binds that were written when another placer already held the Lease."""
     binder = {uid: placer.name for placer in here.placers for uid in placer.proxy.binds}
     found = 0
     for uid, bound in here.witness.bound.items():

@@ -18,11 +18,14 @@ from tests.chaos.fleet import GIB
 from tests.chaos.pods import Object, draw_pod
 from tests.chaos.witness import Witness
 from tests.chaos.world import NAMESPACE, PODS, World
+from tests.servers.stores import ignore
 
 TICK_S: Final = 0.25
+"""The pause between two rounds that end pods."""
 MOST_WAITING: Final = 80
 MOST_PODS: Final = 260
 SWEPT_AFTER_S: Final = 8.0
+"""The longest time for which an ended pod stays on the API server."""
 
 
 @dataclass(slots=True)
@@ -73,10 +76,10 @@ class Tenants:
             for _ in range(burst):
                 if len(self._pods(bound=False)) < MOST_WAITING and len(self._witness.pods) < MOST_PODS:
                     await self.create_one()
-            await asyncio.sleep(burst / self.pods_per_s)
+            await asyncio.sleep(burst / self.pods_per_s)  # keeps the mean rate
 
     async def create_one(self) -> str | None:
-        """Create the next pod; its name, or None if the API server did not take it."""
+        """Create the next pod. Returns its name, or None if the API server did not take it."""
         pod = draw_pod(self._number, self.rng)
         self._number += 1
         answer = await self.world.ask("POST", PODS, pod, tenant=True)
@@ -115,11 +118,11 @@ class Tenants:
     async def _resize(self) -> None:
         """Ask the placer for other lines and shares of running pods."""
         client = await nats.connect(
-            self.world.nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=_ignore
+            self.world.nats.url, max_reconnect_attempts=-1, reconnect_time_wait=1, error_cb=ignore
         )
         try:
             while True:
-                await asyncio.sleep(self.rng.uniform(0.3, 1.5))
+                await asyncio.sleep(self.rng.uniform(0.3, 1.5))  # the rate of resizes
                 if bound := self._pods(bound=True):
                     await self._resize_one(client, self.rng.choice(bound))
         finally:
@@ -143,7 +146,7 @@ class Tenants:
 
     async def _edit(self) -> None:
         while True:
-            await asyncio.sleep(self.rng.uniform(0.1, 0.8))
+            await asyncio.sleep(self.rng.uniform(0.1, 0.8))  # the rate of edits
             pods = self._pods(bound=self.rng.random() < 0.7)
             if pods:
                 await self._edit_one(self.rng.choice(pods))
@@ -160,7 +163,7 @@ class Tenants:
         self.world.journal.note("edit", pod=name, bound=bound, annotations=annotations, status=status)
 
     def _wish(self, pod: Object) -> dict[str, str | None]:
-        """What a tenant would like to change: to be counted for less, to have more, or to be somewhere else."""
+        """A change that a tenant may wish for: to be counted for less, to have more, or to be somewhere else."""
         mine = annotations_of(pod)
         if self.rng.random() < 0.4:
             return {BEST_EFFORT: None if mine.get(BEST_EFFORT) == "true" else "true"}
@@ -181,7 +184,3 @@ class Tenants:
             {"gpus.plimsoll.dev/side": "GPU-00-0"},
         ]
         return self.rng.choice(wishes)
-
-
-async def _ignore(_: Exception) -> None:
-    """NATS is away on purpose."""

@@ -20,11 +20,12 @@ from tests.servers.waiting import until
 SECONDS = 24.0
 SEED = 11
 KNOWN = frozenset({"late writes"})
-"""A late renewal hands the Lease over while a late bind is under way: the case of `test_takeover.py`."""
+"""Faults that may break a promise: a late renewal may hand the Lease over while a late bind is under way, as in
+`test_takeover.py`."""
 
 
 def test_a_plan_is_a_function_of_its_seed() -> None:
-    """The same seed gives the same plan, another one another plan, and a short plan has every fault."""
+    """Equal seeds give equal plans, and another seed gives another plan. A short plan has every fault."""
     assert draw_plan(SEED, SECONDS) == draw_plan(SEED, SECONDS)
     assert draw_plan(SEED, SECONDS) != draw_plan(SEED + 1, SECONDS)
     assert kinds(draw_plan(SEED, SECONDS)) == FAULTS.keys()

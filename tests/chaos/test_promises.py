@@ -94,7 +94,7 @@ def test_each_broken_promise_is_seen(promises: tuple[Promise, ...], problem: str
 
 
 def test_one_pod_may_not_have_more_than_the_card_where_the_node_overcommits() -> None:
-    """On a node that promises 1.5 times its memory, two pods may have 34 GiB of 23, and one may not."""
+    """On a node that promises 1.5 times its memory, two pods may have 34 GiB of 23 together, and one pod may not."""
     sums = Sums(CARDS)
     sums.put("a", [Promise("a", "main", "GPU-11-0", 17 * GIB, 0, whole=False)])
     sums.put("b", [Promise("b", "main", "GPU-11-0", 17 * GIB, 0, whole=False)])
@@ -128,12 +128,12 @@ def test_a_promise_is_split_over_the_pods_gpus() -> None:
     ],
 )
 def test_a_wrong_answer_is_seen(pod: dict[str, Any]) -> None:
-    """Too few GPUs, the same one twice, one of another node, none, one that was not asked for: each is a problem."""
+    """Each wrong list of GPUs is a problem: too few, one twice, one of another node, none, and one not asked for."""
     assert promises_of(pod, CARDS)[1] != []
 
 
 def test_best_effort_promises_nothing_and_is_never_whole() -> None:
-    """One GPU alone is whole; with the annotation it shares, and promises no memory."""
+    """A request for a GPU and nothing else takes it whole. With the annotation the pod shares it, without memory."""
     assert [ask.whole for ask in asks_of(bound({COUNT: "1"}))] == [True]
     asks = asks_of(bound({COUNT: "1"}, best_effort="true"))
     assert [(ask.whole, ask.best_effort, ask.share_pct) for ask in asks] == [(False, True, 0)]
@@ -147,7 +147,7 @@ def test_a_resize_replaces_what_it_names() -> None:
     assert resized((whole,), pod) == (whole,)
 
 
-def decided(**grant: Any) -> str:  # noqa: ANN401 - JSON
+def decided(**grant: object) -> str:
     """A decision that gives the container `main` this part of `GPU`."""
     return json.dumps({"containers": {"main": [{"gpu": GPU, "line_bytes": 1, **grant}]}})
 

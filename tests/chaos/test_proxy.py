@@ -31,7 +31,7 @@ async def way(weather: Weather) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSess
         await stream.prepare(request)
         while True:
             await stream.write(b"line\n")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a watch with a steady trickle of lines
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", serve)
@@ -66,7 +66,7 @@ async def test_a_calm_proxy_is_a_pipe() -> None:
     [(Weather(cut_off=True), 0), (Weather(answers_lost=1.0), 1), (Weather(late=1.0, late_s=0.1), 1)],
 )
 async def test_a_broken_connection_tells_nothing(weather: Weather, arrives: int) -> None:
-    """Whether the request is lost, its answer, or the request comes late: the client sees a broken connection."""
+    """The client sees a broken connection if its request is lost or late, or if the answer is lost."""
     async with way(weather) as (_, http, arrived):
         with pytest.raises(aiohttp.ClientError):
             await http.post(BIND, data=BODY)

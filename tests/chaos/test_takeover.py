@@ -1,4 +1,4 @@
-"""What no Lease can prevent: a bind that the network delivers after its sender died and another placer took over."""
+"""A case that no Lease prevents: the network delivers a bind after its sender died and another placer took over."""
 
 import contextlib
 import random
@@ -13,7 +13,7 @@ from tests.chaos.world import PODS, Placer, World, world
 from tests.servers.objects import pod_manifest
 from tests.servers.waiting import until
 
-LATE_S = 600.0  # the test says when
+LATE_S = 600.0  # longer than the test: the bind arrives when the test hurries it
 NODE = "node-08.chaos"  # it has one GPU
 
 

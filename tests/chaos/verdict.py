@@ -1,9 +1,11 @@
 """The judgement at the end, without faults: every pod is placed or explained, all copies of the truth are equal."""
 
 import asyncio
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import nats
@@ -29,7 +31,7 @@ Object = dict[str, Any]
 
 
 async def settle(world: World, *, calm_s: float = CALM_S) -> None:
-    """Wait until every copy of the truth is right; what is not after `calm_s` is a finding."""
+    """Wait until every copy of the truth is right. Each difference that is left after `calm_s` is a finding."""
     for name, look in (
         ("pods", pods_in_doubt),
         ("redis", redis_differs),
@@ -37,20 +39,24 @@ async def settle(world: World, *, calm_s: float = CALM_S) -> None:
         ("metrics", metrics_differ),
         ("events", events_differ),
     ):
-        seen: list[str] = []
-
-        async def right(look: Any = look, seen: list[str] = seen) -> bool:  # noqa: ANN401 - one of the above
-            seen[:] = await look(world)
-            return not seen
-
-        try:
-            await until(right, timeout_s=calm_s)
-        except AssertionError:
-            for problem in seen:
-                world.journal.find(problem)
+        for problem in await _left(partial(look, world), calm_s):
+            world.journal.find(problem)
         world.journal.note("settled", part=name)
     for problem in await crashes(world):
         world.journal.find(problem)
+
+
+async def _left(look: Callable[[], Awaitable[list[str]]], calm_s: float) -> list[str]:
+    """Wait until `look` finds no problem. Returns the problems that are left after `calm_s`."""
+    seen: list[str] = []
+
+    async def is_right() -> bool:
+        seen[:] = await look()
+        return not seen
+
+    with contextlib.suppress(AssertionError):
+        await until(is_right, timeout_s=calm_s)
+    return seen
 
 
 def waiting(world: World) -> list[Object]:
@@ -182,7 +188,7 @@ def _state_problems(world: World, placer: Placer, rows: Mapping[str, Object]) ->
                 problems.append(
                     f"{placer.name} shows {gpu['free_share_pct']} % free on {card.uuid}, not {free_share}"
                 )
-            # What a container without a line is expected to need is the placer's own guess.
+            # The placer guesses by itself how much a container without a line will need.
             guessed = any(promise.best_effort or promise.whole for promise in promises)
             if gpu["free_bytes"] != free_bytes and (not guessed or gpu["free_bytes"] > free_bytes):
                 problems.append(
@@ -211,7 +217,7 @@ async def crashes(world: World) -> list[str]:
 
 
 async def events_differ(world: World) -> list[str]:
-    """Events on the bus that say `placed` and are not what the API server has."""
+    """The `placed` events on the bus that differ from the API server."""
     problems = []
     client = await nats.connect(world.nats.url)
     try:

@@ -11,6 +11,7 @@ import aiohttp
 from tests.servers.apiserver import ApiServer
 
 PAUSE_S: Final = 0.1
+"""The pause before the next watch, so that an API server that is away is not asked without end."""
 
 Object = dict[str, Any]
 
@@ -30,7 +31,7 @@ class Watching:
     """Follows a collection while `run` does.
 
     Attributes:
-        path: of the collection.
+        path: the path of the collection.
         lists: how often it was listed. From the second time on, versions may have been missed.
         listed: set while a watch is open.
     """

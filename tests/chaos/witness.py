@@ -2,7 +2,7 @@
 
 It takes each version of each pod in the order in which the API server wrote them, so its sums are those of each
 moment. After a 410, and after a restart of the API server, versions may be missing. What always holds: a pod is
-judged by its first version with a node. What tenants write on it later counts for nothing. A resize counts, as only
+judged by its first version with a node. Later writes by tenants count for nothing. A resize counts, as only
 the placer may write one.
 """
 

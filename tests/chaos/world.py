@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ TENANT_USER: Final = "somebody"
 NAMESPACE: Final = "chaos"
 REQUEST_S: Final = 10.0
 TERM_S: Final = 30.0
-"""A placer closes several connections on SIGTERM, each with a time limit; then it is hung."""
+"""A placer closes several connections on SIGTERM, each with a time limit. After this time it counts as hung."""
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -47,14 +48,14 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Placer:
-    """One placer: a process that may be killed, its way to the API server, and its HTTP port."""
+    """A placer: a process that may be killed, its way to the API server, and its HTTP port."""
 
     name: str
     server: EmbeddedServer
     proxy: Proxy
 
     def crashes(self) -> int:
-        """Errors that its code did not expect, by its log. Blocks."""
+        """The number of errors in its log that its code did not expect. Blocks."""
         return (self.server.directory / "server.log").read_text(errors="replace").count("Traceback (most")
 
     async def fetch(self, path: str) -> bytes | None:
@@ -105,7 +106,7 @@ class World:
     async def ask(
         self, method: str, path: str, body: object = None, *, tenant: bool = False
     ) -> Answer | None:
-        """One request past the proxies; None without an answer. A tenant's writes bear its name."""
+        """Send a request past the proxies. Returns None without an answer. A tenant's writes bear its name."""
         user = TENANT_USER if tenant else "admin"
         if tenant and method == "PATCH":
             path += f"?fieldManager={TENANT}"
@@ -184,7 +185,7 @@ async def world(
                     await one.server.start()
                     stack.push_async_callback(end, one)
                 for one in made:
-                    await until(lambda one=one: one.fetch("/readyz"))  # type: ignore[misc]
+                    await until(partial(one.fetch, "/readyz"))
                 nursing = group.create_task(_nurse(here), name="nurse")
                 yield here
                 nursing.cancel()
@@ -195,14 +196,14 @@ async def world(
 
 
 async def _nurse(world: World) -> None:
-    """Start placers that ended by themselves, as a kubelet would: one that lost its Lease must end."""
+    """Start placers that ended by themselves, as a kubelet would: a placer that lost its Lease must end."""
     while True:
         for placer in world.placers:
             if not placer.server.is_running and placer.name not in world.down:
                 world.journal.note("placer ended by itself", placer=placer.name)
                 world.reborn[placer.name] += 1
                 await placer.server.start()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # the pause of a kubelet before a restart, in short
 
 
 async def end(placer: Placer) -> bool:

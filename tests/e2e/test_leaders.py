@@ -11,11 +11,13 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import nats as nats_client
+import pytest
 import redis.asyncio as redis
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
@@ -38,6 +40,7 @@ from tests.e2e.cluster import PLACER_CONSUMER
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.clusters import NatsCluster, SentinelValkey, nats_cluster, sentinel_valkey
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.stores import ignore
 from tests.servers.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +48,12 @@ NODES = tuple(NodeName(f"n{number}") for number in range(5))
 CARD_GIB, POD_GIB = 24, 8
 PODS = tuple(f"pod-{number}" for number in range(len(NODES) * CARD_GIB // POD_GIB))
 REPORT_S, POD_S = 0.2, 0.25
+"""The pauses between two reports of a node and between two new pods: both go on while a leader is killed."""
 
 
 @dataclass(slots=True)
 class Reporter:
-    """A node's monitor, but for its GPU: it stores a report again and again, and its publisher publishes them."""
+    """A node's monitor without a GPU: it stores reports again and again, and its publisher publishes them."""
 
     node: NodeName
     store: Store
@@ -132,7 +136,7 @@ class Load:
         return cluster.leader if cluster else None
 
     async def check_nothing_lost(self) -> None:
-        """The placer knows every node's last report, and so does Redis; each pod was placed once, and told once."""
+        """Check that placer and Redis have every node's last report, and that each pod has a place and one event."""
         last = {reporter.node: (1, reporter.seq) for reporter in self.reporters}
 
         async def known() -> tuple[object, object]:
@@ -207,7 +211,7 @@ async def loaded(
         for node in NODES:
             await create_node(api, node)
         client = await nats_client.connect(
-            cluster.url.split(","), max_reconnect_attempts=-1, reconnect_time_wait=0, error_cb=_ignore
+            cluster.url.split(","), max_reconnect_attempts=-1, reconnect_time_wait=0, error_cb=ignore
         )
         stack.push_async_callback(client.close)
         placer = await stack.enter_async_context(running(_placer_kind(settings), directory / "placer"))
@@ -253,38 +257,24 @@ def _placer_kind(settings: dict[str, str]) -> ServerKind:
     return ServerKind("placer", "http", "placer ready", lambda: Path(sys.executable), arguments, environment)
 
 
-async def _ignore(_: Exception) -> None:
-    """Ignore the client's errors, which it prints otherwise: these tests kill servers on purpose."""
-
-
-async def test_the_streams_leader_dies(
-    tmp_path: Path, apiserver: ApiServer, namespace: str, valkey: EmbeddedServer
+@pytest.mark.parametrize("leader", [Load.stream_leader, Load.consumer_leader], ids=["stream", "consumer"])
+async def test_a_leader_of_nats_dies(
+    tmp_path: Path,
+    apiserver: ApiServer,
+    namespace: str,
+    valkey: EmbeddedServer,
+    leader: Callable[[Load], Awaitable[str | None]],
 ) -> None:
-    """After SIGKILL of the NATS server that leads the stream, everything goes on at the two others."""
+    """After SIGKILL of the NATS server that leads the stream, or the placer's consumer, the other two go on."""
     async with (
         nats_cluster(tmp_path / "nats") as cluster,
         loaded(tmp_path, apiserver, namespace, cluster, valkey.url) as load,
     ):
         await load.until_bound(3)
-        before = await load.stream_leader()
+        before = await leader(load)
         assert before is not None
         await cluster.servers[before].kill()
-        await load.until_leader(load.stream_leader, before)
-
-
-async def test_the_consumers_leader_dies(
-    tmp_path: Path, apiserver: ApiServer, namespace: str, valkey: EmbeddedServer
-) -> None:
-    """After SIGKILL of the NATS server that leads the placer's consumer, the consumer goes on where it was."""
-    async with (
-        nats_cluster(tmp_path / "nats") as cluster,
-        loaded(tmp_path, apiserver, namespace, cluster, valkey.url) as load,
-    ):
-        await load.until_bound(3)
-        before = await load.consumer_leader()
-        assert before is not None
-        await cluster.servers[before].kill()
-        await load.until_leader(load.consumer_leader, before)
+        await load.until_leader(partial(leader, load), before)
 
 
 async def test_the_master_of_redis_dies(tmp_path: Path, apiserver: ApiServer, namespace: str) -> None:

@@ -27,7 +27,7 @@ async def test_nodes_of_killed_monitors_are_no_candidates_until_they_report_agai
             await cluster.submit(tried[-1], "100Mi")
             return await until(lambda: answer(cluster, tried[-1])) == waiting
 
-        # A pod that arrives before all nodes are silent is bound, or refused with other words.
+        # A pod that arrives before all nodes are silent is bound, or refused for another reason.
         tried: list[str] = []
         await until(refused)
         await cluster.local.monitors[ALPHA].restart()

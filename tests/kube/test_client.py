@@ -235,7 +235,7 @@ async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path:
             await asyncio.sleep(0.01)  # so that the parts arrive one by one
         while not writer.is_closing():
             writer.write(b".")  # never a line's end
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a line that goes on and on, slowly
 
     kubeconfig = tmp_path / "config"
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:

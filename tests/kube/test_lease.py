@@ -45,7 +45,7 @@ def record(holder: str | None, version: int = 1, lasts_s: int | None = 5, transi
 def test_lease_is_free_only_after_it_was_seen_unchanged_for_its_duration(
     readings: list[tuple[float, int]],
 ) -> None:
-    """Whatever the order of readings, the time counts from the first reading of the version read last."""
+    """In any order of readings, the time counts from the first reading of the version that was read last."""
     now_s, known = 0.0, None
     first_s, version = 0.0, 0
     for pause_s, read in readings:
@@ -67,12 +67,12 @@ def test_lease_is_free_only_after_it_was_seen_unchanged_for_its_duration(
     ],
 )
 def test_lease_of_nobody_is_free_at_once(stored: Record, from_s: float) -> None:
-    """So is this process's own; a Lease without a duration counts as long as this process's."""
+    """A Lease of nobody and the own one are free at once. If it has no duration, this process's duration counts."""
     assert free_s(seen(None, stored, 7.0), "me", LONG) == from_s
 
 
 def test_times_have_six_digits_and_transitions_count_holders() -> None:
-    """The API server refuses other times. A renewal names neither the time of acquisition nor transitions."""
+    """Times have six digits, as the API server demands. A renewal names no time of acquisition and no transitions."""
     renewed = {"holderIdentity": "me", "leaseDurationSeconds": 30, "renewTime": "2026-01-01T00:00:00.000000Z"}
     got = {**renewed, "acquireTime": "2026-01-01T00:00:00.000000Z"}
     assert taken(record("me"), "me", LONG, NOW) == renewed
@@ -93,7 +93,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Candidate:
-    """One process that wants the Lease."""
+    """A process that wants the Lease."""
 
     lease: Lease
     clock: Clock
@@ -133,7 +133,7 @@ async def end(candidate: Candidate) -> None:
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
     apiserver: ApiServer, start: Callable[..., Candidate]
 ) -> None:
-    """However many want it at once. Giving it back needs no duration to pass."""
+    """However many processes want the Lease, one holds it. After it is given back, the next one need not wait."""
     all_of_them = [start(f"p{index}", duration_s=1) for index in range(5)]
     order: list[str] = []
     while all_of_them:
@@ -153,7 +153,7 @@ async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
 
 
 async def test_holder_that_stood_still_does_not_write(start: Callable[..., Candidate]) -> None:
-    """Past the deadline a write is refused without a request, though no renewal could have failed meanwhile."""
+    """Past the deadline a write is refused without a request, although no renewal has failed."""
     one = start("p")
     await one.lease.held.wait()
     assert one.lease.is_held()
@@ -164,7 +164,7 @@ async def test_holder_that_stood_still_does_not_write(start: Callable[..., Candi
 
 
 async def test_holder_that_renews_late_holds_it_again(start: Callable[..., Candidate]) -> None:
-    """Nobody took the Lease meanwhile, as its version shows."""
+    """A holder that is past its deadline holds the Lease again after a renewal, if nobody took it meanwhile."""
     one = start("p", duration_s=1)
     await one.lease.held.wait()
     one.clock.ahead_s = 1000.0
@@ -178,7 +178,7 @@ async def test_holder_that_renews_late_holds_it_again(start: Callable[..., Candi
 async def test_holder_ends_once_another_has_it_or_it_is_deleted(
     apiserver: ApiServer, start: Callable[..., Candidate]
 ) -> None:
-    """It cannot know what others wrote meanwhile."""
+    """A holder that lost the Lease, or whose Lease was deleted, ends with an error that names the new holder."""
     one = start("p", duration_s=1)
     await one.lease.held.wait()
     await apiserver.must("PATCH", PATH, {"spec": {"holderIdentity": "other"}})
@@ -199,22 +199,22 @@ class Scripted:
     """A transport of one Lease; a test may make it silent.
 
     Attributes:
-        answers: False: no request is answered.
-        version: of the Lease.
+        answers: whether requests are answered.
+        version: the version of the Lease; each answer raises it.
     """
 
     answers: bool = True
     version: int = 0
 
-    async def get(self, path: str, query: object = ()) -> bytes:  # noqa: ARG002
+    async def get(self, path: str, query: object = ()) -> bytes:  # noqa: ARG002 - as in `Transport`
         """See `Transport`."""
         return await self._answer()
 
-    async def post(self, path: str, body: object) -> bytes:  # noqa: ARG002
+    async def post(self, path: str, body: object) -> bytes:  # noqa: ARG002 - as in `Transport`
         """See `Transport`."""
         return await self._answer()
 
-    async def patch(self, path: str, body: object, kind: PatchKind) -> bytes:  # noqa: ARG002
+    async def patch(self, path: str, body: object, kind: PatchKind) -> bytes:  # noqa: ARG002 - as in `Transport`
         """See `Transport`."""
         return await self._answer()
 
@@ -255,7 +255,7 @@ async def test_write_lasts_as_long_as_renewals_come_and_no_longer() -> None:
         write = asyncio.create_task(_endless_write(lease))
         renewals = transport.version
         while transport.version < renewals + 3 * RENEWALS:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # renewals go on meanwhile
             if write.done():  # the machine stood still past the deadline: begin anew
                 write = asyncio.create_task(_endless_write(lease))
                 renewals = transport.version
@@ -266,11 +266,11 @@ async def test_write_lasts_as_long_as_renewals_come_and_no_longer() -> None:
 
 
 async def test_lease_is_not_given_back_right_after_a_write_was_cut_off() -> None:
-    """The server may still be working on that write."""
+    """After a write was cut off, no request gives the Lease back: the server may still be working on the write."""
     transport = Scripted()
     async with holding(transport) as lease:
         write = asyncio.create_task(_endless_write(lease))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the write begins
         write.cancel()
         await asyncio.wait([write])
     before = transport.version

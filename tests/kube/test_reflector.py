@@ -19,7 +19,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector,
 from tests.kube.faults import Answer, FaultyServer, faulty_server, pod
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 QUICK = Timing(read_deadline_s=0.5, first_backoff_s=0.02, longest_backoff_s=0.05, healthy_after_s=0.05)
 
@@ -87,7 +87,7 @@ async def test_list_is_read_in_pages_and_the_watch_begins_where_it_ended(server:
     server.page_size, server.version = 2, 7
     async with reflecting(server.kubeconfig) as image:
         await image.until(lambda emitted: emitted == ["+a", "+b", "+c", "synced"])
-        await until(lambda: _true(server.watches))
+        await until_true(lambda: server.watches)
     assert [query.get("continue") for query in server.lists] == [None, "2"]
     assert {query["limit"] for query in server.lists} == {"500"}
     query = server.watches[0]
@@ -109,7 +109,7 @@ async def test_events_become_changes_and_move_the_version_on(server: FaultyServe
     server.acts.append(play)
     async with reflecting(server.kubeconfig) as image:
         await image.until(lambda emitted: emitted == ["+a", "synced", "+b", "~a", "-b"])
-        await until(lambda: _true(len(server.watches) > 1))
+        await until_true(lambda: len(server.watches) > 1)
     assert server.watches[1]["resourceVersion"] == "9"
     assert len(server.lists) == 1
 
@@ -176,7 +176,7 @@ async def test_silent_connection_is_given_up(server: FaultyServer) -> None:
 
     server.acts.append(nothing)
     async with reflecting(server.kubeconfig):
-        await until(lambda: _true(len(server.watches) > 1))
+        await until_true(lambda: len(server.watches) > 1)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ async def test_what_is_no_event_is_never_taken_for_one(server: FaultyServer, gar
 
     server.acts.append(play)
     async with reflecting(server.kubeconfig) as image:
-        await until(lambda: _true(len(server.watches) > 1))
+        await until_true(lambda: len(server.watches) > 1)
         assert image.emitted == ["synced"]
     assert server.watches[1]["resourceVersion"] == "1"
 
@@ -306,15 +306,11 @@ async def test_real_server_is_followed_through_pages_changes_and_deletion(
         await image.until(lambda emitted: "synced" in emitted)
         assert names() == ["old"]
         await create_pod(apiserver, namespace, pod_manifest("new"))
-        await until(lambda: _true(names() == ["new", "old"]))
+        await until_true(lambda: names() == ["new", "old"])
         await apiserver.must("PATCH", f"{path}/new", {"metadata": {"labels": {"a": "b"}}})
-        await until(lambda: _true(any((one.metadata.labels or {}).get("a") for one in image.pods.values())))
+        await until_true(lambda: any((one.metadata.labels or {}).get("a") for one in image.pods.values()))
         await apiserver.must("DELETE", f"{path}/old?gracePeriodSeconds=0")
-        await until(lambda: _true(names() == ["new"]))
-
-
-async def _true(value: object) -> bool:
-    return bool(value)
+        await until_true(lambda: names() == ["new"])
 
 
 @dataclass(slots=True)
@@ -364,14 +360,14 @@ async def test_catching_up_waits_for_a_watch_that_moves(server: FaultyServer) ->
     async def play(_: web.Request, answer: Answer) -> None:
         await answer.begin()
         server.pods, server.version = {"a": pod("a", 4), "b": pod("b", 5)}, 5
-        await until(lambda: _true(len(server.lists) == 2))  # the question for the newest version
+        await until_true(lambda: len(server.lists) == 2)  # the question for the newest version
         await answer.event("ADDED", pod("a", 4))
         await answer.event("ADDED", pod("b", 5))
         await asyncio.Event().wait()
 
     server.acts.append(play)
     async with catching_up(server.kubeconfig) as (image, reflector):
-        await until(lambda: _true(server.version == 5))
+        await until_true(lambda: server.version == 5)
         await reflector.catch_up()
         assert image.emitted[1:3] == ["+a", "+b"]
     assert server.lists[1]["limit"] == "1"
@@ -386,7 +382,7 @@ async def test_catching_up_lists_where_the_watch_is_silent(server: FaultyServer)
 
     server.acts.extend([silent, silent])
     async with catching_up(server.kubeconfig) as (image, reflector):
-        await until(lambda: _true(len(server.watches) == 1))
+        await until_true(lambda: len(server.watches) == 1)
         server.pods, server.version = {"late": pod("late", 9)}, 9
         await reflector.catch_up()
         assert "+late" in image.emitted
@@ -405,7 +401,7 @@ async def test_broken_watch_is_noticed_and_mends(server: FaultyServer) -> None:
 
     server.acts.extend([refuse] * 1000)
     async with catching_up(server.kubeconfig) as (_, reflector):
-        await until(lambda: _true(len(server.watches) > 2))
+        await until_true(lambda: len(server.watches) > 2)
         assert reflector.broken_s() > 0
         let_in.set()
-        await until(lambda: _true(reflector.broken_s() == 0))
+        await until_true(lambda: reflector.broken_s() == 0)

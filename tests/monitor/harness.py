@@ -18,6 +18,7 @@ from monitor.processes import read_process
 from plimsoll.events import CloudEvent, Report, decode_event, decode_report
 from plimsoll.ids import ProcessKey
 from plimsoll.subjects import STREAM
+from tests.servers.stores import ignore
 
 ROOT = Path(__file__).parents[2]
 EMULATOR = ROOT / "build" / "emulator"
@@ -133,16 +134,12 @@ async def sleeping() -> AsyncIterator[tuple[ProcessKey, asyncio.subprocess.Proce
 async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
     """A JetStream client that survives the server's restarts."""
     client = await nats_client.connect(
-        url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore
+        url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=ignore
     )
     try:
         yield client.jetstream()
     finally:
         await client.close()
-
-
-async def _ignore(_: Exception) -> None:
-    """Ignore the client's errors, which it prints otherwise: tests kill the server on purpose."""
 
 
 async def stored(context: JetStreamContext) -> list[Message]:

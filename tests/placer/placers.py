@@ -31,7 +31,7 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """One placer.
+    """A placer process.
 
     Attributes:
         name: its instance.

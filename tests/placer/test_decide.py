@@ -32,7 +32,7 @@ def deciding(*states: NodeState) -> Decider:
 
 
 def test_a_burst_never_promises_the_same_room_twice() -> None:
-    """Of ten pods of 10 GiB over two cards of 24 GiB, two are placed on each card."""
+    """Ten pods of 10 GiB want two cards of 24 GiB: two pods are placed on each card."""
     decider = deciding(*(report(name, gpus=(gpu(f"GPU-{name}"),)) for name in ("n1", "n2")))
     decided = [decider.decide(request(f"p{i}", declared("main", 10)), HEADROOM) for i in range(10)]
     plans = [one for one in decided if isinstance(one, Plan)]
@@ -53,7 +53,7 @@ def test_a_burst_of_half_gpus_fills_every_gpu() -> None:
 
 
 def test_a_burst_on_one_card_ends_where_its_memory_ends() -> None:
-    """Of 24 pods of 2000 MiB on a card of 46068 MiB, 23 are placed; one is refused for memory, with what is left."""
+    """23 of 24 pods of 2000 MiB fit on a card of 46068 MiB; the last is refused with the memory that is left."""
     card = gpu("GPU-a", usable_gib=1)
     card = type(card)(
         uuid=card.uuid,

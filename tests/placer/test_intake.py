@@ -423,7 +423,7 @@ def beating(node: str, seq: int, heartbeat_s: float) -> NodeState:
 async def test_node_is_silent_after_three_heartbeats_until_it_reports(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
-    """A silent node stays in view and list, is counted and told once, and is back with its next report."""
+    """A silent node stays in view and list, is counted, reaches listeners once, and is back with its next report."""
     async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
         told: list[tuple[NodeName, bool]] = []
         running.reports.on_change(lambda node: told.append((node, node in running.reports.silent)))
@@ -455,7 +455,7 @@ async def test_old_report_does_not_end_a_silence(nats: EmbeddedServer, valkey: E
         assert await silent() == {"a"}
 
 
-async def test_restart_knows_who_is_silent_by_the_age_in_the_stream(
+async def test_restart_knows_silent_nodes_by_their_age_in_the_stream(
     nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
     """A placer that starts after a node died never takes that node for a candidate."""
@@ -468,7 +468,7 @@ async def test_restart_knows_who_is_silent_by_the_age_in_the_stream(
 
 
 async def test_forgotten_node_is_silent_no_longer(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
-    """A silent node that is forgotten is in none of the sets, and is told as silent no longer."""
+    """A silent node that is forgotten is neither in the view nor among the silent nodes."""
     async with bus(nats) as jetstream, taking_in(nats, valkey, forget_s=2) as running:
         await publish(jetstream, beating("a", 1, 0.1))
 

@@ -44,7 +44,7 @@ async def until_missing(part: Placer, *texts: str) -> None:
 async def test_leader_and_follower_are_ready_while_everything_is_live(
     started: Placers, own_nats: EmbeddedServer, plane: ControlPlane
 ) -> None:
-    """Each server that goes away makes both unready, with its name; once it is back, both are ready again."""
+    """Each server that goes away makes both placers unready, with its name; once it is back, both are ready again."""
     both = [await started.start("left"), await started.start("right")]
     for part in both:
         await eventually(part.readiness, READY)
@@ -81,7 +81,7 @@ async def until_ready_or_replaced(part: Placer, started: Placers) -> None:
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:
-    """Before it has read the last reports it is not ready."""
+    """A placer that cannot reach NATS is not ready, and names NATS and the last reports."""
     await own_nats.kill()
     part = await started.start("left")
     await until_missing(part, "NATS is out of reach", "the last reports are still being read")

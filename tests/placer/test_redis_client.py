@@ -1,4 +1,4 @@
-"""Redis by its sentinels: the URL that names them, and a client that finds the master whichever server that is."""
+"""Redis by its sentinels: the URL names them, and the client finds the master by them."""
 
 import asyncio
 import contextlib
@@ -85,7 +85,7 @@ async def set_and_get(client: redis.Redis, value: str) -> str | None:
 
 
 async def test_client_passes_hung_and_dead_sentinels_and_follows_the_master(tmp_path: Path) -> None:
-    """One sentinel that answers is enough to find the master, and after its death the next one."""
+    """A single sentinel that answers is enough to find the master, and to find the new master after a failover."""
     async with contextlib.AsyncExitStack() as stack:
         silent = stack.enter_context(silent_port())
         valkey = await stack.enter_async_context(sentinel_valkey(tmp_path))

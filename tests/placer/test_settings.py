@@ -1,4 +1,4 @@
-"""The placer's settings for servers that are several."""
+"""The placer's settings for several NATS servers and for Redis by sentinels."""
 
 import pytest
 
@@ -9,7 +9,7 @@ BY_SENTINEL = "redis+sentinel://a,b,c/plimsoll/0"
 
 
 def test_several_servers_can_be_given() -> None:
-    """Several NATS servers, a replicated stream, and the sentinels of Redis."""
+    """The stream's replicas and the sentinels of Redis are read; without a setting the stream has one replica."""
     given = load(
         {
             "PLIMSOLL_NATS_URL": "nats://a:4222,nats://b:4222,nats://c:4222",
@@ -31,6 +31,6 @@ def test_several_servers_can_be_given() -> None:
     ],
 )
 def test_servers_that_cannot_work_are_refused_by_name(variable: str, value: str) -> None:
-    """The error names the variable."""
+    """A number of replicas or a URL that cannot work is refused with an error that names the variable."""
     with pytest.raises(InputError, match=f"PLIMSOLL_{variable}"):
         load({f"PLIMSOLL_{variable}": value})

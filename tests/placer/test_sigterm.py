@@ -19,11 +19,11 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 AT_ONCE = 7
-"""Placers in each state; seven states of them, and one more, are 50."""
+"""The number of placers in each state. With seven states, and one placer more in one of them, 50 placers end."""
 NODES = 4
 PODS = 60
 NOBODY = "127.0.0.1:9"
-"""No server listens there."""
+"""An address at which no server listens."""
 
 
 @pytest.fixture
@@ -49,30 +49,30 @@ async def end(running: Placers) -> None:
     """End all placers, each at another moment, and check their exit codes."""
     for placer in running.started:
         placer.process.terminate()
-        await asyncio.sleep(random.uniform(0.0, 0.05))  # noqa: S311 - no secret; the moments differ from run to run
+        await asyncio.sleep(random.uniform(0.0, 0.05))  # noqa: S311 - no secret; each placer ends at another moment
     assert [await placer.ended() for placer in running.started] == [0] * len(running.started)
 
 
 async def test_before_nats_answers(all_of_them: Placers) -> None:
-    """NATS was never there."""
+    """Placers that wait for NATS end with exit code 0."""
     await start(all_of_them, "nats is out of reach, retrying", nats_url=f"nats://{NOBODY}")
     await end(all_of_them)
 
 
 async def test_before_redis_answers(all_of_them: Placers) -> None:
-    """Redis was never there."""
+    """Leaders that have never reached Redis end with exit code 0."""
     await start(all_of_them, "lease taken", redis_url=f"redis://{NOBODY}")
     await end(all_of_them)
 
 
 async def test_while_it_loads(all_of_them: Placers) -> None:
-    """At any moment from its start to its first decision."""
+    """Placers end with exit code 0 at any moment between their start and their first decision."""
     await start(all_of_them, "http ready", AT_ONCE + 1)
     await end(all_of_them)
 
 
 async def test_while_it_follows(all_of_them: Placers) -> None:
-    """One placer leads, the others follow; then all of them end."""
+    """A leader and its followers all end with exit code 0."""
     await start(all_of_them, "placer ready", lease_name="one-for-all")
     await end(all_of_them)
 
@@ -106,7 +106,7 @@ async def load(api: ApiServer, nats: EmbeddedServer, namespace: str) -> AsyncIte
 async def test_while_it_binds(
     all_of_them: Placers, apiserver: ApiServer, nats: EmbeddedServer, namespace: str
 ) -> None:
-    """In the middle of a burst of pods and reports."""
+    """Placers end with exit code 0 in the middle of a burst of pods and reports."""
     async with load(apiserver, nats, namespace):
         await start(all_of_them, "placer ready")
 
@@ -124,7 +124,7 @@ async def test_while_redis_is_away(
     own_valkey: EmbeddedServer,
     namespace: str,
 ) -> None:
-    """Redis went away in the middle of a burst."""
+    """Placers that lost Redis in the middle of a burst end with exit code 0."""
     async with load(apiserver, nats, namespace):
         await start(all_of_them, "the list is complete")
         await own_valkey.kill()
@@ -134,7 +134,7 @@ async def test_while_redis_is_away(
 
 
 async def test_while_the_api_server_is_away(tmp_path: Path, all_of_them: Placers) -> None:
-    """The API server went away while the placers led."""
+    """Leaders that lost the API server end with exit code 0."""
     async with control_plane(tmp_path / "cluster") as plane:
         await start(all_of_them, "lease taken", kubeconfig=str(plane.kubeconfig()))
         await plane.server.kill()

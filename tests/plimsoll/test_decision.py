@@ -6,29 +6,13 @@ import pytest
 
 from plimsoll.decision import Decision, GpuGrant, annotations_of, decision_of
 from plimsoll.ids import ContainerName, GpuUuid
-from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.kube.models import ObjectMeta, Pod
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from tests.plimsoll.bound import bound, first_form
 
 MAIN, SIDE = ContainerName("main"), ContainerName("side")
 A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
-
-
-def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
-    """A bound pod of one container `main`; `gpus` names its GPUs, and other annotations come without their domain."""
-    named = {
-        "gpus.plimsoll.dev/main" if name == "gpus" else f"plimsoll.dev/{name.replace('_', '-')}": value
-        for name, value in annotations.items()
-    }
-    limits: dict[str, str | int | float] = {f"plimsoll.dev/{name}": value for name, value in asked.items()}
-    container = Container(name="main", resources=ResourceRequirements(limits=limits))
-    metadata = ObjectMeta(name="p", uid="u", annotations=named)
-    return Pod(metadata=metadata, spec=PodSpec(containers=[container], nodeName="n"))
-
-
-def first_form(**lines: int) -> str:
-    """A decision of the first form, with these lines for `main`."""
-    return json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": lines}})
 
 
 def grants(pod: Pod, container: ContainerName = MAIN) -> tuple[GpuGrant, ...]:
@@ -39,7 +23,7 @@ def grants(pod: Pod, container: ContainerName = MAIN) -> tuple[GpuGrant, ...]:
 
 
 def test_a_decision_is_read_back_as_it_was_written() -> None:
-    """One annotation holds all grants, and another one repeats the GPUs of each container."""
+    """The decision's annotation holds all grants, and a second annotation repeats the GPUs of each container."""
     decision = Decision(
         containers={
             MAIN: (
@@ -62,7 +46,7 @@ def test_a_decision_is_read_back_as_it_was_written() -> None:
 
 
 def test_what_a_pod_asks_for_changes_nothing_of_its_decision() -> None:
-    """After the bind neither resources nor other annotations say what the pod has."""
+    """After the bind, changed resources and other annotations leave the pod's grants as decided."""
     given = Decision(
         containers={MAIN: (GpuGrant(gpu=A, line_bytes=GIB, whole=True, share_pct=100),)},
         score=1.0,

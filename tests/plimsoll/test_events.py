@@ -113,7 +113,7 @@ def test_unknown_fields_are_tolerated() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 3601, 10**400])
 def test_impossible_heartbeats_are_refused_by_field(value: int) -> None:
-    """A heartbeat that no monitor has would make a node silent at once, or never."""
+    """A heartbeat out of range is refused by its field: it would make a node silent at once, or never."""
     event = json.loads(message())
     event["data"]["state"]["heartbeat_s"] = value
     with pytest.raises(InputError, match=r"state\.heartbeat_s"):
@@ -121,7 +121,7 @@ def test_impossible_heartbeats_are_refused_by_field(value: int) -> None:
 
 
 def test_a_report_without_a_heartbeat_counts_as_the_slowest() -> None:
-    """A monitor of an earlier version does not tell its heartbeat, which may have been any."""
+    """A report of an earlier version has no heartbeat, which may have been any, so the slowest one counts."""
     event = json.loads(message())
     del event["data"]["state"]["heartbeat_s"]
     assert decode_report(msgspec.json.encode(event)).state.heartbeat_s == SLOWEST_HEARTBEAT_S

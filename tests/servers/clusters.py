@@ -1,4 +1,4 @@
-"""Servers that are several: three NATS servers as one cluster, and Valkey with a replica and three sentinels.
+"""Clusters of servers: three NATS servers, and Valkey with a replica and three sentinels.
 
 Both are real processes on loopback, to be killed and restarted one by one. Each cluster takes some seconds to agree
 on its leaders, so a test that only needs a server takes one of `tests.servers.stores`.
@@ -129,7 +129,7 @@ def _valkey_kind(more: Sequence[str]) -> ServerKind:
 async def _sentinel(
     stack: contextlib.AsyncExitStack, directory: Path, master: EmbeddedServer, more: str = ""
 ) -> EmbeddedServer:
-    """A sentinel keeps its state in its configuration file, so the file is written once, here."""
+    """Run a sentinel until the stack ends. Its configuration file is written once, as it keeps its state there."""
     configuration = f"""
         bind 127.0.0.1
         sentinel monitor {MASTER} 127.0.0.1 {master.port} {QUORUM}

@@ -21,6 +21,10 @@ Some time after the last stream is deleted, nats-server 2.15 removes the folder 
 """
 
 
+async def ignore(_: Exception) -> None:
+    """The `error_cb` of clients whose server is killed on purpose: by default they print each error."""
+
+
 @pytest.fixture(scope="session")
 async def session_nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
     """The NATS server of the whole run. Tests use `nats`."""

@@ -141,7 +141,8 @@ class HookSockets:
     async def farewell(self, places: Iterable[ContainerKey]) -> None:
         """Wait until every datagram in these containers was handled, at most `FAREWELL_S`.
 
-        A pod often ends with the death of its only process. Then its removal arrives together with the last words.
+        A pod often ends with the death of its only process. Then its removal arrives together with that process's
+        last datagrams.
         """
         await self._until_quiet(tuple(places), None, FAREWELL_S)
 

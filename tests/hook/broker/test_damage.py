@@ -70,7 +70,7 @@ async def test_a_damaged_datagram_costs_a_log_line(broker: Broker, data: str, sa
 async def test_a_question_that_is_not_believed_is_refused(broker: Broker) -> None:
     """A refused request to wait is answered with the reason, as the process sleeps until an answer.
 
-    A request with another process's word is refused in the same way.
+    A request that names another process as its owner is refused in the same way.
     """
     await broker.client.register(registration())
     question = bytes.fromhex(_message(kind=KIND_WAIT, owner=12345, gpu_uuid=GPUS[0].encode()))

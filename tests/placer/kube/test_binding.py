@@ -18,7 +18,7 @@ from tests.placer.kube.lossy import (
 from tests.placer.kube.world import GPU_KEY, MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
-from tests.servers.waiting import until
+from tests.servers.waiting import until_true
 
 
 async def test_lost_answer_never_places_a_pod_twice(
@@ -67,7 +67,7 @@ async def test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bin
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
-        await until(lambda: _is(reached))
+        await until_true(reached.is_set)
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
         await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
         await world.report("n1", 23)
@@ -137,7 +137,7 @@ async def test_deleting_a_pod_during_its_bind_frees_its_room_at_once(
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
-        await until(lambda: _is(reached))
+        await until_true(reached.is_set)
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
         await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
@@ -182,7 +182,7 @@ async def test_a_bind_without_a_clear_answer_keeps_its_room_until_it_cannot_arri
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "20Gi"}))
-        await until(lambda: _are(binds.targets, 2))
+        await until_true(lambda: len(binds.targets) == 2)
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "20Gi"}))
         await world.until_refused("next", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
         release.set()
@@ -227,11 +227,3 @@ async def test_gated_pod_waits_until_its_gates_are_open(
         path = f"/api/v1/namespaces/{namespace}/pods/gated"
         await apiserver.must("PATCH", path, {"spec": {"schedulingGates": None}})
         await world.until_bound("gated")
-
-
-async def _is(event: asyncio.Event) -> bool:
-    return event.is_set()
-
-
-async def _are(targets: list[str], count: int) -> bool:
-    return len(targets) == count

@@ -126,7 +126,7 @@ def change(node: Node, gib: int) -> Change:
     ],
 )
 def test_no_edit_frees_a_whole_gpu(edit: dict[str, str]) -> None:
-    """Whatever a tenant writes on its running whole-GPU pod, no other pod fits on that GPU."""
+    """No other pod fits on the GPU of a running whole-GPU pod, whatever annotations its tenant writes."""
     node = Node()
     node.report(*GPUS)
     given = decided(whole_text("GPU-1"))
@@ -285,7 +285,7 @@ def test_an_edit_during_a_resize_gives_nothing_back() -> None:
 
 
 def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
-    """A pod without a decision takes its bytes and its share on each GPU, also of a later report; it is told once."""
+    """A pod without a decision takes bytes and share on each GPU, also of a later report, and is reported once."""
     node = Node()
     stranger = bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu-share": "60"})
     node.cluster.confirm(stranger)

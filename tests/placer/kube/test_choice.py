@@ -173,7 +173,7 @@ async def test_a_decision_reads_a_bounded_number_of_nodes(memory: str | None) ->
 
 
 async def test_a_pod_that_no_gpu_can_take_reads_no_node() -> None:
-    """The ranking of candidates alone shows that no GPU has the memory."""
+    """A pod that wants more memory than any GPU has is refused by the ranking of candidates, and no node is read."""
     world = small(50)
     assert isinstance(world.decide(pod("p", "25Gi")), Refusal)
     assert world.nodes_read() == 0

@@ -72,7 +72,7 @@ def test_reasons_have_causes(reason: str, cause: Cause) -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_of_a_gpu_is_known(reason: Reason) -> None:
-    """No reason of a GPU counts as an unknown one."""
+    """Each reason of a GPU has its own cause, and none counts as unknown."""
     assert Cause.RULES not in causes_of([reason.value], demand_of(5))
 
 
@@ -106,7 +106,7 @@ def test_gain_names_the_bytes_between_which_it_helps() -> None:
     ],
 )
 def test_gain_of_one_gpu(before: Room, after: Room, causes: Cause) -> None:
-    """Only what rose is a gain."""
+    """A quantity that rose is a gain, and a quantity that fell or stayed is none."""
     assert gain_of_rooms(rooms(before), rooms(after)).causes == causes
 
 
@@ -138,7 +138,7 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
     changes: list[tuple[Room, Room]],
     size: int | None,
     share: int,
-    whole: bool,  # noqa: FBT001
+    whole: bool,  # noqa: FBT001 - only `given` calls this
 ) -> None:
     """If a container fits on a GPU after a change and did not before, the gain has its bytes and a cause of it."""
     demand = demand_of(None if whole else size, share=0 if whole else share, whole=whole)

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from prometheus_client import Gauge
 
 from placer.kube.hints import EVERYTHING
 from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, News, Recorder, cut
@@ -16,7 +15,7 @@ from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 
 @contextlib.asynccontextmanager
@@ -214,25 +213,17 @@ async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
         running.record(News(pod, "Scheduled", "assigned", None))
         for number in range(50):
             running.record(refusal(pod, f"reason {number}"))
-        await until(lambda: _is(away))
+        await until_true(away.is_set)
         back.set()
 
         async def all_there() -> bool:
             return len(await events(apiserver, namespace)) == 1 + NEWS_OF_A_POD
 
         await until(all_there)
-        await until(lambda: _is_zero(running.metrics.news_waiting))
+        await until_true(lambda: running.metrics.news_waiting._value.get() == 0)
         found = {event["note"] for event in await events(apiserver, namespace)}
         assert found == {"assigned", *(f"reason {number}" for number in range(50 - NEWS_OF_A_POD, 50))}
         assert running.metrics.news_coalesced._value.get() == 50 - NEWS_OF_A_POD
-
-
-async def _is(event: asyncio.Event) -> bool:
-    return event.is_set()
-
-
-async def _is_zero(gauge: Gauge) -> bool:
-    return bool(gauge._value.get() == 0)
 
 
 def _manifest(name: str, namespace: str) -> bytes:

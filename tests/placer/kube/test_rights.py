@@ -1,16 +1,18 @@
 """The front end needs no right beyond the documented ones."""
 
 import asyncio
+from collections.abc import Sequence
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
 from tests.placer.kube.world import MEMORY, scheduler
-from tests.servers.apiserver import ApiServer
+from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
+RBAC = "rbac.authorization.k8s.io"
 ROLE = "plimsoll-placer-for-a-test"
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
@@ -24,18 +26,23 @@ LEASE_RULES = [
 ]
 
 
+async def grant(apiserver: ApiServer, path: str, kind: str, rules: Sequence[Object]) -> None:
+    """Make a role of this kind with these rules, and give it to the placer's user."""
+    await apiserver.must("POST", f"{path}/{kind.lower()}s", {"metadata": {"name": ROLE}, "rules": rules})
+    binding = {
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": ROLE},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "plimsoll-placer"}],
+    }
+    await apiserver.must("POST", f"{path}/{kind.lower()}bindings", binding)
+
+
 async def test_documented_rights_are_enough(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """With only the rights listed in `placer.kube`, pods are placed, refused with a condition, and resized."""
-    path = "/apis/rbac.authorization.k8s.io/v1"
-    await apiserver.must("POST", f"{path}/clusterroles", {"metadata": {"name": ROLE}, "rules": RULES})
-    binding = {
-        "metadata": {"name": ROLE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}],
-    }
-    await apiserver.must("POST", f"{path}/clusterrolebindings", binding)
+    path = f"/apis/{RBAC}/v1"
+    await grant(apiserver, path, "ClusterRole", RULES)
     try:
         async with scheduler(apiserver, valkey, namespace, user="plimsoll-placer") as world:
             await create_node(apiserver, "n1")
@@ -54,14 +61,7 @@ async def test_documented_rights_are_enough(
 
 async def test_documented_rights_are_enough_for_the_lease(apiserver: ApiServer, namespace: str) -> None:
     """With only the rights listed in `placer.kube`, the lease is made, renewed, given back and taken again."""
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    await apiserver.must("POST", f"{path}/roles", {"metadata": {"name": ROLE}, "rules": LEASE_RULES})
-    binding = {
-        "metadata": {"name": ROLE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}],
-    }
-    await apiserver.must("POST", f"{path}/rolebindings", binding)
+    await grant(apiserver, f"/apis/{RBAC}/v1/namespaces/{namespace}", "Role", LEASE_RULES)
     stored = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/plimsoll-placer"
     async with connect(apiserver.kubeconfig("plimsoll-placer")) as client:
         for identity in ("one", "two"):

@@ -9,6 +9,7 @@ import pytest
 from plimsoll.part.ending import heed_cancellation, run_to_end
 
 SOON_S = 0.01
+"""Long enough for every other task to begin, as each of them waits at once."""
 
 
 async def deaf(losses: int) -> None:
@@ -23,7 +24,7 @@ async def deaf(losses: int) -> None:
 
 
 async def fail() -> NoReturn:
-    """The part that ends first."""
+    """The loop of the part that ends first."""
     await asyncio.sleep(SOON_S)
     raise RuntimeError("ended")
 
@@ -68,7 +69,7 @@ def test_cleaning_up_is_not_disturbed() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(20 * SOON_S)
+            await asyncio.sleep(20 * SOON_S)  # several checks of the tasks come meanwhile
             steps.append("tidied")
 
     async def part() -> None:
@@ -84,14 +85,17 @@ def test_cleaning_up_is_not_disturbed() -> None:
 async def test_a_swallowed_cancellation_is_heeded() -> None:
     """A task whose cancellation a library dropped ends in the next pass of its loop."""
 
+    begun = asyncio.Event()
+
     async def work() -> None:
         while True:
             heed_cancellation()
+            begun.set()
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # a library's call that drops the cancellation
 
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.01)
+    await begun.wait()
     task.cancel()
     async with asyncio.timeout(30):
         await asyncio.wait([task])

@@ -16,7 +16,7 @@ class Process:
 
     Attributes:
         places: the GPU, account and meter for each of its container's GPUs, in their order.
-        is_unread: its words were not read yet, or the broker was stopped since; work before the next reading does
+        is_unread: its page was not read yet, or the broker was stopped since; work before the next reading does
             not count.
     """
 

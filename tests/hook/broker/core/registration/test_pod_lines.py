@@ -6,32 +6,15 @@ import pytest
 
 from hook.broker.core.registration.pod_lines import registration
 from plimsoll.ids import ContainerName
-from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
-
-
-def bound(asked: dict[str, str | int], **annotations: str) -> Pod:
-    """A bound pod of one container `main`; the annotation names come without their domain."""
-    named = {
-        "gpus.plimsoll.dev/main" if name == "gpus" else f"plimsoll.dev/{name.replace('_', '-')}": value
-        for name, value in annotations.items()
-    }
-    limits: dict[str, str | int | float] = {f"plimsoll.dev/{name}": value for name, value in asked.items()}
-    container = Container(name="main", resources=ResourceRequirements(limits=limits))
-    metadata = ObjectMeta(name="p", namespace="ns", uid="u", annotations=named)
-    return Pod(metadata=metadata, spec=PodSpec(containers=[container], nodeName="n"))
-
-
-def decided(**lines: int) -> str:
-    """The placer's decision of the first form, with these lines for `main`."""
-    return json.dumps({"score": 1.0, "policy": "headroom", "time": "t", "lines": {"main": lines}})
+from tests.plimsoll.bound import bound, first_form
 
 
 def test_a_declared_pods_line_is_its_declaration_on_each_gpu() -> None:
     """8Gi and 60 percent over two GPUs are 4Gi and 30 percent on each, whatever lines the decision has."""
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
-    asks = registration(bound(asked, gpus="A,B", decision=decided(A=1, B=1)))
+    asks = registration(bound(asked, gpus="A,B", decision=first_form(A=1, B=1)))
     assert asks is not None
     assert (asks.pod, asks.namespace, asks.name) == ("u", "ns", "p")
     lines = asks.containers[0].lines
@@ -45,7 +28,7 @@ def test_a_resized_line_stands_over_the_declaration_where_it_was_resized() -> No
     """After a resize of one of two GPUs, that GPU has the new line and the other the declared one."""
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu": 2}
     lines = json.dumps({"main": {"A": 6 * GIB}, "other": {"B": 1}})
-    asks = registration(bound(asked, gpus="A,B", decision=decided(), lines=lines))
+    asks = registration(bound(asked, gpus="A,B", decision=first_form(), lines=lines))
     assert asks is not None
     assert [line.line_bytes for line in asks.containers[0].lines] == [6 * GIB, 4 * GIB]
 
@@ -58,7 +41,9 @@ def test_a_resized_share_stands_over_declaration_and_limit() -> None:
     asked: dict[str, str | int] = {"gpu-memory": "8Gi", "gpu-share": 60, "gpu": 2}
     for name, terms in (("main", (40, 80)), ("other", (30, 50))):
         shares = json.dumps({name: {"share_pct": 40, "limit_pct": 80}})
-        asks = registration(bound(asked, gpus="A,B", decision=decided(), gpu_share_limit="50", shares=shares))
+        asks = registration(
+            bound(asked, gpus="A,B", decision=first_form(), gpu_share_limit="50", shares=shares)
+        )
         assert asks is not None
         lines = asks.containers[0].lines
         assert [(line.line_bytes, line.share_pct, line.limit_pct) for line in lines] == [
@@ -68,7 +53,7 @@ def test_a_resized_share_stands_over_declaration_and_limit() -> None:
 
 def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
     """A best-effort pod's line comes with the decision. Without one the line is 0 and never a guess."""
-    for decision, line_bytes in ((decided(A=5 * GIB), 5 * GIB), (decided(B=5 * GIB), 0)):
+    for decision, line_bytes in ((first_form(A=5 * GIB), 5 * GIB), (first_form(B=5 * GIB), 0)):
         asks = registration(bound({"gpu": 1}, best_effort="true", gpus="A", decision=decision))
         assert asks is not None
         assert asks.containers[0].best_effort
@@ -77,7 +62,7 @@ def test_a_best_effort_pods_line_is_what_the_placer_found_free() -> None:
 
 def test_a_whole_gpu_is_told_as_whole() -> None:
     """A whole GPU has no limits, as it is the container's alone."""
-    asks = registration(bound({"gpu": 1}, gpus="A", decision=decided(A=23 * GIB)))
+    asks = registration(bound({"gpu": 1}, gpus="A", decision=first_form(A=23 * GIB)))
     assert asks is not None
     assert asks.containers[0].whole
     assert asks.containers[0].lines[0].share_pct == 100
@@ -118,18 +103,18 @@ def test_a_pod_without_a_gpu_has_no_lines() -> None:
 @pytest.mark.parametrize(
     ("asked", "annotations", "field"),
     [
-        ({"gpu": 2, "gpu-memory": 2}, {"decision": decided()}, r"annotations\[gpus.plimsoll.dev/main\]"),
-        ({}, {"decision": decided()}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({"gpu": 2, "gpu-memory": 2}, {"decision": first_form()}, r"annotations\[gpus.plimsoll.dev/main\]"),
+        ({}, {"decision": first_form()}, r"annotations\[gpus.plimsoll.dev/main\]"),
         ({"gpu": 1}, {}, r"annotations\[plimsoll.dev/decision\]: None is missing"),
         ({"gpu": 1}, {"decision": "{"}, r"annotations\[plimsoll.dev/decision\]"),
         (
             {"gpu": 1},
-            {"decision": decided(), "lines": '{"main": {"A": 0}}'},
+            {"decision": first_form(), "lines": '{"main": {"A": 0}}'},
             r"annotations\[plimsoll.dev/lines\]",
         ),
         (
             {"gpu": 1},
-            {"decision": decided(), "shares": '{"main": 40}'},
+            {"decision": first_form(), "shares": '{"main": 40}'},
             r"annotations\[plimsoll.dev/shares\]",
         ),
     ],

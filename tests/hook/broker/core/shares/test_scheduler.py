@@ -408,7 +408,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
 
 
 def test_the_first_work_after_an_idle_time_is_charged() -> None:
-    """While nothing needed ticks the broker was not away: a new process's work counts from its beginning."""
+    """After a time in which nothing needed ticks, a new process's work counts from its beginning."""
     node = Node()
     node.join("A", 30, 30)
     node.end(node.start("A", 1))
