@@ -210,26 +210,29 @@ class StandIn:
         work.settled = work.begun
         work.standing = standing
 
-    def work(self, seconds: float) -> int:
-        """Run endless work for so long as the library would; returns the nanoseconds at work.
+    def work(self, seconds: float) -> list[tuple[int, int]]:
+        """Run endless work for so long as the library would; returns begin and end of each burst, in nanoseconds.
 
         The process stands by futex while its gate is shut, and has no queued work when it becomes so.
         """
         until_ns = time.monotonic_ns() + int(seconds * 1e9)
-        busy_ns, since_ns = 0, 0
+        bursts: list[tuple[int, int]] = []
+        since_ns = 0
         while (now_ns := time.monotonic_ns()) < until_ns:
             word = self.gate.word
             is_shut = word & GATE_STATES == GATE_SHUT
             if is_shut and since_ns:
-                busy_ns, since_ns = busy_ns + now_ns - since_ns, 0
+                bursts.append((since_ns, now_ns))
+                since_ns = 0
                 self.set_work(0, 0, standing=1)
             elif not is_shut and not since_ns:
                 since_ns = now_ns
                 self.set_work(now_ns, now_ns)
             self.gate.wait(word, min(0.1, (until_ns - now_ns) / 1e9))
-        busy_ns += time.monotonic_ns() - since_ns if since_ns else 0
+        if since_ns:
+            bursts.append((since_ns, time.monotonic_ns()))
         self.set_work(0, 0)
-        return busy_ns
+        return bursts
 
     def obey(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - one command a case
         """Carry out one command; returns the answer."""
@@ -264,7 +267,7 @@ class StandIn:
             case ["claim-to-be", owner]:
                 self._claimed_owner = int(owner)
             case ["work", seconds]:
-                return str(self.work(float(seconds)))
+                return " ".join(["worked", *(f"{begin}-{end}" for begin, end in self.work(float(seconds)))])
             case ["gate"]:
                 return str(self.gate.word)
             case ["hold"]:

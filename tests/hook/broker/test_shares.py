@@ -55,10 +55,31 @@ async def until_state(gate: GateView, state: int) -> None:
     await until(is_so, f"the gate is {state}")
 
 
+async def bursts_of(seconds: float, *processes: Process) -> list[list[tuple[int, int]]]:
+    """Let all stand-ins work for so long; returns begin and end of each one's bursts, in nanoseconds."""
+    answers = await asyncio.gather(*(process.do(f"work {seconds}") for process in processes))
+    bursts = [[burst.split("-") for burst in answer.split()[1:]] for answer in answers]
+    return [[(int(begin), int(end)) for begin, end in each] for each in bursts]
+
+
 async def at_work_pct(seconds: float, *processes: Process) -> list[float]:
     """Let all stand-ins work for so long; returns the percentage of the time in which each gate let them."""
-    busy_ns = await asyncio.gather(*(process.do(f"work {seconds}") for process in processes))
-    return [int(each) / seconds / 1e7 for each in busy_ns]
+    bursts = await bursts_of(seconds, *processes)
+    return [sum(end - begin for begin, end in each) / seconds / 1e7 for each in bursts]
+
+
+async def used_pct(seconds: float, one: Process, other: Process) -> list[float]:
+    """Let both work for so long; returns how much of the GPU each has, in percent of the time.
+
+    It has all of it where it works alone, and half of it where both do.
+    """
+    bursts = await bursts_of(seconds, one, other)
+    together_ns = sum(
+        max(0, min(end, others_end) - max(begin, others_begin))
+        for begin, end in bursts[0]
+        for others_begin, others_end in bursts[1]
+    )
+    return [(sum(end - begin for begin, end in each) - together_ns / 2) / seconds / 1e7 for each in bursts]
 
 
 async def test_two_that_want_all_have_what_they_requested(broker: Broker) -> None:
@@ -87,11 +108,16 @@ async def test_changed_terms_hold_at_once(broker: Broker) -> None:
 
 
 async def test_two_processes_of_one_container_have_one_budget(broker: Broker) -> None:
-    """Two processes of a container that work at the same time get half each, and the limit together."""
+    """Two processes of a container that work at the same time get the limit together, and half of it each.
+
+    On a busy machine one may be woken long after the other, and so get less.
+    """
     one = await begun(broker, sharing(POD, 20, 40))
     other = await broker.spawn()
     await other.begin()
-    assert await at_work_pct(3, one, other) == pytest.approx([40, 40], abs=8)
+    used = await used_pct(3, one, other)
+    assert sum(used) == pytest.approx(40, abs=6)
+    assert min(used) > 40 / 4
 
 
 async def test_whole_gpus_are_never_shut(broker: Broker) -> None:

@@ -1,6 +1,6 @@
 """A GPU at a tick: its time is charged, becomes due, and decides which gates shut."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hook.broker.core.shares.clients import Client
 
 ERROR_NS: Final = 20.0 * MS
-"""The charges of a tick are means, so they may exceed the tick by time that earlier ticks did not charge. This bounds
-that time to a few ticks."""
+"""The charges of a tick are means, so they may exceed its work by work that earlier ticks did not charge. This bounds
+that work to a few ticks."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +31,7 @@ class Gpu:
         readings: this tick's readings of processes that want the GPU or ran.
         crowd: the number of processes that lately had work at once.
         sharers: `crowd` as shown on the gates: it grows at once, and sinks once a second.
-        room_ns: past time that was not charged yet and still may be.
+        room_ns: past time with work that was not charged yet and still may be.
         utilised_ns: when NVML was last asked.
         sole: the account that wanted the GPU last.
         others_ns: when an account other than `sole` last wanted the GPU.
@@ -113,9 +113,9 @@ class Gpu:
         meters = [meter for _, meter in self.readings]
         wanting = sum([meter.is_busy or meter.unfinished > 0 for meter in meters])
         self.crowd = max(wanting, self.crowd - span_ns / WINDOW_NS, 1.0)
-        self.room_ns = min(self.room_ns, ERROR_NS) + span_ns
+        self.room_ns = min(self.room_ns, ERROR_NS) + span_ns * _worked(meters)
         charges = charge(meters, span_ns, self.room_ns)
-        self.room_ns -= sum(charges)
+        self.room_ns = max(self.room_ns - sum(charges), 0.0)
         for (account, meter), ran_ns in zip(self.readings, charges, strict=True):
             meter.ran_ns += ran_ns
             account.charge_ns += ran_ns * meter.factor
@@ -166,3 +166,14 @@ class Gpu:
             for account in self.live:
                 if account.lag_ns < 0:
                     account.lag_ns *= left
+
+
+def _worked(meters: Iterable[Meter]) -> float:
+    """The most of this tick in which the GPU can have had work, 0 to 1.
+
+    A container's processes begin and end together, as its gate opens and shuts.
+    """
+    head = tail = 0.0
+    for meter in meters:
+        head, tail = max(head, meter.head), max(tail, meter.tail)
+    return min(head + tail, 1.0)

@@ -26,7 +26,9 @@ class Meter:
     Attributes:
         unfinished_ns, sure_ns, sliced_ns: the sums of its words that were taken in so far; see `pages.Work`.
         ended_ns: the sum of its words about ended bursts.
+        settled, launched_ns: the words of these names; see `pages.Work`.
         unfinished, sure, sliced: the gains of this tick, as parts of the tick.
+        head, tail: parts of this tick: all of its work lies in the first `head` and the last `tail` of it.
         is_busy: the process has unfinished work.
         stands: a thread of it stands at the gate.
         factor: its real compute time ÷ the charge by its words; see `correction`.
@@ -43,9 +45,13 @@ class Meter:
     sure_ns: int = 0
     sliced_ns: int = 0
     ended_ns: int = 0
+    settled: int = 0
+    launched_ns: int = 0
     unfinished: float = 0.0
     sure: float = 0.0
     sliced: float = 0.0
+    head: float = 0.0
+    tail: float = 0.0
     is_busy: bool = False
     stands: bool = False
     factor: float = 1.0
@@ -60,6 +66,7 @@ class Meter:
     def skip(self, words: Words, now_ns: int, slice_ns: int) -> None:
         """Take these words in without any gain."""
         self.skipped_ns = now_ns
+        self.settled, self.launched_ns = words[:2]
         self.ended_ns = words[3] + words[4] + words[5]
         self.unfinished_ns, self.sure_ns, self.sliced_ns = _totals(words, now_ns, slice_ns)
 
@@ -94,10 +101,31 @@ class Meter:
         self.told_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
+        self._place(words, now_ns, span_ns, gained_ns, new_sure_ns + new_sliced_ns)
         is_reporting = now_ns < words[9] + SILENT_NS
         self.is_busy = is_reporting and 0 < words[1] <= now_ns
         self.stands = is_reporting and words[8] != 0
         return self.is_busy or self.stands or gained_ns > 0 or new_sure_ns > 0 or new_sliced_ns > 0
+
+    def _place(self, words: Words, now_ns: int, span_ns: int, gained_ns: int, ran_ns: int) -> None:
+        """Find where in this tick its work lies.
+
+        That is known while the words tell of one burst. Its begin, its execution and its end change them once each,
+        so two changes neither end a burst and another, nor begin two.
+        """
+        settled, launched_ns = words[0], words[1]
+        is_one = 0 <= settled - self.settled <= 2
+        head_ns, tail_ns = span_ns, 0
+        if gained_ns == 0:
+            head_ns = 0
+        elif is_one and not self.launched_ns and launched_ns > now_ns - span_ns:
+            head_ns, tail_ns = 0, gained_ns
+        elif is_one and self.launched_ns and not launched_ns:
+            head_ns = min(gained_ns, span_ns)
+        if ran_ns > head_ns + tail_ns:  # It ran earlier, and only now became known.
+            head_ns = span_ns
+        self.head, self.tail = head_ns / span_ns, tail_ns / span_ns
+        self.settled, self.launched_ns = settled, launched_ns
 
 
 def _gain(taken_ns: int, total_ns: int, most_ns: int) -> tuple[int, int]:

@@ -88,12 +88,14 @@ class Words:
         burst: the burst under way.
         before: sums and burst as they were before the latest end became known to the library.
         known: the time at which the library noticed that end.
+        ended: the number of ended bursts.
     """
 
     sums: tuple[float, float, float] = (0.0, 0.0, 0.0)
     burst: Burst | None = None
     before: tuple[tuple[float, float, float], Burst] | None = None
     known: float = 0.0
+    ended: int = 0
 
     def end(self, now: float, known: float) -> None:
         """End the burst. The words show the end a little later, with its exact time."""
@@ -104,12 +106,14 @@ class Words:
         length = now - self.burst.began
         self.sums = (unfinished + length, sure + min(executed, SLICE), sliced + max(executed - SLICE, 0.0))
         self.burst = None
+        self.ended += 1
 
-    def shown(self, now: float) -> tuple[tuple[float, float, float], Burst | None]:
-        """The words that stand on the page."""
-        if self.burst is None and self.before is not None and now < self.known:
-            return self.before
-        return self.sums, self.burst
+    def shown(self, now: float) -> tuple[int, tuple[float, float, float], Burst | None]:
+        """The words that stand on the page, with the number of their changes: three for each burst."""
+        sums, burst, ended = self.sums, self.burst, self.ended
+        if burst is None and self.before is not None and now < self.known:
+            (sums, burst), ended = self.before, ended - 1
+        return 3 * ended + (0 if burst is None else 1 + (burst.executed is not None)), sums, burst
 
 
 @dataclass(eq=False)

@@ -350,15 +350,16 @@ class Simulation:
     def _page(self, process: Process) -> Words:
         page: list[int] = []
         for gpu in self.gpus:
-            sums, burst = process.words[gpu].shown(self.now) if gpu in process.words else ((0.0,) * 3, None)
+            nothing = 0, (0.0, 0.0, 0.0), None
+            changes, sums, burst = process.words[gpu].shown(self.now) if gpu in process.words else nothing
             began = ns(burst.began) if burst else 0
             executed = ns(burst.executed) if burst and burst.executed is not None else 0
             page += [
-                1,
+                changes,
                 began,
                 executed,
                 *(round(part * MS) for part in sums),
-                1,
+                changes,
                 0,
                 gpu in process.at_gate,
                 ns(self.now),

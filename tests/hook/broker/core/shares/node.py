@@ -45,15 +45,20 @@ class Played:
 
     def work(self, since_ns: int, place: int = 0, *, executed_ns: int | None = None) -> None:
         """Write a burst that is under way."""
+        self._change(place)
         self.words[place][1:3] = [since_ns, since_ns if executed_ns is None else executed_ns]
 
     def rest(self, place: int = 0, unfinished_ns: int = 0, sure_ns: int = 0, sliced_ns: int = 0) -> None:
         """Write the sums of the ended bursts, with no burst under way."""
+        self._change(place)
         self.words[place][1:6] = [0, 0, unfinished_ns, sure_ns, sliced_ns]
 
     def stand(self, count: int = 1, place: int = 0) -> None:
         """Write the number of threads that stand at the gate."""
         self.words[place][8] = count
+
+    def _change(self, place: int) -> None:
+        self.words[place][0] = self.words[place][6] = self.words[place][0] + 1
 
     @property
     def page(self) -> tuple[int, ...]:

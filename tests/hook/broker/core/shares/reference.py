@@ -1,7 +1,7 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
 The text is written for reading, not for speed. Times are nanoseconds. Six rules are younger than the model. A GPU's
-charges are scaled down where they sum to more than the elapsed time, as where two bursts begin in the same tick. A
+charges are scaled down where they sum to more than the time in which any process can have had work. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
 A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
@@ -39,11 +39,12 @@ POINTS: Final = (
 class Reader:
     """The words of one process as last read.
 
-    By GPU: the time it was unfinished, surely executed, and sliced.
+    By GPU: the time it was unfinished, surely executed, and sliced; the page.
     """
 
     factor: float = 1.0
     read: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    pages: dict[int, "Page"] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -69,11 +70,18 @@ class Sums:
 
 @dataclass(frozen=True)
 class Page:
-    """The words of one process for one GPU."""
+    """The words of one process for one GPU.
+
+    `launched` is when the burst under way began; None for none. `changes` is the number of begins and ends so far.
+    """
 
     totals: tuple[float, float, float]
-    is_busy: bool
+    launched: float | None
+    changes: int
     stands: bool
+
+
+NO_WORK: Final = Page((0.0, 0.0, 0.0), None, 0, stands=False)
 
 
 class Reference:
@@ -105,6 +113,7 @@ class Reference:
         charges, pauses = dict.fromkeys(self.tenants, 0.0), {}
         sliced: dict[tuple[Tenant, Reader], float] = {}
         sure: dict[tuple[Tenant, Reader], float] = {}
+        began, ended = self.now, self.now - span
         for c in self.tenants:
             pause, wants, presses = 1.0, False, False
             for p in c.processes.values():
@@ -114,8 +123,12 @@ class Reference:
                 gains = zip(p.read[gpu], before, strict=True)
                 unfinished, sure[c, p], sliced[c, p] = (min((a - b) / span, 1.0) for a, b in gains)
                 pause *= 0.0 if page.stands else 1 - unfinished
-                wants |= page.is_busy or unfinished > 0 or page.stands
-                presses |= page.is_busy or unfinished > MOMENT or page.stands
+                is_busy = page.launched is not None
+                wants |= is_busy or unfinished > 0 or page.stands
+                presses |= is_busy or unfinished > MOMENT or page.stands
+                first, last = self._place(page, p.pages.get(gpu, NO_WORK), unfinished, span)
+                began, ended = min(began, first), max(ended, last)
+                p.pages[gpu] = page
             if wants:
                 pauses[c] = pause
             if presses:
@@ -132,12 +145,26 @@ class Reference:
             if are_two:
                 part = max(mean * (sliced[key] - max(others - outside, 0.0)), sliced[key] / 2)
             ran[key] = span * (sure[key] / max(all_sure, 1.0) + part)
-        self.room[gpu] = min(self.room[gpu], ERROR) + span
+        self.room[gpu] = min(self.room[gpu], ERROR) + min(self.now - began + ended - (self.now - span), span)
         scale = min(1.0, self.room[gpu] / sum(ran.values())) if any(ran.values()) else 1.0
         self.room[gpu] -= sum(ran.values()) * scale
         for (c, p), time in ran.items():
             charges[c] += time * scale * p.factor
         return charges, pauses
+
+    def _place(self, page: Page, before: Page, unfinished: float, span: float) -> tuple[float, float]:
+        """Where a process's work in this tick lies: all that began in it, and all that ended in it.
+
+        Returns:
+            The begin of the one and the end of the other; the tick's end and begin for none.
+        """
+        if unfinished == 0:
+            return self.now, self.now - span
+        if page.changes != before.changes + 1:
+            return self.now, self.now
+        if page.launched is not None:
+            return max(page.launched, self.now - span), self.now - span
+        return self.now, self.now - span + unfinished * span
 
     def _settle(
         self, gpu: int, span: float, charges: Mapping[Tenant, float], pauses: Mapping[Tenant, float]

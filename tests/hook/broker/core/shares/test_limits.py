@@ -37,6 +37,15 @@ def test_a_limit_is_kept_to_a_point_and_every_second_to_three(kind: str, limit: 
         assert [second / 10 for second in one.seconds[1:-1]] == pytest.approx([target] * 9, abs=3)
 
 
+@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("kernel", [0.02, 1, 20])
+def test_several_processes_have_the_limit_together(processes: int, kernel: float) -> None:
+    """Processes of one container, whose bursts begin and end together with its gate, use the limit to a point."""
+    for limit in (30, 60):
+        one = Container("a", limit / 100, limit / 100, [greedy(kernel)] * processes)
+        assert share(Simulation([one]), one) == pytest.approx(limit, abs=1)
+
+
 @pytest.mark.parametrize(("program", "worst"), [(endless("wait", 1), 33), (hoarding, 55)])
 def test_what_executes_nothing_gains_nothing(program: Program, worst: float) -> None:
     """A stream that waits for ever, or work hoarded behind a host function, does not pass a limit."""

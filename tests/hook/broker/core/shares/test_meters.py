@@ -36,6 +36,29 @@ def test_a_burst_is_unfinished_from_its_launch_and_its_first_slice_is_sure() -> 
     assert not meter.read(words(0, 0, (6 * MS, 2 * MS, 3 * MS)), NOW_NS + 2 * TICK_NS, TICK_NS, SLICE_NS)
 
 
+def test_where_in_a_tick_one_burst_lies_is_known() -> None:
+    """A burst lies at the end of the tick in which it began, and at the begin of that in which it ended."""
+    meter, ends = Meter(settled=4), (8 * MS, 2 * MS, 6 * MS)
+    got = []
+    for tick, page in enumerate(
+        [words(NOW_NS - MS, NOW_NS - MS), words(NOW_NS - MS, NOW_NS - MS), words(0, 0, ends)]
+    ):
+        meter.read(page, NOW_NS + tick * TICK_NS, TICK_NS, SLICE_NS)
+        got.append((meter.head, meter.tail))
+    assert got == [pytest.approx(each) for each in [(0, 0.2), (1, 0), (0.4, 0)]]
+    meter.read(words(0, 0, ends), NOW_NS + 3 * TICK_NS, TICK_NS, SLICE_NS)
+    assert (meter.head, meter.tail) == (0, 0)
+
+
+def test_of_several_bursts_in_a_tick_it_is_not_known_where_they_lie() -> None:
+    """Bursts that ended and began since the last tick may lie anywhere in it, as far as their words show."""
+    meter = Meter()
+    meter.read(words(NOW_NS - MS, NOW_NS - MS), NOW_NS, TICK_NS, SLICE_NS)
+    _, launched, *rest = words(0, 0, (3 * MS, 2 * MS, MS))
+    meter.read((4 + 3, launched, *rest), NOW_NS + TICK_NS, TICK_NS, SLICE_NS)
+    assert (meter.head, meter.tail) == (1, 0)
+
+
 def test_an_end_that_is_seen_late_takes_nothing_back() -> None:
     """A burst ended a millisecond before the end was seen.
 

@@ -39,6 +39,7 @@ class Played:
         length_ns: the mean length of its bursts.
         burst: the times of launch, first execution and end of the burst under way.
         sums: the sums over ended bursts: unfinished, sure, sliced.
+        changes: the number of bursts that began or ended.
     """
 
     chance: random.Random
@@ -47,6 +48,7 @@ class Played:
     burst: tuple[int, int, int] | None = None
     sums: list[int] = field(default_factory=lambda: [0, 0, 0])
     stands: bool = False
+    changes: int = 0
 
     def go_on(self, was_ns: int, now_ns: int, *, is_shut: bool) -> None:
         """Begin and end bursts in the tick that ends now."""
@@ -58,25 +60,28 @@ class Played:
                 executed = launched + self.chance.randint(0, 3 * MS)
                 ends = executed + round(self.chance.expovariate(1 / self.length_ns))
                 self.burst = launched, executed, ends
+                self.changes += 1
         if self.burst is not None and self.burst[2] < now_ns:
             self.sums = [a + b for a, b in zip(self.sums, self._gains(self.burst[2]), strict=True)]
             self.burst = None
+            self.changes += 1
 
     def page(self, now_ns: int) -> Page:
         """The page in the reference's form."""
         gains = self._gains(now_ns) if self.burst else (0, 0, 0)
         unfinished, sure, sliced = (float(a + b) for a, b in zip(self.sums, gains, strict=True))
-        return Page((unfinished, sure, sliced), self.burst is not None, self.stands)
+        launched = float(self.burst[0]) if self.burst else None
+        return Page((unfinished, sure, sliced), launched, self.changes, self.stands)
 
     def words(self, now_ns: int) -> list[int]:
         """The page in the core's form."""
         launched, executed, _ = self.burst or (0, 0, 0)
         return [
-            7,
+            self.changes,
             launched,
             executed if executed <= now_ns else 0,
             *self.sums,
-            7,
+            self.changes,
             0,
             int(self.stands),
             now_ns,
