@@ -8,6 +8,7 @@ the others keep their view up to date, and write and answer nothing.
 import asyncio
 import contextlib
 import gc
+import math
 import secrets
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -104,7 +105,8 @@ class _Cluster:
             missing.append("pods and nodes are still being read")
         elif self.front_end.broken_s() > SILENT_S:
             missing.append("a watch of pods or nodes is broken")
-        if self.lease is None or self.lease.silent_s() > SILENT_S:
+        # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
+        if self.lease is not None and SILENT_S < self.lease.silent_s() < math.inf:
             missing.append("the API server does not answer about the lease")
         return missing
 

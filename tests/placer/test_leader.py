@@ -2,14 +2,15 @@
 
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.cli.demo import servers
+from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY
@@ -135,3 +136,31 @@ async def test_one_whose_lease_is_taken_away_ends(pair: Pair) -> None:
     assert "was lost to somebody-1" in pair.leader.lines()[-1].problem
     await pair.pod("p")
     await pair.until_bound("p")
+
+
+@pytest.fixture
+async def deaf_nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A NATS server without JetStream: placers reach it, and no report can be read there."""
+
+    def arguments(port: int, _: Path) -> Sequence[str]:
+        return ("--addr", "127.0.0.1", "--port", str(port))
+
+    kind = ServerKind("nats-server", "nats", "Server is ready", servers._nats_program, arguments)
+    async with running(kind, tmp_path / "deaf-nats") as server:
+        yield server
+
+
+async def test_one_that_cannot_read_reports_leaves_the_lease_to_others(
+    deaf_nats: EmbeddedServer, apiserver: ApiServer, started: Placers
+) -> None:
+    """A placer that came first and cannot decide does not lead; one that came later and can decide does."""
+    deaf = await started.start("deaf", nats_url=deaf_nats.url)
+
+    async def reads_cluster() -> bool:
+        status, text = await deaf.readiness()
+        return status == 503 and text == "the last reports are still being read\n"
+
+    await until(reads_cluster)
+    await started.start("hearing")
+    await eventually(lambda: holder(apiserver), "hearing")
+    assert [line.event for line in deaf.lines()].count("lease taken") == 0

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.ids import PodUid
 from tests.placer.kube.lossy import (
+    Bind,
     Fault,
     LossyBinds,
     after,
@@ -15,8 +17,8 @@ from tests.placer.kube.lossy import (
     lose_request,
     refuse,
 )
-from tests.placer.kube.world import GPU_KEY, MEMORY, condition, gpu_of, scheduler
-from tests.servers.apiserver import ApiServer
+from tests.placer.kube.world import GPU_KEY, MEMORY, World, condition, gpu_of, scheduler
+from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true
 
@@ -210,6 +212,51 @@ async def test_a_bind_that_surely_never_arrived_gives_its_room_back(
         assert binds.targets == ["n1"] * 3
 
 
+async def test_a_bind_without_a_clear_answer_delays_no_other_pod(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a bind waits until no write can arrive any more, its place among the binds under way is another's."""
+    monkeypatch.setattr("placer.kube.binding.ATTEMPTS", 2)
+    monkeypatch.setattr("placer.kube.binding.WRITE_LIFETIME_S", 3600.0)
+    binds = LossyBinds()
+    binds.faults.extend([lose_request, lose_request])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around, binds_at_once=1) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await until_true(lambda: len(binds.targets) == 2)
+        await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "10Gi"}))
+        assert gpu_of(await world.until_bound("next")) == ("n1", "GPU-n1-0")
+        assert "nodeName" not in (await world.pod("p"))["spec"]
+        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+
+
+async def test_a_change_during_a_bind_counts_in_the_next_attempt(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A pod that asks for another model while its bind is refused is decided by what it asks for now."""
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def hold_and_refuse(bind: Bind) -> bytes:
+        reached.set()
+        await release.wait()
+        return await refuse(bind)
+
+    binds = LossyBinds()
+    binds.faults.append(hold_and_refuse)
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await until_true(reached.is_set)
+        change = {"metadata": {"annotations": {"plimsoll.dev/gpu-model": "of-nobody"}}}
+        changed = await apiserver.must("PATCH", f"/api/v1/namespaces/{namespace}/pods/p", change)
+        await until_true(lambda: _shows(world, changed))
+        release.set()
+        await world.until_refused("p", "GPU(s) were of another model")
+        assert binds.targets == ["n1"]
+
+
 async def test_gated_pod_waits_until_its_gates_are_open(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -227,3 +274,9 @@ async def test_gated_pod_waits_until_its_gates_are_open(
         path = f"/api/v1/namespaces/{namespace}/pods/gated"
         await apiserver.must("PATCH", path, {"spec": {"schedulingGates": None}})
         await world.until_bound("gated")
+
+
+def _shows(world: World, stored: Object) -> bool:
+    """Whether the watch has shown this version of a pod that waits."""
+    waiting = world.front_end._waiting[PodUid(stored["metadata"]["uid"])]
+    return bool(waiting.pod.metadata.resourceVersion == stored["metadata"]["resourceVersion"])

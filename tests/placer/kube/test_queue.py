@@ -528,3 +528,13 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     assert queue.counts[Place.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_exact_refusal_outlasts_changes_during_the_attempt(*, is_exact: bool) -> None:
+    """A refusal that is exact knows the changes before it. Any other one leads to a retry after the backoff."""
+    queue = queue_of(A)
+    assert tried(queue, 0) == A
+    queue.gained(N1, ANY, 0)
+    queue.park(A, "k", Refusal(), 0, is_exact=is_exact)
+    assert tried(queue, LONGEST_BACKOFF_S) == (None if is_exact else A)

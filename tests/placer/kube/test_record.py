@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
+import pytest
 
 from placer.kube.hints import EVERYTHING
-from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, News, Recorder, cut
+from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, WRITERS, News, Recorder, cut
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import Body, PatchKind, RefusedError, Transport, connect
 from plimsoll.kube.models import Pod
@@ -264,3 +265,41 @@ async def test_condition_is_written_once_the_server_has_read_its_roles(
         await until(look)
         (event,) = await until(lambda: events(apiserver, namespace))
     assert "series" not in event
+
+
+class ForbiddingOne(LossyBinds):
+    """Forbids all new events of one pod, as in a namespace that is being deleted."""
+
+    async def post(self, path: str, body: Body) -> bytes:
+        """See `Transport`."""
+        if str(body["metadata"]).startswith("{'name': 'forbidden"):
+            raise RefusedError("403 Forbidden: being terminated", 403, "Forbidden")
+        return await super().post(path, body)
+
+
+async def test_forbidden_news_of_some_pods_delay_no_others(
+    apiserver: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pods' events are forbidden, no writer waits for them; the event of another pod is written."""
+    monkeypatch.setattr("placer.kube.record.Pauses", EndlessPauses)
+    forbidden = [
+        read_pod(await create_pod(apiserver, namespace, pod_manifest(f"forbidden{number}")))
+        for number in range(2 * WRITERS)
+    ]
+    other = read_pod(await create_pod(apiserver, namespace, pod_manifest("other")))
+    async with recorder(apiserver, ForbiddingOne().around) as running:
+        for pod in (*forbidden, other):
+            running.record(refusal(pod))
+        (event,) = await until(lambda: events(apiserver, namespace))
+    assert event["regarding"]["name"] == "other"
+
+
+class EndlessPauses:
+    """Pauses after which nothing would be written any more in the time of a test."""
+
+    def next_s(self) -> float:
+        """An hour."""
+        return 3600.0
+
+    def reset(self) -> None:
+        """Nothing to begin anew."""

@@ -18,7 +18,7 @@ from tests.placer.kube.decided import decision_text
 from tests.placer.kube.world import GPU_KEY, MEMORY, SHARE, World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
-from tests.servers.waiting import until_true
+from tests.servers.waiting import until, until_true
 
 GPUS = "plimsoll.dev/gpu"
 
@@ -70,13 +70,8 @@ async def test_an_edit_of_a_running_pod_frees_no_room(
         path = f"/api/v1/namespaces/{namespace}/pods/whole"
         await apiserver.must("PATCH", path, {"metadata": {"annotations": edit}})
         if "plimsoll.dev/decision" in edit:
-<<<<<<< HEAD
             await until(lambda: doubts(world))
             [row] = await doubts(world)
-=======
-            await until_true(lambda: doubts(world))
-            [row] = doubts(world)
->>>>>>> rev-text
             assert (row.name, row.node, row.foreign) == ("whole", "n1", False)
             assert "was changed by somebody else" in row.reason
         await world.report("n1", 24)
@@ -100,11 +95,7 @@ async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
     path = f"/api/v1/namespaces/{namespace}/pods/theirs"
     await apiserver.must("POST", f"{path}/binding", binding)
     async with scheduler(apiserver, valkey, namespace) as world:
-<<<<<<< HEAD
         await until(lambda: doubts(world))
-=======
-        await until_true(lambda: doubts(world))
->>>>>>> rev-text
         await world.report("n1", 24, 24)
         await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
         await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
@@ -135,11 +126,7 @@ async def test_a_static_pod_of_whole_gpus_takes_its_node(
         static = pod_manifest("static-n1", {GPUS: "1"}, annotations={"kubernetes.io/config.mirror": "x"})
         static["spec"]["nodeName"] = "n1"
         await create_pod(apiserver, namespace, static)
-<<<<<<< HEAD
         await until(lambda: doubts(world))
-=======
-        await until_true(lambda: doubts(world))
->>>>>>> rev-text
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
         await world.until_refused("next", "1 GPU(s) belonged to one container alone")
         assert [one.name for one in world.told.strangers] == ["static-n1"]

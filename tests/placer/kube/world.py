@@ -170,6 +170,7 @@ async def scheduler(
     loaded: bool = True,
     user: str | None = None,
     drift_s: float = 300.0,
+    binds_at_once: int = 16,
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -181,6 +182,7 @@ async def scheduler(
         loaded: False: the reports are loaded only once the test says so.
         user: the user that it authenticates as; the administrator by default.
         drift_s: the pause between two comparisons of its ledger with the API server.
+        binds_at_once: see `KubeOptions`.
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
@@ -196,7 +198,7 @@ async def scheduler(
                 decider=decider,
                 bus=told,
                 reports_loaded=ready,
-                options=KubeOptions(POLICIES["headroom"], drift_s=drift_s),
+                options=KubeOptions(POLICIES["headroom"], binds_at_once=binds_at_once, drift_s=drift_s),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")
             writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")
