@@ -63,7 +63,12 @@ async def serve_control(engine: Engine, listener: socket.socket, start_task: Sta
     """Answer requests until cancelled; owns the socket from now on."""
 
     def take_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        start_task(_Peer(engine, reader, writer, start_task).serve(), "control connection")
+        work = _Peer(engine, reader, writer, start_task).serve()
+        try:
+            start_task(work, "control connection")
+        except RuntimeError:  # The broker ends, and its group takes no more tasks.
+            work.close()
+            writer.close()
 
     server = await asyncio.start_unix_server(take_in, sock=listener, limit=REQUEST_BYTES)
     async with server:
