@@ -5,7 +5,7 @@ shuts.
 | --- | --- | --- | --- |
 | lag | its due of all charges | its charges | ± DEBT; its idle claim while it pauses |
 | spare | its request of the time; below a lag of -OWED, REPAY of that | its charges | -DEBT, SPARE × (1 - request) |
-| credit | its limit of the time | its charges | CREDIT × (1 - limit) |
+| credit | its limit of the time | its charges | CREDIT × (1 - limit), and BURST for one GPU |
 
 Unlike a sliding window (KubeShare's), a lag forgets nothing. Under a window and with kernels of 200 ms, a container
 with request 10 beside a container with request 90 would get 18 % of the GPU: it falls below its request again as soon
@@ -17,6 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from hook.broker.core.shares.settings import (
+    BURST_NS,
     CREDIT_NS,
     DEBT_NS,
     FLOOR,
@@ -122,11 +123,12 @@ class Account:
         Args:
             request: 0 to 1.
             limit: 0 to 1.
-            saved_ns: the credit at which a gate opens again, for a limit of 0.
+            saved_ns: the credit at which a gate opens again, for a limit of 0. No bound of the credit is below it.
         """
         self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
         self.claim_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR)
-        self.enough_ns, self.most_credit_ns = saved_ns * (1 - limit), CREDIT_NS * (1 - limit)
+        self.enough_ns = saved_ns * (1 - limit)
+        self.most_credit_ns = max(min(CREDIT_NS * (1 - limit), BURST_NS), self.enough_ns)
         self.most_spare_ns = SPARE_NS * (1 - self.floor)
         self.rests = False
 

@@ -1,11 +1,11 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-The text is written for reading, not for speed. Times are nanoseconds. Six rules are younger than the model. A GPU's
+The text is written for reading, not for speed. Times are nanoseconds. Seven rules are younger than the model. A GPU's
 charges are scaled down where they sum to more than the time in which any process can have had work. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
 A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
-less credit for a container with one GPU.
+less credit for a container with one GPU. Such a container has less credit at most.
 """
 
 import math
@@ -16,6 +16,7 @@ from typing import Final
 MS: Final = 1e6
 QUANTUM: Final = 20 * MS
 CREDIT: Final = 25 * MS
+BURST: Final = 13 * MS
 SAVED: Final = 8 * MS
 SPARE: Final = 30 * MS
 OWED: Final = 10 * MS
@@ -190,7 +191,8 @@ class Reference:
             floor = max(c.request, 0.01)
             grown = span * floor * (1 if a.lag > -OWED else REPAY)
             a.spare = max(min(a.spare + grown - charges[c], SPARE * (1 - floor) + span), -DEBT)
-            a.credit = min(a.credit + c.limit * span - charges[c], CREDIT * (1 - c.limit) + c.limit * span)
+            most = CREDIT * (1 - c.limit) if len(self.gpus) > 1 else min(CREDIT * (1 - c.limit), BURST)
+            a.credit = min(a.credit + c.limit * span - charges[c], most + c.limit * span)
 
     def _decide(self, gpu: int) -> set[Tenant]:
         accounts = {c: self.accounts[c, gpu] for c in self.tenants}
