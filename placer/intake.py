@@ -49,9 +49,9 @@ IDLE_S: Final = 2.0
 """Seconds that a request for messages waits on the server. After a request without a message, the placer checks that
 the consumer exists. A server that was killed has lost the request, so this also bounds a wait in vain."""
 
-FRESH_S: Final = 2 * IDLE_S
-"""Reports count as new if the placer had read all earlier ones so many seconds ago. After a longer pause, and for
-reports that were sent before, it asks the server for the time."""
+FRESH_S: Final = 3 * IDLE_S
+"""Reports count as new if at some moment of the last `FRESH_S` seconds none was unread. After a longer pause, the
+placer asks the server for the time."""
 
 ACK_WAIT_S: Final = 10.0
 """After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
@@ -108,7 +108,7 @@ class Intake:
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
         self._read_s = -math.inf  # when NATS last answered a request for reports
-        self._current_s = -math.inf  # when no report was left unread
+        self._current_s = -math.inf  # the last known time at which no report was unread
         self._silence = Silence()
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
@@ -182,24 +182,35 @@ class Intake:
     async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
         """Take the waiting messages, or wait for some, and acknowledge them."""
         loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
         except nats.errors.TimeoutError:
             # Silence is normal, but a deleted consumer is silent too.
-            info = await self._jetstream.consumer_info(STREAM, self._options.durable)
-            self._read_s = loop.time()
-            if not info.num_pending:
-                self._current_s = self._read_s
+            await self._look_for_unread()
             return
-        read_s = self._read_s = loop.time()
-        may_be_old = read_s - self._current_s > FRESH_S or any(map(_is_repeated, messages))
+        self._read_s = loop.time()
+        may_be_old = self._read_s - self._current_s > FRESH_S
         now = await _server_time(self._client) if may_be_old else None
         for start in range(0, len(messages), TOGETHER):
             if start:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
             await self._take_together(messages[start : start + TOGETHER], now)
-        if messages and messages[-1].metadata.num_pending == 0:  # a request that the server ends has none
-            self._current_s = read_s
+        if may_be_old:
+            # The messages may have been long on their way, and others behind them.
+            await self._look_for_unread()
+        elif (
+            messages and messages[-1].metadata.num_pending == 0
+        ):  # a request that the server ends brings none
+            self._current_s = began_s
+
+    async def _look_for_unread(self) -> None:
+        """Ask the server whether reports are unread: still to be sent, or sent and not acknowledged."""
+        began_s = asyncio.get_running_loop().time()
+        info = await self._jetstream.consumer_info(STREAM, self._options.durable)
+        self._read_s = asyncio.get_running_loop().time()
+        if not info.num_pending and not info.num_ack_pending:
+            self._current_s = began_s
 
     async def _take_together(self, messages: Sequence[Msg], now: datetime | None) -> None:
         """Take some messages, and then acknowledge them; `now` is the server's time if they may be old."""
@@ -347,11 +358,6 @@ async def _server_time(client: Client) -> datetime:
     if info.error is not None:
         raise nats.errors.Error(f"the server's time cannot be read: {bytes(info.error).decode()}")
     return info.ts or datetime.now(UTC)
-
-
-def _is_repeated(message: Msg) -> bool:
-    """Whether the server has sent this message before. Then the placer did not get it, or not in time."""
-    return message.metadata.num_delivered > 1
 
 
 def _age_s(message: Msg, now: datetime) -> float:

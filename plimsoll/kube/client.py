@@ -26,6 +26,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube import credentials as kube_credentials
 from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
+from plimsoll.kube.exec_plugin import exec_plugin
 from plimsoll.part.errors import InputError, PlimsollError
 
 Query = Sequence[tuple[str, str]]
@@ -418,7 +419,8 @@ async def _credentials(configuration: Any, loader: Any) -> Credentials:  # noqa:
     if "auth-provider" in user:
         return Credentials(Token(header))
     if "exec" in user and (header is not None or configuration.cert_file is None):
-        return plugin_credentials(user["exec"], header, getattr(loader, "exec_plugin_expiry", None))
+        plugin = exec_plugin(user["exec"])
+        return plugin_credentials(plugin, header, getattr(loader, "exec_plugin_expiry", None))
     if "tokenFile" in user:
         return await file_credentials(Path(node.path).parent / user["tokenFile"])
     return Credentials(Token(header))

@@ -7,15 +7,15 @@ does not end the renewal. Reading a token's file never blocks the event loop.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from plimsoll.kube.exec_plugin import CredentialsError, run_plugin
+from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin
 from plimsoll.part.backoff import Pauses
 
 EARLY_S: Final = 300.0
@@ -150,19 +150,17 @@ async def file_credentials(path: Path) -> Credentials:
     return Credentials(await read(), read)
 
 
-def plugin_credentials(
-    config: Mapping[str, Any], header: str | None, expires: datetime | None
-) -> Credentials:
+def plugin_credentials(plugin: ExecPlugin, header: str | None, expires: datetime | None) -> Credentials:
     """Credentials from an exec plugin.
 
     Args:
-        config: see `run_plugin`.
-        header: the value of `Authorization` of the plugin's first run; None if that run failed.
+        plugin: the plugin, which has run once.
+        header: the value of `Authorization` of that run; None if it failed.
         expires: the expiry that came with it, or None.
     """
 
     async def run() -> Token:
-        status = await run_plugin(config)
+        status = await plugin.run()
         return expiring(f"Bearer {status.token}", status.expirationTimestamp, datetime.now(UTC))
 
     missing = Token(None, renew_s=0.0, lasts_s=0.0)

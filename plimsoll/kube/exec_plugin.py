@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -41,28 +42,39 @@ class _ExecCredential(msgspec.Struct, frozen=True):
     status: ExecStatus
 
 
-async def run_plugin(config: Mapping[str, Any]) -> ExecStatus:
-    """Run a plugin once. Cancelling kills it.
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A program and its arguments, and the environment in which it runs."""
 
-    Args:
-        config: the `exec` of a kubeconfig's user, with `command`, `apiVersion`, `args` and `env`.
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    async def run(self) -> ExecStatus:
+        """Run the plugin once. Cancelling kills it.
+
+        Raises:
+            CredentialsError: the plugin cannot be started, fails, takes longer than `PLUGIN_S`, or prints no token.
+        """
+        output = await _output(self.command, self.environment)
+        try:
+            return msgspec.json.decode(output, type=_ExecCredential).status
+        except msgspec.MsgspecError as error:  # the output may hold a secret, so no message shows it
+            raise CredentialsError(
+                f"{self.command[0]} printed no ExecCredential with a token ({error})"
+            ) from error
+
+
+def exec_plugin(config: Mapping[str, Any]) -> ExecPlugin:
+    """The plugin of a kubeconfig's `exec`, with `command`, `apiVersion`, `args` and `env`; this runs nothing.
 
     Raises:
-        CredentialsError: the plugin cannot be started, fails, takes longer than `PLUGIN_S`, or prints no token.
+        KeyError: a field is missing.
     """
-    command = [str(config["command"]), *(config.get("args") or ())]
+    info = {"apiVersion": config["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
     added = {str(one["name"]): str(one["value"]) for one in config.get("env") or ()}
-    info = {
-        "apiVersion": config["apiVersion"],
-        "kind": "ExecCredential",
-        "spec": {"interactive": False},
-    }
-    environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
-    output = await _output(command, environment)
-    try:
-        return msgspec.json.decode(output, type=_ExecCredential).status
-    except msgspec.MsgspecError as error:  # the output may hold a secret, so no message shows it
-        raise CredentialsError(f"{command[0]} printed no ExecCredential with a token ({error})") from error
+    added["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+    arguments = (str(argument) for argument in config.get("args") or ())
+    return ExecPlugin((str(config["command"]), *arguments), {**os.environ, **added})
 
 
 async def _output(command: Sequence[str], environment: Mapping[str, str]) -> bytes:

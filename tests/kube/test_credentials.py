@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -84,8 +85,9 @@ def test_time_of_a_renewal(lives_s: float, renew_s: float, lasts_s: float) -> No
 
 async def test_requests_go_on_with_the_old_token_while_a_plugin_works(server: Guard, plugin: Plugin) -> None:
     """A plugin that hangs delays no request while its last token is good; its next token is then used."""
-    plugin.expire(8)  # to be renewed after 4 s
+    plugin.expire(3600)
     async with by_plugin(server, plugin) as client:
+        client.credentials._renew_s = 0.0  # as if most of the hour were over
         plugin.hold()
         plugin.expire(None)
         async with asyncio.timeout(60):
@@ -205,20 +207,59 @@ async def test_a_lease_is_held_while_a_plugin_hangs(
 ) -> None:
     """A leader renews its Lease with the old token, however long the plugin takes for the next one."""
     plugin.give(apiserver.token)
-    plugin.expire(40)  # to be renewed after 20 s
+    plugin.expire(3600)
     path = kubeconfig(plugin.folder / "config", apiserver.url, plugin.user(), apiserver.plane.ca_file)
     async with connect(path) as client:
-        client.credentials._renew_s = 0.0  # the first request finds the token due
+        client.credentials._renew_s = 0.0  # as if most of the hour were over
         plugin.hold()
         lease = Lease(client, namespace, "l", "me", LeaseTiming(2))
         leading = asyncio.create_task(lease.run())
         await plugin.until_run(2)
-        await asyncio.wait([leading], timeout=6)  # three durations: without a renewal the Lease expires
-        assert (leading.done(), lease.is_held(), lease.transitions) == (False, True, 0)
-        assert len(plugin.pids()) == 2
+        versions = set[str]()
+
+        async def renewed() -> bool:
+            assert not leading.done()
+            versions.update([lease._seen.record.metadata.resourceVersion] if lease._seen else [])
+            return len(versions) > 10  # twice its duration and more
+
+        await until(renewed)
+        assert (lease.transitions, len(plugin.pids())) == (0, 2)
         plugin.release()
         leading.cancel()
         await asyncio.wait([leading])
+
+
+@pytest.mark.parametrize("field", ["command", "apiVersion"])
+async def test_an_incomplete_plugin_is_refused(plugin: Plugin, field: str) -> None:
+    """A client whose kubeconfig's `exec` lacks a field does not begin."""
+    user = plugin.user()
+    entry = user["exec"]
+    assert isinstance(entry, dict)
+    del entry[field]
+    with pytest.raises(InputError, match=field):
+        async with connect(kubeconfig(plugin.folder / "config", "http://127.0.0.1:9", user)):
+            pass
+
+
+async def test_a_plugin_gets_its_arguments_and_environment(server: Guard, plugin: Plugin) -> None:
+    """Renewals run the plugin with the arguments and variables of the kubeconfig, and say what they understand."""
+    user = plugin.user()
+    entry = user["exec"]
+    assert isinstance(entry, dict)
+    entry |= {"args": ["a b", "c"], "env": [{"name": "CLOUD", "value": "far"}]}
+    async with connect(kubeconfig(plugin.folder / "config", server.url, user)) as client:
+        seen = plugin.folder / "seen"
+        plugin.program.write_text(f'#!/bin/sh\necho "$CLOUD|$1|$2|$KUBERNETES_EXEC_INFO" > {seen}\n')
+        server.good = set()
+        with pytest.raises(RefusedError):
+            await client.get("/version")
+    cloud, first, second, info = seen.read_text().split("|")
+    assert (cloud, first, second) == ("far", "a b", "c")
+    assert json.loads(info) == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
 
 
 @contextlib.asynccontextmanager
