@@ -152,7 +152,7 @@ async def _assemble(
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
     cluster = _Cluster(metrics) if _schedules_kubernetes(settings, environment) else None
     options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
-    intake = Intake(jetstream, reports, metrics, options)
+    intake = Intake(client, reports, metrics, options)
     list_writer = ListWriter(scores, decider, settings.check_s, cluster.leads if cluster else None)
     publisher = Publisher(jetstream, metrics, stream=stream)
     local = await _local(settings, environment, decider, publisher)

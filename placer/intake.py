@@ -5,22 +5,24 @@ message is logged, terminated, and delays no other. While NATS is away, messages
 silent is forgotten, so the view does not grow with every node that ever existed.
 
 A node that has been silent for three of its own heartbeats is no candidate until it reports again (`ReportView`).
-The intake measures the silence on its own clock, from the arrival of the last report. For a report from before its
-start, it takes the report's age in the stream, by the wall clocks of NATS and of this machine. If these clocks
-differ, a node may count as silent too early or too late after the start, until its next report. While NATS is away,
-all nodes become silent: decisions would rest on measurements that are too old.
+The intake measures the silence on its own clock, from the arrival of the last report. A report may have waited in the
+stream before it arrives: while the placer was away, cut off, or stood still. Then its age counts too, by the clock of
+the server that stored it. No clock of a node or of this machine is compared with that one. While NATS is away, all
+nodes become silent: decisions would rest on measurements that are too old.
 """
 
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 import nats.errors
 import structlog
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -46,6 +48,10 @@ TOGETHER: Final = 32
 IDLE_S: Final = 2.0
 """Seconds that a request for messages waits on the server. After a request without a message, the placer checks that
 the consumer exists. A server that was killed has lost the request, so this also bounds a wait in vain."""
+
+FRESH_S: Final = 3 * IDLE_S
+"""Reports count as new if at some moment of the last `FRESH_S` seconds none was unread. After a longer pause, the
+placer asks the server for the time."""
 
 ACK_WAIT_S: Final = 10.0
 """After this time an unacknowledged message is delivered again, which changes nothing but the counts."""
@@ -88,12 +94,13 @@ class Intake:
 
     def __init__(
         self,
-        jetstream: JetStreamContext,
+        client: Client,
         reports: ReportView,
         metrics: Metrics,
         options: IntakeOptions,
     ) -> None:
-        self._jetstream = jetstream
+        self._client = client
+        self._jetstream = client.jetstream()
         self._reports = reports
         self._metrics = metrics
         self._options = options
@@ -101,6 +108,7 @@ class Intake:
             NodeName, float
         ] = {}  # the time of each node's newest report, on the loop's clock
         self._read_s = -math.inf  # when NATS last answered a request for reports
+        self._current_s = -math.inf  # the last known time at which no report was unread
         self._silence = Silence()
         self._silence_wakened = asyncio.Event()
         self.ready = asyncio.Event()
@@ -144,13 +152,17 @@ class Intake:
 
     async def _load_once(self) -> None:
         await self._options.stream.ensure(self._jetstream)
-        for number, message in enumerate(await last_messages(self._jetstream), start=1):
+        began_s = asyncio.get_running_loop().time()
+        messages = await last_messages(self._jetstream)
+        now = await _server_time(self._client)
+        for number, message in enumerate(messages, start=1):
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
             try:
-                self._keep(_report(message), _age_s(message))
+                self._keep(_report(message), _age_s(message, now))
             except InputError as error:
                 log.warning("a damaged last report is skipped", subject=message.subject, problem=str(error))
+        self._current_s = began_s
 
     async def _follow(self) -> None:
         pauses = Pauses()
@@ -169,26 +181,57 @@ class Intake:
 
     async def _take(self, subscription: JetStreamContext.PullSubscription) -> None:
         """Take the waiting messages, or wait for some, and acknowledge them."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
         except nats.errors.TimeoutError:
             # Silence is normal, but a deleted consumer is silent too.
-            await self._jetstream.consumer_info(STREAM, self._options.durable)
-            self._read_s = asyncio.get_running_loop().time()
+            await self._look_for_unread()
             return
-        self._read_s = asyncio.get_running_loop().time()
-        for number, message in enumerate(messages, start=1):
-            if number % TOGETHER == 0:
+        self._read_s = loop.time()
+        may_be_old = self._read_s - self._current_s > FRESH_S
+        now = await _server_time(self._client) if may_be_old else None
+        for start in range(0, len(messages), TOGETHER):
+            if start:
                 await asyncio.sleep(0)  # other tasks run between two batches of messages
-            try:
-                state = _report(message)
-            except InputError as error:
-                await self._terminate(message, error)
-            else:
-                self._metrics.reports.labels("applied" if self._keep(state) else "stale").inc()
-                await message.ack()
+            await self._take_together(messages[start : start + TOGETHER], now)
+        if may_be_old:
+            # The messages may have been long on their way, and others behind them.
+            await self._look_for_unread()
+        elif (
+            messages and messages[-1].metadata.num_pending == 0
+        ):  # a request that the server ends brings none
+            self._current_s = began_s
 
-    def _keep(self, state: NodeState, age_s: float = 0.0) -> bool:
+    async def _look_for_unread(self) -> None:
+        """Ask the server whether reports are unread: still to be sent, or sent and not acknowledged."""
+        began_s = asyncio.get_running_loop().time()
+        info = await self._jetstream.consumer_info(STREAM, self._options.durable)
+        self._read_s = asyncio.get_running_loop().time()
+        if not info.num_pending and not info.num_ack_pending:
+            self._current_s = began_s
+
+    async def _take_together(self, messages: Sequence[Msg], now: datetime | None) -> None:
+        """Take some messages, and then acknowledge them; `now` is the server's time if they may be old."""
+        problems: list[InputError | None] = []
+        for message in messages:
+            try:
+                is_newer = self._keep(_report(message), _age_s(message, now) if now else 0.0)
+            except InputError as error:
+                problems.append(error)
+            else:
+                self._metrics.reports.labels("applied" if is_newer else "stale").inc()
+                problems.append(None)
+        # Before anything is awaited, so that no decision sees a node that an old report seems to bring back.
+        self._mark_silent()
+        for message, problem in zip(messages, problems, strict=True):
+            if problem is None:
+                await message.ack()
+            else:
+                await self._terminate(message, problem)
+
+    def _keep(self, state: NodeState, age_s: float) -> bool:
         is_newer = self._reports.apply(state)
         if is_newer:
             now_s = asyncio.get_running_loop().time()
@@ -299,9 +342,27 @@ def _report(message: Msg) -> NodeState:
     return state
 
 
-def _age_s(message: Msg) -> float:
-    """The time since the server stored a message, by the clocks of both machines; at least 0."""
-    return max(0.0, (datetime.now(UTC) - message.metadata.timestamp).total_seconds())
+class _StreamInfo(msgspec.Struct, frozen=True):
+    ts: datetime | None = None
+    error: msgspec.Raw | None = None
+
+
+async def _server_time(client: Client) -> datetime:
+    """The time at the server that stores reports. Servers before 2.10 give none; then it is this machine's.
+
+    Raises:
+        nats.errors.Error: no answer came, or the stream has no leader now.
+    """
+    answer = await client.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=REQUEST_S)
+    info = msgspec.json.decode(answer.data, type=_StreamInfo)
+    if info.error is not None:
+        raise nats.errors.Error(f"the server's time cannot be read: {bytes(info.error).decode()}")
+    return info.ts or datetime.now(UTC)
+
+
+def _age_s(message: Msg, now: datetime) -> float:
+    """The time from the server's storing a message until `now`, by the server's clock; at least 0."""
+    return max(0.0, (now - message.metadata.timestamp).total_seconds())
 
 
 def _error_text(error: BaseException) -> str:

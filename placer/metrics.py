@@ -131,7 +131,9 @@ class Metrics:
             registry=self.registry,
         )
         self.news_dropped = Counter(
-            "plimsoll_placer_news_dropped", "News that the API server refused.", registry=self.registry
+            "plimsoll_placer_news_dropped",
+            "News that the API server refused, or answered with errors for long.",
+            registry=self.registry,
         )
         self.drift_bytes = Gauge(
             "plimsoll_placer_drift_bytes",

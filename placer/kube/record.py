@@ -4,7 +4,7 @@ Several writers write the news of different pods at once, and the news of one po
 slows a decision: newer refusals of a pod then replace those that wait, so that each pod has a few news at most, and
 a `Scheduled` is never replaced. What always holds: a condition is patched only on change, and never over a bind. The
 same news of the same pod is one event with a count, not many. While the API server is away, news waits. News that it
-refuses is logged and counted.
+refuses, or answers with errors for `ERRORS_S`, is logged and counted.
 """
 
 import asyncio
@@ -49,6 +49,10 @@ TRIES_FORBIDDEN: Final = 8
 FORBIDDEN_PAUSE_S: Final = 0.05
 """Writes of the same news that the API server may forbid, and a pause that doubles with each. They span 13 s. After
 that the rights are missing."""
+ERRORS_S: Final = 600.0
+"""The time in seconds for which the same news is written again, although the API server answers each write with an
+error of its own, such as 500. A server that recovers does so sooner. A webhook that fails does not, and the news of
+all pods that ever were would wait."""
 REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
@@ -81,12 +85,32 @@ class _WrittenEvent:
 
 @dataclass(slots=True)
 class _Pending:
-    """News that waits: how often it has come and was tried, and the ending of its event's name, always the same."""
+    """News that waits.
+
+    Attributes:
+        news: the news.
+        count: how often it has come.
+        tries: how often its writing has failed.
+        since_s: when the API server first answered with an error, on the loop's clock; None if it did not.
+        ending: of the event's name, the same in each try.
+    """
 
     news: News
     count: int = 1
     tries: int = 0
+    since_s: float | None = None
     ending: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def may_pass(self, error: PlimsollError) -> bool:
+        """Note a try that failed. Returns whether another one may succeed."""
+        self.tries += 1
+        if not isinstance(error, TransientError):
+            return _may_pass(error) and self.tries < TRIES_FORBIDDEN
+        if error.status is None:
+            return True  # no answer: the API server is away
+        now_s = asyncio.get_running_loop().time()
+        self.since_s = now_s if self.since_s is None else self.since_s
+        return now_s - self.since_s < ERRORS_S
 
 
 EventKey = tuple[PodUid, str, str]
@@ -150,10 +174,7 @@ class Recorder:
             try:
                 await self._write(pending, is_last=not self._waiting[uid])
             except PlimsollError as error:
-                pending.tries += 1
-                if isinstance(error, TransientError) or (
-                    _may_pass(error) and pending.tries < TRIES_FORBIDDEN
-                ):
+                if pending.may_pass(error):
                     structlog.get_logger().warning(
                         "news waits", pod=_name(pending.news.pod), error=str(error)
                     )

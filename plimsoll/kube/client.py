@@ -24,6 +24,9 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
+from plimsoll.kube import credentials as kube_credentials
+from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
+from plimsoll.kube.exec_plugin import exec_plugin
 from plimsoll.part.errors import InputError, PlimsollError
 
 Query = Sequence[tuple[str, str]]
@@ -37,14 +40,13 @@ IN_CLUSTER: Final = "in-cluster"
 """The value, in a setting that names a kubeconfig, for the pod's own service account."""
 
 JSON: Final = "application/json"
-REREAD_TOKEN_S: Final = 30.0
-"""The library then reads the token's file if it has not for a minute. A token lives for an hour."""
 KEEP_ALIVE_S: Final = 60.0
 """Idle connections stay open so long, below the API server's own limit: a new one costs a TLS handshake."""
 READ_BUFFER_BYTES: Final = 2**21
 """A burst of watch events is read in few chunks."""
 LONGEST_LINE_BYTES: Final = 2**24
 """More than etcd stores in one object, several times over."""
+UNAUTHORIZED: Final = 401
 
 _SHOWN_CHARS: Final = 200
 
@@ -184,14 +186,16 @@ class KubeClient:
     at every request, in two threads. Without that, a request takes 0.15 ms of CPU in place of 0.53 ms.
 
     Attributes:
-        configuration: `kubernetes.aio.client.Configuration`: the address and credentials, which its hooks refresh.
+        host: the server's address, with its scheme.
         http: the session. It has no time limits: `KubeClient` sets them.
         way: what each request needs to reach the server: a proxy, a TLS server name, or nothing.
+        credentials: for each request. A request that is refused with 401 is sent once more with renewed ones.
     """
 
-    configuration: Any  # untyped, and imported in `connect` only
+    host: str
     http: aiohttp.ClientSession
     way: Mapping[str, Any]
+    credentials: Credentials
 
     async def get(self, path: str, query: Query = ()) -> bytes:
         """See `Transport`."""
@@ -239,16 +243,30 @@ class KubeClient:
     async def _open(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> aiohttp.ClientResponse:
-        address = self.configuration.host + path
+        address = self.host + path
         if query:
             address += "?" + urlencode(query, quote_via=quote)
-        headers = {"Content-Type": content_type}
-        # Awaiting the settings refreshes a token that expired.
-        credentials = (await self.configuration.auth_settings()).get("BearerToken")
-        if credentials is not None:
-            headers[credentials["key"]] = credentials["value"]
-        data = None if body is None else _Body(msgspec.json.encode(body))
-        return await self.http.request(method, address, data=data, headers=headers, **self.way)
+        data = None if body is None else msgspec.json.encode(body)
+
+        async def send(authorization: str | None) -> aiohttp.ClientResponse:
+            headers = {"Content-Type": content_type}
+            if authorization is not None:
+                headers["Authorization"] = authorization
+            sent = None if data is None else _Body(data)
+            return await self.http.request(method, address, data=sent, headers=headers, **self.way)
+
+        authorization = await self.credentials.header()
+        response = await send(authorization)
+        if response.status != UNAUTHORIZED:
+            return response
+        try:
+            if not await self.credentials.replaced(authorization):
+                return response
+        except BaseException:
+            response.close()
+            raise
+        response.release()
+        return await send(await self.credentials.header())
 
     async def _failure(self, response: aiohttp.ClientResponse, what: str) -> ApiError:
         try:
@@ -328,39 +346,42 @@ async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
     Raises:
         InputError: the configuration is missing or unreadable.
     """
-    configuration, tls = await _configured(kubeconfig)
+    configuration, tls, credentials = await _configured(kubeconfig)
     connector = aiohttp.TCPConnector(
         ssl=tls, limit=configuration.connection_pool_maxsize, keepalive_timeout=KEEP_ALIVE_S
     )
-    async with aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"Accept": JSON, "User-Agent": "plimsoll"},
-        timeout=aiohttp.ClientTimeout(total=None),
-        read_bufsize=READ_BUFFER_BYTES,
-    ) as http:
-        yield KubeClient(configuration, http, _way(configuration))
+    try:
+        async with aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": JSON, "User-Agent": "plimsoll"},
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=READ_BUFFER_BYTES,
+        ) as http:
+            yield KubeClient(configuration.host, http, _way(configuration), credentials)
+    finally:
+        await credentials.close()
 
 
-async def _configured(kubeconfig: Path | None) -> tuple[Any, ssl.SSLContext]:
+async def _configured(kubeconfig: Path | None) -> tuple[Any, ssl.SSLContext, Credentials]:
     # Importing, reading files and reading certificates all block, in coroutines too, so each step runs in a thread.
     # The step that may run an exec plugin has an event loop in its thread.
     client, config = await asyncio.to_thread(_imported)
     configuration = client.Configuration()
     try:
         if kubeconfig is None:
-            await asyncio.to_thread(config.load_incluster_config, configuration)
-            _reread_token(configuration)
+            await asyncio.to_thread(config.load_incluster_config, configuration, try_refresh_token=False)
+            credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
         else:
             loading = config.load_kube_config(str(kubeconfig), client_configuration=configuration)
-            _keep_fresh(configuration, await asyncio.to_thread(asyncio.run, loading))
+            credentials = await _credentials(configuration, await asyncio.to_thread(asyncio.run, loading))
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
     except Exception as error:  # the library raises errors of any type here, TypeError included
         where = str(kubeconfig) if kubeconfig else "in-cluster service account"
         remedy = "give a readable kubeconfig, or run in a pod with a service account"
         raise InputError("kubeconfig", where, f"cannot be used ({_text_of(error)})", remedy) from error
-    return configuration, api.rest_client.ssl_context
+    return configuration, api.rest_client.ssl_context, credentials
 
 
 def _way(configuration: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped library
@@ -390,31 +411,16 @@ def _imported() -> tuple[Any, Any]:
     return client, config
 
 
-def _reread_token(configuration: Any) -> None:  # noqa: ANN401 - untyped library
-    """Read the pod's token again now and then, because the kubelet renews it. The library would block the loop."""
-    read = configuration.refresh_api_key_hook
-    due_s = 0.0
-
-    async def refresh(_: object) -> None:
-        nonlocal due_s
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= due_s:
-            due_s = now_s + REREAD_TOKEN_S
-            await asyncio.to_thread(read, configuration)
-            configuration.refresh_api_key_hook = (
-                refresh  # reading has put the library's own hook in its place
-            )
-
-    configuration.refresh_api_key_hook = refresh
-
-
-def _keep_fresh(configuration: Any, loader: Any) -> None:  # noqa: ANN401 - untyped library
-    """Run an exec plugin again once its token has expired; other credentials of a kubeconfig do not expire."""
-    if getattr(loader, "exec_plugin_expiry", None) is None:
-        return
-
-    async def refresh(_: object) -> None:
-        await loader.load_from_exec_plugin()  # does nothing while the token is valid
-        configuration.api_key["BearerToken"] = loader.token
-
-    configuration.refresh_api_key_hook = refresh
+async def _credentials(configuration: Any, loader: Any) -> Credentials:  # noqa: ANN401 - untyped library
+    """The credentials of a kubeconfig's user. Only an exec plugin's token and a token's file are ever renewed."""
+    header = configuration.api_key.get("BearerToken")
+    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry; None without one
+    user = node.value if node is not None else {}
+    if "auth-provider" in user:
+        return Credentials(Token(header))
+    if "exec" in user and (header is not None or configuration.cert_file is None):
+        plugin = exec_plugin(user["exec"])
+        return plugin_credentials(plugin, header, getattr(loader, "exec_plugin_expiry", None))
+    if "tokenFile" in user:
+        return await file_credentials(Path(node.path).parent / user["tokenFile"])
+    return Credentials(Token(header))

@@ -1,1 +1,1 @@
-"""Building blocks of every part: entry point, settings, web server, errors, backoff, processes, times."""
+"""Building blocks of every part: entry point, settings, web server, errors, backoff, processes, threads, times."""

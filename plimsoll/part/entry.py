@@ -2,7 +2,8 @@
 
 What always holds: the log is one JSON object a line on standard error. SIGTERM and SIGINT end the part in good order,
 with exit code 0. A setting that cannot work ends it with exit code 2 and one line: field, value and remedy. So does
-any argument but `--help`. A part that must be started again ends with exit code 1 and one line.
+any argument but `--help`. A part that must be started again ends with exit code 1 and one line. A thread that hangs
+keeps no process from ending.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import CannotGoOnError, InputError
+from plimsoll.part.threads import Threads, leave_hanging_threads
 
 BAD_INPUT: Final = 2
 CANNOT_GO_ON: Final = 1
@@ -44,7 +46,7 @@ def run_part(
     run: Callable[[S, asyncio.Event], Awaitable[None]],
     help_text: str,
 ) -> int:
-    """Run a part until a signal; returns the exit code.
+    """Run a part until a signal; returns the exit code. The process must end then: a thread that hangs ends it.
 
     Args:
         name: the part's name in the log.
@@ -52,6 +54,20 @@ def run_part(
         run: runs the part until the event is set; raises `InputError` or `CannotGoOnError`, alone or in a group.
         help_text: for `--help`.
     """
+    status = CANNOT_GO_ON  # after an error that nobody foresaw
+    try:
+        status = _outcome(name, load, run, help_text)
+    finally:
+        leave_hanging_threads(status)
+    return status
+
+
+def _outcome(
+    name: str,
+    load: Callable[[Mapping[str, str]], S],
+    run: Callable[[S, asyncio.Event], Awaitable[None]],
+    help_text: str,
+) -> int:
     _log_json("info")
     status = 0
     try:
@@ -82,8 +98,10 @@ def _asks_for_help(arguments: Sequence[str]) -> bool:
 
 async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], settings: S) -> None:
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(Threads(thread_name_prefix="asyncio"))
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     await run(settings, stop)
 
 

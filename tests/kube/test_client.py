@@ -3,16 +3,11 @@
 import asyncio
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import incluster_config
 
 from plimsoll.cli.demo.servers import free_port
-from plimsoll.kube import client as client_module
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
@@ -188,39 +183,6 @@ async def test_a_proxy_of_the_environment_is_used_as_it_was_at_connect(
     [head] = heads
     assert head.startswith("CONNECT api.invalid:6443 HTTP/1.1")
     assert "Proxy-Authorization: Basic bWU6cEBzcw==" in head  # me:p@ss
-
-
-async def test_a_token_of_the_pods_service_account_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Inside a cluster a renewed token is used once the old one has been in use for a while."""
-    heads: list[str] = []
-
-    async def api(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await _answer_once(reader, writer))
-
-    token, certificate = tmp_path / "token", tmp_path / "ca.crt"
-    token.write_text("first")
-    certificate.write_text("any")
-    loader = incluster_config.InClusterConfigLoader(str(token), str(certificate))
-
-    def load(configuration: Configuration) -> None:
-        loader._load_config()
-        loader.host, loader.ssl_ca_cert = f"http://127.0.0.1:{port}", None  # a server without TLS
-        loader._set_config(configuration)
-
-    monkeypatch.setattr(config, "load_incluster_config", load)
-    monkeypatch.setattr(client_module, "REREAD_TOKEN_S", 0.0)
-    async with await asyncio.start_server(api, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-        async with connect() as client:
-            await client.get("/version")
-            token.write_text("second")
-            loader.token_expires_at -= timedelta(minutes=2)
-            await client.get("/version")
-    assert ["bearer first" in heads[0], "bearer second" in heads[1]] == [True, True]
 
 
 async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from plimsoll.ids import NodeName
 from plimsoll.subjects import STREAM, state_subject, task_subject
 from tests.placer.core.worlds import gpu
 from tests.servers.clusters import SentinelValkey
+from tests.servers.relay import Relay
 
 PATIENCE_S = 60.0
 CHECK_S = 0.1
@@ -83,7 +84,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def taking_in(
-    nats: EmbeddedServer,
+    nats: EmbeddedServer | Relay,
     valkey: EmbeddedServer | SentinelValkey,
     *,
     durable: str = "placer-test",
@@ -96,7 +97,7 @@ async def taking_in(
     decider = Decider(ReportView(), Ledger(), Metrics())
     scores = ScoreList(valkey.url, rooms_of=decider.candidates.rooms_of, timeout_s=5)
     options = IntakeOptions(durable, check_s, forget_s)
-    running = Running(Intake(client.jetstream(), decider.reports, decider.metrics, options), scores, decider)
+    running = Running(Intake(client, decider.reports, decider.metrics, options), scores, decider)
     writer = ListWriter(scores, decider, check_s, leads)
     tasks = [asyncio.create_task(running.intake.run())]
     try:

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import msgspec
 import nats.errors
@@ -19,6 +21,7 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.subjects import STREAM, state_subject
 from tests.placer.arrivals import CHECK_S, PATIENCE_S, Running, bus, eventually, publish, report, taking_in
 from tests.placer.core.worlds import declared, gpu, request
+from tests.servers.relay import relay
 
 
 async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
@@ -465,6 +468,68 @@ async def test_restart_knows_silent_nodes_by_their_age_in_the_stream(
         async with taking_in(nats, valkey) as running:
             assert set(running.reports.silent) == {"dead"}
             assert set(running.reports) == {"dead", "alive"}
+
+
+@pytest.mark.parametrize("pause_s", [1, 6], ids=["the request stays", "the server sends it again"])
+async def test_reports_that_waited_in_the_stream_do_not_end_a_silence(
+    nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, pause_s: int
+) -> None:
+    """After a pause of the reading, a node that fell silent meanwhile is never a candidate."""
+    monkeypatch.setattr(intake, "BATCH", 1)  # so that the reports of the pause come in several answers
+    monkeypatch.setattr(intake, "IDLE_S", 0.5)
+    monkeypatch.setattr(intake, "FRESH_S", 0.5)
+    async with bus(nats) as jetstream, relay(nats.url) as network, taking_in(network, valkey) as running:
+        await publish(jetstream, beating("dead", 1, 0.1), beating("gone", 1, 0.1), report("alive"))
+
+        async def silent() -> set[NodeName]:
+            return set(running.reports.silent)
+
+        await eventually(silent, {"dead", "gone"})
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        seen = set[tuple[NodeName, int, bool]]()
+
+        async def look() -> None:
+            """Note all that decisions could see: they too run between two steps of the intake."""
+            while True:
+                seen.update(
+                    (node, it.seq, node in running.reports.silent) for node, it in running.reports.items()
+                )
+                await asyncio.sleep(0)
+
+        with network.held():
+            await publish(jetstream, beating("dead", 2, 0.1), report("alive", 2))
+            await asyncio.sleep(1)  # the server's answer to the placer's request ends meanwhile
+            await publish(jetstream, beating("gone", 2, 0.1))
+            await asyncio.sleep(
+                pause_s
+            )  # the reports must be older than three heartbeats, and than `FRESH_S`
+            looking = asyncio.create_task(look())
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+        looking.cancel()
+        assert {(node, is_silent) for node, _, is_silent in seen} == {
+            ("dead", True),
+            ("gone", True),
+            ("alive", False),
+        }
+        assert {(node, seq) for node, seq, _ in seen} >= {("dead", 2), ("gone", 2), ("alive", 2)}
+        await publish(jetstream, beating("dead", 3, 3600), beating("gone", 3, 3600))
+        await eventually(silent, set())
+
+
+async def test_age_of_a_report_is_that_of_the_servers_clock(
+    nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A placer whose machine's clock is a day ahead takes no live node for a silent one."""
+
+    ahead = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(days=1))
+    monkeypatch.setattr(intake, "datetime", ahead)
+    monkeypatch.setattr(intake, "FRESH_S", 0.0)
+    async with bus(nats) as jetstream:
+        await publish(jetstream, beating("a", 1, 600))
+        async with taking_in(nats, valkey) as running:
+            await publish(jetstream, beating("b", 1, 600))
+            await eventually(running.listed, {"a": (1, 1), "b": (1, 1)})
+            assert not running.reports.silent
 
 
 async def test_forgotten_node_is_silent_no_longer(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from plimsoll.part.errors import InputError
 from plimsoll.placer_api.redis_keys import ORDER
 from tests.placer.arrivals import bus, eventually, publish, report, taking_in
 from tests.servers import clusters
+from tests.servers.apiserver import ApiServer
 from tests.servers.clusters import SentinelValkey, sentinel_valkey
+from tests.servers.relay import tls_relay
 from tests.servers.waiting import until
 
 VARIABLE = "PLIMSOLL_REDIS_URL"
@@ -111,7 +114,7 @@ async def test_client_logs_in_at_servers_and_at_sentinels(tmp_path: Path) -> Non
         kind = clusters._valkey_kind(("--requirepass", "p/w"))
         master = await stack.enter_async_context(running(kind, tmp_path / "master"))
         passwords = f"requirepass s&x\nsentinel auth-pass {clusters.MASTER} p/w"
-        sentinel = await clusters._sentinel(stack, tmp_path / "sentinel", master, passwords)
+        sentinel = await clusters._sentinel(stack, tmp_path / "sentinel", master.port, passwords)
         host, path = f"127.0.0.1:{sentinel.port}", f"{clusters.MASTER}/2"
         for url, error in (
             (f"redis+sentinel://:p%2Fw@{host}/{path}?sentinel_password=s%26x", None),
@@ -125,6 +128,35 @@ async def test_client_logs_in_at_servers_and_at_sentinels(tmp_path: Path) -> Non
             else:
                 with pytest.raises(RedisConnectionError, match=error):
                     await client.ping()
+
+
+async def test_client_speaks_tls_with_sentinels_and_servers(
+    tmp_path: Path, apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `rediss+sentinel`, both the sentinel and the master get TLS alone, and their certificates are checked."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate = apiserver.plane.ca_file  # any certificate for 127.0.0.1 with its key
+    await asyncio.to_thread(tls.load_cert_chain, certificate, certificate.with_suffix(".key"))
+    async with contextlib.AsyncExitStack() as stack:
+        kind = clusters._valkey_kind(())
+        master = await stack.enter_async_context(running(kind, tmp_path / "master"))
+        to_master = await stack.enter_async_context(tls_relay(master.port, tls))
+        # The sentinel reaches the master by the same address as the client, but without TLS.
+        sentinel = await clusters._sentinel(stack, tmp_path / "sentinel", to_master.port)
+        to_sentinel = await stack.enter_async_context(tls_relay(sentinel.port, tls))
+        url = f"rediss+sentinel://127.0.0.1:{to_sentinel.port}/{clusters.MASTER}/0"
+        distrusting = open_redis(url, timeout_s=5, connections=1)
+        stack.push_async_callback(distrusting.aclose)
+        with pytest.raises(RedisConnectionError):
+            await distrusting.ping()
+        assert (to_sentinel.encrypted, to_master.encrypted) == (0, 0)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = open_redis(url, timeout_s=5, connections=1)
+        stack.push_async_callback(client.aclose)
+        assert await until(lambda: set_and_get(client, "by TLS")) == "by TLS"
+        assert to_sentinel.encrypted >= 1
+        assert to_master.encrypted == 1
+        assert to_sentinel.plain == 0
 
 
 async def test_list_at_a_master_that_lost_the_last_reports_is_brought_forward(

@@ -97,7 +97,7 @@ async def sentinel_valkey(directory: Path) -> AsyncIterator[SentinelValkey]:
         replica = await stack.enter_async_context(running(_valkey_kind(following), directory / "replica"))
         await _until_replicated(replica)
         sentinels = await asyncio.gather(
-            *(_sentinel(stack, directory / f"sentinel-{number}", master) for number in range(SENTINELS))
+            *(_sentinel(stack, directory / f"sentinel-{number}", master.port) for number in range(SENTINELS))
         )
         for sentinel in sentinels:
             await _until_watching(sentinel)
@@ -127,12 +127,12 @@ def _valkey_kind(more: Sequence[str]) -> ServerKind:
 
 
 async def _sentinel(
-    stack: contextlib.AsyncExitStack, directory: Path, master: EmbeddedServer, more: str = ""
+    stack: contextlib.AsyncExitStack, directory: Path, master_port: int, more: str = ""
 ) -> EmbeddedServer:
     """Run a sentinel until the stack ends. Its configuration file is written once, as it keeps its state there."""
     configuration = f"""
         bind 127.0.0.1
-        sentinel monitor {MASTER} 127.0.0.1 {master.port} {QUORUM}
+        sentinel monitor {MASTER} 127.0.0.1 {master_port} {QUORUM}
         sentinel down-after-milliseconds {MASTER} {DOWN_MS}
         sentinel failover-timeout {MASTER} 10000
         {more}

@@ -10,8 +10,9 @@ import pytest
 from placer.kube.hints import EVERYTHING
 from placer.kube.record import NEWS_OF_A_POD, NOTE_BYTES, WRITERS, News, Recorder, cut
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.kube.client import Body, PatchKind, RefusedError, Transport, connect
+from plimsoll.kube.client import Body, PatchKind, RefusedError, TransientError, Transport, connect
 from plimsoll.kube.models import Pod
+from plimsoll.part.backoff import Pauses
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.world import MEMORY, World, condition, read_pod, scheduler
 from tests.servers.apiserver import ApiServer, Object
@@ -292,6 +293,41 @@ async def test_forbidden_news_of_some_pods_delay_no_others(
             running.record(refusal(pod))
         (event,) = await until(lambda: events(apiserver, namespace))
     assert event["regarding"]["name"] == "other"
+
+
+class Failing(LossyBinds):
+    """An API server that answers each event with an error of its own, or is away."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__()
+        self.status = status
+        self.tries = 0
+
+    async def post(self, path: str, body: Body) -> bytes:
+        """See `Transport`."""
+        del path, body
+        self.tries += 1
+        raise TransientError("failed calling webhook", self.status)
+
+
+@pytest.mark.parametrize("status", [500, None])
+async def test_news_that_fails_for_ever_is_dropped_and_news_for_an_absent_server_waits(
+    apiserver: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch, status: int | None
+) -> None:
+    """News that only ever got errors as answers is counted as dropped. News that got no answer is written on."""
+    monkeypatch.setattr("placer.kube.record.ERRORS_S", 0.2)
+    monkeypatch.setattr("placer.kube.record.Pauses", lambda: Pauses(0.05, 0.05))
+    pod = read_pod(await create_pod(apiserver, namespace, pod_manifest("p")))
+    failing = Failing(status)
+    async with recorder(apiserver, failing.around) as running:
+        running.record(refusal(pod))
+        dropped = running.metrics.news_dropped._value
+        await until_true(lambda: dropped.get() if status else failing.tries >= 20)
+        if status:
+            assert failing.tries >= 2
+            assert running._waiting == {}
+        else:
+            assert dropped.get() == 0
 
 
 class EndlessPauses:
