@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from placer.core.reasons import Reason
 from placer.kube.hints import EVERYTHING, Cause, Gain
 from plimsoll.ids import NodeName, PodUid
 
@@ -100,17 +101,22 @@ class Parking:
             del items[bisect.bisect_left(items, (kind.refusal.ask_bytes, kind.number))]
 
     def note(self, node: NodeName, gain: Gain) -> list[Kind]:
-        """Plan the probes for a node's gain. Returns the kinds that have too many, to be woken instead."""
-        too_many = []
+        """Plan the probes for a node's gain.
+
+        Returns:
+            The kinds to be woken: those that have too many probes, and those that ask for more than new GPUs have and
+            whose refusal does not say so yet. The second need no probe, and are not woken again by the next new GPU.
+        """
+        woken = self._outdated(gain)
         for kind in tuple(self._concerned(gain)):
             if node in kind.unprobed:
                 continue
             if len(kind.unprobed) == PROBES_AT_MOST:
-                too_many.append(kind)
+                woken.append(kind)
                 continue
             kind.unprobed.add(node)
             self._probes.setdefault(node, {})[kind] = None
-        return too_many
+        return woken
 
     def next_probe(self) -> tuple[Kind, NodeName] | None:
         """The probe to do next: those of the node that changed first, in turn."""
@@ -144,6 +150,14 @@ class Parking:
         del kinds[kind]
         if not kinds:
             del self._probes[node]
+
+    def _outdated(self, gain: Gain) -> list[Kind]:
+        """The kinds that new GPUs are too small for, although no refusal of theirs has named memory so far."""
+        if Cause.GPUS not in gain.causes or not gain.best_bytes:
+            return []
+        items = self._by_cause[Cause.GPUS]
+        larger = items[bisect.bisect_left(items, (gain.best_bytes + 1,)) :]
+        return [kind for _, _, kind in larger if Reason.GPU_MEMORY.value not in kind.refusal.reasons]
 
     def _concerned(self, gain: Gain) -> Iterator[Kind]:
         for cause in gain.causes:

@@ -64,6 +64,7 @@ class Refusals:
     def share(self, waiting: Waiting, wanted: Wanted) -> bool:
         """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
         uid, kind = wanted.request.pod, self._kind(wanted)
+        self.choice.decider.candidates.refresh()  # a change of rooms may lift the refusal
         shared = self.queue.refusal(kind)
         if shared is None:
             return False
