@@ -360,7 +360,7 @@ class KubeFrontEnd:
             self._cluster.assume(result.booking, wanted.needs)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)
-        self._refusals.add(wanted)
+        self._refusals.add(wanted, is_final=result.is_final)
         return None
 
     async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:

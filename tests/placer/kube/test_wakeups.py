@@ -248,6 +248,28 @@ async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod
 NODES = st.integers(0, 1)
 
 
+async def test_pod_that_may_have_a_place_does_not_wait_for_the_reasons_of_hopeless_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that better nodes refuse is placed before the refusals of twenty pods for which no GPU has the room."""
+    monkeypatch.setattr(decide, "MOST_UNFIT", 2)
+    monkeypatch.setattr(choice, "FEW_NODES", 2)
+    async with scene() as found:
+        found.node("n0")
+        found.report("n0", 10)
+        for index in range(1, 8):
+            found.node(f"n{index}", taints=[{"key": "k", "effect": "NoSchedule"}])
+            found.report(f"n{index}", 24)
+        ends: list[str] = []
+        found.on_end(ends.append)
+        for index in range(20):
+            found.show(found.pod(f"large{index}", {MEMORY: f"{30 + index}Gi"}))
+        found.show(found.pod("p", {MEMORY: "8Gi"}))
+        await found.settle()
+        assert len(ends) == 21
+        assert ends.index("p") <= 1
+
+
 PODS_SHOWN = st.integers(0, 39)
 """The pod that is meant, counted among those that the watch has shown."""
 NODE_CHANGES = st.tuples(
