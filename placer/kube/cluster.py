@@ -137,6 +137,10 @@ class Cluster:
         self.bookings.observe(state)
         self._ledger.observe(state)
 
+    def forget_report(self, node: NodeName) -> None:
+        """Forget the GPUs of a node whose report was dropped."""
+        self.bookings.forget_report(node)
+
     def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node."""
         offer = self._offers.get(name)

@@ -134,6 +134,7 @@ class KubeFrontEnd:
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
+        self.decider.reports.on_change(self._forget_report)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._cluster.bookings.decides = self.lease is None
         self._wakeups = Wakeups(self._queue, self.decider, self._cluster, self._work.set)
@@ -190,6 +191,10 @@ class KubeFrontEnd:
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
         return await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
+
+    def _forget_report(self, node: NodeName) -> None:
+        if node not in self.decider.reports:
+            self._cluster.forget_report(node)
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:

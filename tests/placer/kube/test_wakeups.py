@@ -270,6 +270,16 @@ async def test_pod_that_may_have_a_place_does_not_wait_for_the_reasons_of_hopele
         assert ends.index("p") <= 1
 
 
+async def test_forgotten_report_leaves_no_sizes_of_gpus_behind() -> None:
+    """The sizes of a node's GPUs are kept for foreign pods as long as its report is."""
+    async with scene() as found:
+        for index in range(3):
+            found.report(f"n{index}", 24)
+        for index in range(3):
+            found.reports.forget(NodeName(f"n{index}"))
+        assert not found.cluster.bookings._usable_bytes
+
+
 PODS_SHOWN = st.integers(0, 39)
 """The pod that is meant, counted among those that the watch has shown."""
 NODE_CHANGES = st.tuples(
