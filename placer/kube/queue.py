@@ -7,8 +7,9 @@ pods wait. So a new pod never waits for pods that fit nowhere, and these are not
 A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A kind is tried again
 when a changed node could take one of its pods, and after five minutes in any case. After a failed try it waits for
 1 s first, doubled with each failure up to 10 s. When a pod of the kind is placed, the next is tried at once. Pure:
-`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change during an
-attempt is never lost.
+`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change of a pod during
+its attempt is never lost. A change of a node during an attempt is not noted here: a refusal must hold at the moment
+when it is parked.
 """
 
 import enum
@@ -74,7 +75,7 @@ class _Entry:
     attempts: int = 0
     ready_s: float = 0.0  # in FRESH and RETRY: the time at which the pod came to its lane
     due_s: float = 0.0  # in BACKOFF: the time at which the pod becomes active by itself
-    seen_changes: int = 0
+    is_outdated: bool = False  # in TAKEN and PLACED: the pod has changed since its attempt began
 
     @property
     def rank(self) -> tuple[int, int, PodUid]:
@@ -117,7 +118,6 @@ class Queue:
         self._retries = _Lane(Place.RETRY, self._entries)
         self._timed: list[tuple[float, int, _Entry | Kind]] = []  # may hold outdated items
         self._numbers = 0
-        self._changes = 0
         self._credit_s = CREDIT_S
         self._was_fresh: bool | None = None  # the lane of the work under way
         self._since_s = 0.0
@@ -142,8 +142,8 @@ class Queue:
 
     @property
     def heeds_changes(self) -> bool:
-        """Whether a gain can matter now: a kind is parked, or a decision is under way."""
-        return len(self._parking) > 0 or self._counts[Place.TAKEN] > 0
+        """Whether a gain can matter now: a kind is parked."""
+        return len(self._parking) > 0
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
@@ -166,7 +166,7 @@ class Queue:
         entry.priority = priority
         match entry.place:
             case Place.TAKEN | Place.PLACED:
-                entry.seen_changes = -1  # the attempt under way reads an outdated pod
+                entry.is_outdated = True
                 self._leave_kind(entry, now_s)
             case Place.FRESH:
                 self._fresh.push(entry)  # it keeps its number
@@ -234,27 +234,24 @@ class Queue:
         entry = self._entries.get(uid)
         if entry is None:
             return
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self._activate(entry, now_s)
         else:
             self._add(self._kinds[kind], entry, now_s)
 
-    def park(
-        self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float, *, is_exact: bool = False
-    ) -> None:
-        """Park a pod that fits nowhere, with its kind; if a node changed meanwhile, for its backoff only.
+    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
+        """Park a pod that fits nowhere at this moment, with its kind; a pod that changed meanwhile backs off.
 
         Args:
             uid: the pod.
             kind: equal for pods that get the same answer.
-            refusal: the refusal that the kind shares.
+            refusal: the refusal that the kind shares. It knows all gains so far.
             now_s: the time.
-            is_exact: the refusal holds at this moment, whatever has changed during the attempt.
         """
         entry = self._entries.get(uid)
         if entry is None:
             return
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self.again(uid, now_s)
             return
         known = self._kinds.get(kind)
@@ -267,8 +264,6 @@ class Queue:
         self._parking.park(known, refusal)
         known.due_s = now_s + PARKED_AT_MOST_S * (1 + self._spread()) / 2
         self._set_timer(known)
-        if not is_exact and entry.seen_changes != self._changes:
-            self._wake(known, now_s)
 
     def give_up(self, uid: PodUid, now_s: float) -> None:
         """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
@@ -276,17 +271,15 @@ class Queue:
         if entry is None:
             return
         self._leave_kind(entry, now_s)
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self._activate(entry, now_s)
         else:
             self._move(entry, Place.HOPELESS)
 
     def gained(self, node: NodeName, gain: Gain, now_s: float) -> None:
         """Plan probes of the parked kinds that a changed node could take now."""
-        if gain.causes:
-            self._changes += 1
-            for kind in self._parking.note(node, gain):
-                self._wake(kind, now_s)
+        for kind in self._parking.note(node, gain):
+            self._wake(kind, now_s)
 
     def probed(self, probe: Probe, causes: Cause, now_s: float, *, is_news: bool = False) -> None:
         """Note a probe's result.
@@ -304,7 +297,6 @@ class Queue:
 
     def wake(self, causes: Cause, now_s: float) -> None:
         """Try the parked kinds with one of these causes: a change may have lifted them on any node."""
-        self._changes += 1
         for kind in self._parking.with_cause(causes):
             self._wake(kind, now_s)
 
@@ -354,7 +346,7 @@ class Queue:
     def _tried(self, entry: _Entry, now_s: float) -> Try:
         self._move(entry, Place.TAKEN)
         entry.attempts += 1
-        entry.seen_changes = self._changes
+        entry.is_outdated = False
         return Try(entry.uid, max(0.0, now_s - entry.ready_s))
 
     def _wake(self, kind: Kind, now_s: float) -> None:

@@ -129,7 +129,7 @@ class Refusals:
             note, demand = cut(explained.text), wanted.request.demand
             causes = causes_of(explained.reasons, demand)
             refusal = Refusal(note, causes, ask_of(demand), explained.reasons)
-            self.queue.park(uid, self._kind(wanted), refusal, now_s, is_exact=True)
+            self.queue.park(uid, self._kind(wanted), refusal, now_s)
             self.report(waiting.pod, note, UNSCHEDULABLE)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:
             waiting.overtaken += 1

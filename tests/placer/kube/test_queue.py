@@ -189,14 +189,16 @@ def test_parked_pod_is_tried_again_after_five_minutes_at_most() -> None:
     assert early.due_s() == PARKED_AT_MOST_S / 2
 
 
-def test_change_during_an_attempt_is_not_lost() -> None:
-    """A gain while the pod is being decided on sends it to backoff instead of parking it."""
+def test_refusal_knows_the_gains_before_it_and_no_later_one() -> None:
+    """A gain during the attempt leads to no probe, because the refusal holds when it is parked. A later gain does."""
     queue = queue_of(A)
     assert tried(queue, 0) == A
     queue.gained(N1, ANY, 0.1)
     queue.park(A, A, Refusal(), 0.2)
-    assert queue.due_s() == 1.2
-    assert tried(queue, 1.2) == A
+    assert queue.due_s() == 0.2 + PARKED_AT_MOST_S
+    assert tried(queue, LONGEST_BACKOFF_S) is None
+    queue.gained(N1, ANY, LONGEST_BACKOFF_S)
+    assert probed(queue, LONGEST_BACKOFF_S) == (A, N1)
 
 
 def test_pods_of_a_kind_share_a_refusal_and_wait_for_the_try_of_one() -> None:
@@ -528,13 +530,3 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     assert queue.counts[Place.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A
-
-
-@pytest.mark.parametrize("is_exact", [True, False])
-def test_exact_refusal_outlasts_changes_during_the_attempt(*, is_exact: bool) -> None:
-    """A refusal that is exact knows the changes before it. Any other one leads to a retry after the backoff."""
-    queue = queue_of(A)
-    assert tried(queue, 0) == A
-    queue.gained(N1, ANY, 0)
-    queue.park(A, "k", Refusal(), 0, is_exact=is_exact)
-    assert tried(queue, LONGEST_BACKOFF_S) == (None if is_exact else A)
