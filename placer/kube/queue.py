@@ -4,9 +4,11 @@ Rank is priority, then entry: a pod that comes back stands behind those that cam
 have a lane of their own. Retries and the probes of parked pods together get a bounded share of the time while fresh
 pods wait. So a new pod never waits for pods that fit nowhere, and these are not forgotten either.
 
-A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A kind is tried again
-when a changed node could take one of its pods, and after five minutes in any case. After a failed try it waits for
-1 s first, doubled with each failure up to 10 s. When a pod of the kind is placed, the next is tried at once. Pure:
+A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A node that changed is
+probed for the kinds that may gain by it, the first rank first. As soon as one fits it is tried, before the next
+probe: so each finds the room that those before it left, and none is refused because another was faster. Where a
+change cannot be probed, a kind is tried again 1 s after its last refusal, doubled with each refusal up to 10 s, and
+after five minutes in any case. When a pod of the kind is placed, the next is tried at once. Pure:
 `now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change of a pod during
 its attempt is never lost. A change of a node during an attempt is not noted here: a refusal must hold at the moment
 when it is parked.
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.kube.hints import NOTHING, Cause, Gain
-from placer.kube.parking import Kind, Parking, Refusal
+from placer.kube.parking import Kind, Parking, Rank, Refusal
 from plimsoll.ids import NodeName, PodUid
 
 FIRST_BACKOFF_S: Final = 1.0
@@ -78,7 +80,7 @@ class _Entry:
     is_outdated: bool = False  # in TAKEN and PLACED: the pod has changed since its attempt began
 
     @property
-    def rank(self) -> tuple[int, int, PodUid]:
+    def rank(self) -> Rank:
         return (-self.priority, self.number, self.uid)
 
 
@@ -88,7 +90,7 @@ class _Lane:
     def __init__(self, place: Place, entries: dict[PodUid, _Entry]) -> None:
         self._place = place
         self._entries = entries
-        self._heap: list[tuple[int, int, PodUid]] = []
+        self._heap: list[Rank] = []
 
     def push(self, entry: _Entry) -> None:
         heapq.heappush(self._heap, entry.rank)
@@ -113,7 +115,7 @@ class Queue:
         self._spread = spread
         self._entries: dict[PodUid, _Entry] = {}
         self._kinds: dict[Hashable, Kind] = {}
-        self._parking = Parking()
+        self._parking = Parking(self._rank_of)
         self._fresh = _Lane(Place.FRESH, self._entries)
         self._retries = _Lane(Place.RETRY, self._entries)
         self._timed: list[tuple[float, int, _Entry | Kind]] = []  # may hold outdated items
@@ -122,6 +124,7 @@ class Queue:
         self._was_fresh: bool | None = None  # the lane of the work under way
         self._since_s = 0.0
         self._probed_node: NodeName | None = None
+        self._fitting: _Entry | None = None  # the pod whose probe fitted, until it is tried
         self._counts = dict.fromkeys(Place, 0)
 
     def __len__(self) -> int:
@@ -227,7 +230,8 @@ class Queue:
     def refusal(self, kind: Hashable) -> Refusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
         known = self._kinds.get(kind)
-        return known.refusal if known is not None and known.parked and not known.unprobed else None
+        is_sure = known is not None and known.parked and not known.woken and not known.unprobed
+        return known.refusal if known is not None and is_sure else None
 
     def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
         """Park a pod by its kind's `refusal`, without a decision of its own."""
@@ -290,8 +294,12 @@ class Queue:
             now_s: the time.
             is_news: a reason was found that the kind's refusal does not name, so that its text is outdated.
         """
-        if self._parking.probed(probe.kind, probe.node, causes) and (causes == NOTHING or is_news):
-            self._wake(probe.kind, now_s)
+        if self._parking.probed(probe.kind, probe.node, causes):
+            if causes == NOTHING:
+                self._parking.leave(probe.kind)
+                self._fitting = self._promote(probe.kind, now_s)
+            elif is_news:
+                self._wake(probe.kind, now_s)
         if not self._parking.has_probes:
             self._probed_node = None
 
@@ -329,6 +337,12 @@ class Queue:
 
     def _other_work(self, fresh: _Entry | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
+        fitting, self._fitting = self._fitting, None
+        if fitting is not None and fitting.place is Place.RETRY:
+            if fresh is None or fitting.priority >= fresh.priority:
+                return self._tried(fitting, now_s)
+            self._fitting = fitting  # the fresh pod goes first
+            return None
         retry = self._retries.head()
         if retry is not None and fresh is not None and retry.priority < fresh.priority:
             retry = None
@@ -350,18 +364,26 @@ class Queue:
         return Try(entry.uid, max(0.0, now_s - entry.ready_s))
 
     def _wake(self, kind: Kind, now_s: float) -> None:
-        """Try a kind once its backoff is over."""
-        self._parking.leave(kind)
+        """Try a kind once its backoff is over, or earlier if a probe shows that it fits."""
+        if kind.woken:
+            return
+        kind.woken = True
         kind.due_s = max(now_s, kind.refused_s + _backoff_s(kind.refusals))
         self._set_timer(kind)
 
-    def _promote(self, kind: Kind, now_s: float) -> None:
-        """Let the first member be tried for all."""
+    def _promote(self, kind: Kind, now_s: float) -> _Entry | None:
+        """Let the first member be tried for all; returns it."""
         entry = self._best_member(kind)
         if entry is not None:
             kind.waiting -= 1
             kind.front = entry.uid
             self._activate(entry, now_s)
+        return entry
+
+    def _rank_of(self, kind: Kind) -> Rank:
+        entry = self._best_member(kind)
+        assert entry is not None, "a parked kind has a member"
+        return entry.rank
 
     def _recall_front(self, kind: Kind, uid: PodUid) -> None:
         """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""
