@@ -6,7 +6,7 @@ been silent for too long, are no candidates.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -58,8 +58,9 @@ class Decider:
     ) -> Plan | Refusal:
         """Book the best place, or refuse.
 
-        The refusal has the reasons of the nodes that were read. Where many nodes have the room and fail `fit`, a
-        node that was not read may have a place. The caller must `ledger.forget` a plan that it cannot carry out.
+        The refusal has the reasons of the nodes that were read. Where many nodes have the room and fail `fit`, it is
+        not final: a node that was not read may have a place. The caller must `ledger.forget` a plan that it cannot
+        carry out.
 
         Args:
             request: the pod.
@@ -129,4 +130,6 @@ class Decider:
                         best = tried
             if plans >= MOST_PLANS or len(refusals) >= MOST_UNFIT:
                 break
-        return together(refusals) if best is None else best
+        if best is not None:
+            return best
+        return replace(together(refusals), is_final=len(refusals) < MOST_UNFIT)

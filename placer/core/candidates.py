@@ -27,6 +27,7 @@ REFRESHED_TOGETHER: Final = 64
 """The most nodes whose rooms are computed anew at a time, in some 5 ms, so that no decision has to do more of it."""
 
 _Rooms = Mapping[GpuUuid, Room]
+Listener = Callable[[NodeName, _Rooms, _Rooms], None]
 _GpuRank = tuple[float, NodeName, GpuUuid]
 _NodeRank = tuple[float, NodeName]
 
@@ -83,7 +84,15 @@ class Candidates:
         self._policies: dict[str, _Ranked] = {}
         self._outdated: dict[NodeName, set[GpuUuid] | None] = {}  # None: all GPUs of the node
         self._rebooked: set[NodeName] = set()
+        self._listeners: list[Listener] = []
         ledger.on_change(self._note_booking)
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener` with each node whose rooms a `refresh` changed, and with its rooms before and after.
+
+        A silent node, and a node without a report, has no rooms. The listener must not search.
+        """
+        self._listeners.append(listener)
 
     def note_report(self, node: NodeName) -> None:
         """Read a node's report again before the next search: the report was replaced or dropped."""
@@ -196,6 +205,8 @@ class Candidates:
             _fitness(before.get(uuid)) != _fitness(rooms.get(uuid)) for uuid in changed
         ):
             self.changes.note(name)
+            for listener in self._listeners:
+                listener(name, before, rooms)
 
     def _index_holders(self, name: NodeName, before: _Rooms, rooms: _Rooms) -> None:
         if before.keys() == rooms.keys():

@@ -34,6 +34,8 @@ NODE_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 OPERATING_SYSTEM: Final = "node(s) didn't match Pod's operating system"
 PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
+UNKNOWN_NODE: Final = "node(s) were not known to the API server"
+"""The reason against a node that has no object. kube-scheduler never sees such a node."""
 
 _OS_LABEL: Final = "kubernetes.io/os"
 _UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

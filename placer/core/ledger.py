@@ -99,10 +99,18 @@ class Ledger:
         self._by_owner: defaultdict[str, dict[PodUid, Booking]] = defaultdict(dict)  # only best-effort pods
         self._peaks_bytes: dict[str, int] = {}  # by owner; the one not seen for the longest time comes first
         self._listeners: list[Listener] = []
+        self._learners: list[Callable[[str], None]] = []
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with each GPU whose promises changed; it must not block, raise, or change the ledger."""
         self._listeners.append(listener)
+
+    def on_less_expected(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each owner whose best-effort pods are expected to need less than before.
+
+        It must not block, raise, or change the ledger.
+        """
+        self._learners.append(listener)
 
     def book(self, booking: Booking) -> None:
         """Count a pod from now on.
@@ -158,13 +166,20 @@ class Ledger:
     def _learn(self, owner: str, peak_bytes: int) -> None:
         known_bytes = self._peaks_bytes.pop(owner, None)
         self._peaks_bytes[owner] = max(peak_bytes, known_bytes or 0)
-        changed = [] if self._peaks_bytes[owner] == known_bytes else [owner]
+        self._expect(owner, ASSUMED_BYTES if known_bytes is None else known_bytes)
         if len(self._peaks_bytes) > REMEMBERED_OWNERS:
-            changed.append(next(iter(self._peaks_bytes)))
-            del self._peaks_bytes[changed[-1]]
-        for one in changed:
-            for booking in self._by_owner.get(one, {}).values():
-                self._announce(booking)
+            oldest = next(iter(self._peaks_bytes))
+            self._expect(oldest, self._peaks_bytes.pop(oldest))
+
+    def _expect(self, owner: str, before_bytes: int) -> None:
+        """Announce that other bytes are expected of an owner's pods than before, if that is so."""
+        if self.best_effort_bytes(owner) == before_bytes:
+            return
+        for booking in self._by_owner.get(owner, {}).values():
+            self._announce(booking)
+        if self.best_effort_bytes(owner) < before_bytes:
+            for listener in self._learners:
+                listener(owner)
 
     def _announce(self, booking: Booking) -> None:
         for listener in self._listeners:

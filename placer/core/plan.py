@@ -70,10 +70,12 @@ class Refusal:
     Attributes:
         reasons: by node.
         best_free_bytes: the most memory that was free on one GPU of these nodes.
+        is_final: no other node has a place either. False: the decision left out nodes that may have one.
     """
 
     reasons: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
     best_free_bytes: int = 0
+    is_final: bool = True
 
 
 def together(refusals: Iterable[Refusal]) -> Refusal:

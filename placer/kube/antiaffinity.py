@@ -130,8 +130,9 @@ class Keepouts:
             self._domains[rule][domain] += 1
             self._serial += self._domains[rule][domain] == 1
 
-    def remove(self, rules: Iterable[Keepout], labels: Mapping[str, str]) -> None:
-        """Stop counting rules that were added with these labels."""
+    def remove(self, rules: Iterable[Keepout], labels: Mapping[str, str]) -> bool:
+        """Stop counting rules that were added with these labels; returns whether that opens a domain."""
+        before = self._serial
         for rule in rules:
             domain = labels.get(rule.topology_key)
             if domain is None:
@@ -144,6 +145,7 @@ class Keepouts:
             if not domains:
                 del self._domains[rule]
                 self._selecting.clear()
+        return self._serial != before
 
     def closed_to(self, newcomer: Pod) -> Closed:
         """The domains where a new pod must not go."""

@@ -75,6 +75,10 @@ class Bookings:
             if pod.spec.nodeName == state.node:
                 self._ledger.restore(foreign_booking(pod, usable_bytes, why))
 
+    def forget_report(self, node: NodeName) -> None:
+        """Forget the GPUs of a node whose report was dropped. Foreign pods that were counted there stay counted."""
+        self._usable_bytes.pop(node, None)
+
     def confirm(self, pod: Pod, *, assumed: bool) -> None:
         """Count a pod that is bound.
 
@@ -91,8 +95,9 @@ class Bookings:
         if self.decides and decided is not None and decided.node == node:
             self._read_again(pod, decided, stated)
         elif self.decides and uid in self._foreign:
-            first, why = self._foreign[uid]
-            self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why))
+            if known is None:
+                first, why = self._foreign[uid]
+                self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why))
         elif stated is None and damage is None and not asks_gpu(pod):
             self.release(uid)
         else:

@@ -96,7 +96,7 @@ class NodeChoice:
     _known: dict[Hashable, Verdicts] = field(default_factory=dict, init=False)
 
     def decide(self, wanted: Wanted) -> Plan | Refusal:
-        """Plan and book, or refuse. After a refusal, `explain` finds out whether no node will do.
+        """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
 
         Raises:
             ConflictError: the pod is booked already.
@@ -149,10 +149,13 @@ class NodeChoice:
         if nodes is not None:
             return self._decide_among(wanted, key, nodes)
         decided = self._decide_among(wanted, key, None if _wants_gpu(wanted) else self.cluster.by_pods())
+        if isinstance(decided, Plan) or decided.is_final:
+            return decided
         # The best nodes may be many that this pod does not fit on, and hide those that it does.
         known = self._known.get(key)
         nodes = known.some_open_nodes(FEW_NODES) if known is not None else []
-        return self._decide_among(wanted, key, nodes) if isinstance(decided, Refusal) and nodes else decided
+        other = self._decide_among(wanted, key, nodes)
+        return other if isinstance(other, Plan) else decided
 
     def _decide_among(
         self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None

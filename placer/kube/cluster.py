@@ -8,15 +8,16 @@ Node load and GPU ledger are freed here together. A decision books in the ledger
 from collections import defaultdict
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from placer.core.changes import Changes
-from placer.core.fit import Amounts, Load, Needs, amounts_of, misfits, needs_of
+from placer.core.fit import UNKNOWN_NODE, Amounts, Load, Needs, amounts_of, misfits, needs_of
 from placer.core.ledger import Booking, Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
 from placer.kube.bookings import Bookings
+from placer.kube.hints import EVERYTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
@@ -25,7 +26,7 @@ from plimsoll.part.errors import InputError
 
 T = TypeVar("T")
 
-UNKNOWN_NODE: Final = "node(s) were not known to the API server"
+Listener = Callable[[NodeName | None, Cause], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,20 @@ class Cluster:
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
         self.changes = Changes()
+        self._listeners: list[Listener] = []
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
         self._keepouts = Keepouts()
         # The residents with anti-affinity rules; on a node that does not exist, they close no domain.
         self._keepers: defaultdict[NodeName, dict[PodUid, tuple[Keepout, ...]]] = defaultdict(dict)
+
+    def on_gain(self, listener: Listener) -> None:
+        """Call `listener` with each node where a pod may fit now, apart from its GPUs.
+
+        The second argument is the causes that may be lifted there. The node is None where they may be lifted on any
+        node. The listener must not change the cluster.
+        """
+        self._listeners.append(listener)
 
     @property
     def nodes(self) -> KeysView[NodeName]:
@@ -89,16 +99,6 @@ class Cluster:
         """Whether a pod with a node has an anti-affinity rule."""
         return bool(self._keepers)
 
-    def has_rule(self, uid: PodUid) -> bool:
-        """Whether this pod has a node and an anti-affinity rule."""
-        resident = self._residents.get(uid)
-        return resident is not None and bool(resident.keepouts)
-
-    def node_of(self, uid: PodUid) -> NodeName | None:
-        """The node where the pod counts, or None."""
-        resident = self._residents.get(uid)
-        return None if resident is None else resident.node
-
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
 
@@ -106,13 +106,18 @@ class Cluster:
             InputError: the node's allocatable cannot be read; the node is not used then.
         """
         name = NodeName(node.metadata.name)
-        self.remove_node(name)
-        allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
+        try:
+            allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
+        except InputError:
+            self.remove_node(name)
+            raise
+        self.changes.note(name)
+        old = self._offers.get(name)
         self._offers[name] = _Offer(node, allocatable)
-        self._by_pods.add((self._pods_on(name), name))
-        self._labels.put(name, {}, _labels(node))
-        for rules in self._keepers.get(name, {}).values():
-            self._keepouts.add(rules, _labels(node))
+        if old is None:
+            self._by_pods.add((self._pods_on(name), name))
+        self._relabel(name, {} if old is None else _labels(old.node), _labels(node))
+        self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
@@ -121,9 +126,7 @@ class Cluster:
         if offer is None:
             return
         self._by_pods.remove((self._pods_on(name), name))
-        self._labels.put(name, _labels(offer.node), {})
-        for rules in self._keepers.get(name, {}).values():
-            self._keepouts.remove(rules, _labels(offer.node))
+        self._relabel(name, _labels(offer.node), {})
 
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
@@ -133,6 +136,10 @@ class Cluster:
         """Learn peaks and the GPUs of a node from a report."""
         self.bookings.observe(state)
         self._ledger.observe(state)
+
+    def forget_report(self, node: NodeName) -> None:
+        """Forget the GPUs of a node whose report was dropped."""
+        self.bookings.forget_report(node)
 
     def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node."""
@@ -184,9 +191,11 @@ class Cluster:
         self._residents[uid] = resident
         self._count(resident.node, lambda load: load.add(resident.needs))
         if resident.keepouts:
+            had_rules = self.has_rules
             self._keepers[resident.node][uid] = resident.keepouts
-            if resident.node in self._offers:
-                self._keepouts.add(resident.keepouts, _labels(self._offers[resident.node].node))
+            self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
+            if not had_rules:
+                self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
 
     def _unsettle(self, uid: PodUid) -> bool:
         resident = self._residents.pop(uid, None)
@@ -197,9 +206,24 @@ class Cluster:
             del self._keepers[resident.node][uid]
             if not self._keepers[resident.node]:
                 del self._keepers[resident.node]
-            if resident.node in self._offers:
-                self._keepouts.remove(resident.keepouts, _labels(self._offers[resident.node].node))
+            if self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)):
+                self._announce(None, Cause.RULES)
+        self._announce(resident.node, Cause.RESOURCES)
         return True
+
+    def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Take a node's labels in place of those before; no labels for a node that was not there, or left."""
+        if before == after:
+            return
+        self._labels.put(name, before, after)
+        rules = [rule for rules in self._keepers.get(name, {}).values() for rule in rules]
+        self._keepouts.add(rules, after)
+        if self._keepouts.remove(rules, before):
+            self._announce(None, Cause.RULES)
+
+    def _announce(self, node: NodeName | None, lifted: Cause) -> None:
+        for listener in self._listeners:
+            listener(node, lifted)
 
     def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
         """Change the load of a node, and its place among the nodes."""
@@ -218,6 +242,11 @@ class Cluster:
 
     def _pods_on(self, name: NodeName) -> int:
         return self._load(name).pods
+
+    def _labels_of(self, name: NodeName) -> Mapping[str, str]:
+        """The labels of a node; none for a node that does not exist."""
+        offer = self._offers.get(name)
+        return {} if offer is None else _labels(offer.node)
 
 
 def _labels(node: Node) -> Mapping[str, str]:

@@ -25,13 +25,7 @@ from placer.kube.binding import Binder, BindResult, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
-from placer.kube.hints import (
-    EVERYTHING,
-    NOTHING,
-    Cause,
-    causes_lifted,
-    causes_of,
-)
+from placer.kube.hints import NOTHING, causes_of
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
@@ -42,7 +36,7 @@ from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from placer.publisher import placement
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.events import NodeState, Placement
+from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
@@ -140,9 +134,10 @@ class KubeFrontEnd:
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
+        self.decider.reports.on_change(self._forget_report)
         self._choice = NodeChoice(self.decider, self._cluster)
         self._cluster.bookings.decides = self.lease is None
-        self._wakeups = Wakeups(self._queue, self.decider, self._work.set)
+        self._wakeups = Wakeups(self._queue, self.decider, self._cluster, self._work.set)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
         self._binder = Binder(self._placing)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
@@ -163,7 +158,7 @@ class KubeFrontEnd:
 
     async def run(self) -> None:
         """Schedule until cancelled. Binds under way are abandoned then; the next start reads their results."""
-        unsubscribe = self.decider.reports.on_report(self._on_report)
+        unsubscribe = self.decider.reports.on_report(self._cluster.observe)
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
@@ -195,18 +190,11 @@ class KubeFrontEnd:
         """
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        try:
-            resized = await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
-        except BaseException:
-            self._wakeups.wake(Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)  # a raise took room for a while
-            raise
-        # A lowering makes room, and no report comes of it until a pod takes the room.
-        self._wakeups.gained(resized.node, Cause.MEMORY | Cause.MEMORIES | Cause.SHARE)
-        return resized
+        return await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
 
-    def _on_report(self, state: NodeState) -> None:
-        self._cluster.observe(state)
-        self._wakeups.reported(state)
+    def _forget_report(self, node: NodeName) -> None:
+        if node not in self.decider.reports:
+            self._cluster.forget_report(node)
 
     def _on_node(self, change: Change[Node]) -> None:
         match change:
@@ -218,9 +206,6 @@ class KubeFrontEnd:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
-                    return
-                lifted = EVERYTHING if old is None else causes_lifted(node, old)
-                self._wakeups.gained(NodeName(node.metadata.name), lifted)
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
             case Synced():
@@ -237,7 +222,7 @@ class KubeFrontEnd:
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
                 elif pod.spec.nodeName:
-                    self._confirm(pod, change.old if isinstance(change, Modified) else None)
+                    self._confirm(pod)
                 elif _is_ours(pod):
                     known = change.old if isinstance(change, Modified) else None
                     self._await_node(pod, changed=known is None or not _same_pod(pod, known))
@@ -245,31 +230,16 @@ class KubeFrontEnd:
                     self._forget_waiting(uid)
 
     def _drop(self, uid: PodUid) -> None:
-        """Free the room of a pod that is gone, ended or was not bound, for waiting pods."""
+        """Free the room of a pod that is gone or ended, for waiting pods."""
         self._forget_waiting(uid)
-        self._release(uid)
+        self._cluster.release(uid)
 
-    def _release(self, uid: PodUid) -> None:
-        node, had_rule = self._cluster.node_of(uid), self._cluster.has_rule(uid)
-        with self._wakeups.noting(node, Cause.RESOURCES):
-            self._cluster.release(uid)
-        if had_rule:
-            self._wakeups.wake(Cause.RULES)
-
-    def _confirm(self, pod: Pod, old: Pod | None) -> None:
-        uid = PodUid(pod.metadata.uid)
-        self._forget_waiting(uid)
-        before, had_rules = self._cluster.node_of(uid), self._cluster.has_rules
-        is_known = old is not None and old.spec.nodeName == pod.spec.nodeName == before
-        is_same = is_known and old is not None and _same_pod(pod, old)
-        lifted = Cause.RESOURCES if is_known or before != pod.spec.nodeName else NOTHING
-        with contextlib.nullcontext() if is_same else self._wakeups.noting(before, lifted):
-            try:
-                self._cluster.confirm(pod)
-            except InputError as error:
-                structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
-        if self._cluster.has_rules and not had_rules:
-            self._wakeups.wake(EVERYTHING)  # kinds are told apart by labels from now on
+    def _confirm(self, pod: Pod) -> None:
+        self._forget_waiting(PodUid(pod.metadata.uid))
+        try:
+            self._cluster.confirm(pod)
+        except InputError as error:
+            structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
 
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
@@ -346,6 +316,7 @@ class KubeFrontEnd:
         while True:
             heed_cancellation()
             self._work.clear()
+            self._wakeups.catch_up()
             now_s = self._now_s()
             match self._queue.take(now_s):
                 case Try(uid, waited_s):
@@ -394,7 +365,7 @@ class KubeFrontEnd:
             self._cluster.assume(result.booking, wanted.needs)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)
-        self._refusals.add(wanted)
+        self._refusals.add(wanted, is_final=result.is_final)
         return None
 
     async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
@@ -414,7 +385,7 @@ class KubeFrontEnd:
             "not bound", pod=_name(pod), node=node, outcome=result.value, error=message
         )
         if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self._release(uid)
+            self._cluster.release(uid)
         self._queue.again(uid, self._now_s())
         self._work.set()
         if result is BindResult.REFUSED:

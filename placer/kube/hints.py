@@ -7,7 +7,7 @@ So the last obstacle to go always leads to a probe. Pure.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,6 @@ from placer.core import fit
 from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
-from placer.kube.cluster import UNKNOWN_NODE
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -60,7 +59,7 @@ _KNOWN: Final = {
     Reason.GPU_ID.value: Cause.GPUS,
     Reason.NO_REPORT.value: Cause.GPUS,
     Reason.SILENT.value: Cause.GPUS,
-    UNKNOWN_NODE: Cause.NODE,
+    fit.UNKNOWN_NODE: Cause.NODE,
     KEPT_OUT: Cause.RULES,
     fit.UNSCHEDULABLE: Cause.NODE,
     fit.NOT_READY: Cause.NODE,
@@ -100,9 +99,18 @@ def any_cause(demand: PodDemand) -> Cause:
     return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
 
 
-def causes_of(reasons: Iterable[str], demand: PodDemand) -> Cause:
-    """The causes behind reasons, as `misfits` and `plan` give them. An unknown reason may have any cause."""
+def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
+    """The causes behind reasons, as `misfits` and `plan` give them.
+
+    An unknown reason may have any cause, and so may a refusal without reasons, which means that there was no node.
+    """
+    if not reasons:
+        return any_cause(demand)
     causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
+    if len(demand.containers) > 1:
+        causes |= (
+            _SOME_GPU  # one container may move to another GPU and leave the memory of its GPU to the next
+        )
     for reason in reasons:
         causes |= _cause(reason)
     return causes & any_cause(demand)
@@ -124,8 +132,8 @@ def _cause(reason: str) -> Cause:
 
 
 def best_bytes(rooms: Iterable[Room]) -> int:
-    """The most bytes that a container can be promised on one of these GPUs; 0 without a GPU."""
-    return max(map(_open_bytes, rooms), default=0)
+    """The most bytes that a container can be promised on one of these GPUs; at least 0, also without a GPU."""
+    return max((0, *map(_open_bytes, rooms)))
 
 
 def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
@@ -135,7 +143,7 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
-            return Gain(EVERYTHING, most_bytes)
+            return Gain(_OF_GPUS, most_bytes)
         if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))

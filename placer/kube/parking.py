@@ -5,12 +5,17 @@ probed on that node, or woken. Pure.
 """
 
 import bisect
-from collections.abc import Hashable, Iterator
+import heapq
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from placer.core.reasons import Reason
 from placer.kube.hints import EVERYTHING, Cause, Gain
 from plimsoll.ids import NodeName, PodUid
+
+Rank = tuple[int, int, PodUid]
+"""The order of pods, the least first."""
 
 PROBES_AT_MOST: Final = 16
 """Nodes on which a kind may have to be probed. With more, the kind is woken: one decision costs less then."""
@@ -44,6 +49,7 @@ class Kind:
         waiting: the number of these pods.
         front: the pod that is tried for all of them, or None.
         parked: the refusal is in force.
+        woken: a change may have lifted it, so it is tried again at `due_s`, and not shared until then.
         refusals: the number of refusals since a pod of the kind was placed.
         refused_s: the time of the last refusal.
         due_s: the time of the next try, while there is no front.
@@ -53,10 +59,11 @@ class Kind:
     key: Hashable
     number: int
     refusal: Refusal = Refusal()
-    members: list[tuple[int, int, PodUid]] = field(default_factory=list)
+    members: list[Rank] = field(default_factory=list)
     waiting: int = 0
     front: PodUid | None = None
     parked: bool = False
+    woken: bool = False
     refusals: int = 0
     refused_s: float = 0.0
     due_s: float = 0.0
@@ -64,11 +71,18 @@ class Kind:
 
 
 class Parking:
-    """All parked kinds, by cause and by the bytes that they ask for."""
+    """All parked kinds, by cause and by the bytes that they ask for.
 
-    def __init__(self) -> None:
+    Args:
+        rank_of: the rank of the first pod of a parked kind, now.
+    """
+
+    def __init__(self, rank_of: Callable[[Kind], Rank]) -> None:
+        self._rank_of = rank_of
         self._by_cause: dict[Cause, list[tuple[int, int, Kind]]] = {cause: [] for cause in Cause}
-        self._probes: dict[NodeName, dict[Kind, None]] = {}
+        # Heaps, the first rank first; they may hold outdated items.
+        self._probes: dict[NodeName, list[tuple[Rank, int, Kind]]] = {}
+        self._planned = 0
         self._parked = 0
 
     def __len__(self) -> int:
@@ -77,12 +91,12 @@ class Parking:
     @property
     def has_probes(self) -> bool:
         """Whether a kind is to be probed on a node."""
-        return bool(self._probes)
+        return self._planned > 0
 
     def park(self, kind: Kind, refusal: Refusal) -> None:
         """Put a refusal in force; it knows every change so far."""
         self.leave(kind)
-        kind.parked, kind.refusal = True, refusal
+        kind.parked, kind.woken, kind.refusal = True, False, refusal
         self._parked += 1
         self._index(kind)
 
@@ -90,32 +104,46 @@ class Parking:
         """End a kind's refusal, if one is in force."""
         if not kind.parked:
             return
-        kind.parked = False
+        kind.parked = kind.woken = False
         self._parked -= 1
-        for node in kind.unprobed:
-            self._unprobe(kind, node)
+        self._planned -= len(kind.unprobed)
         kind.unprobed.clear()
         for cause in kind.refusal.causes:
             items = self._by_cause[cause]
             del items[bisect.bisect_left(items, (kind.refusal.ask_bytes, kind.number))]
 
     def note(self, node: NodeName, gain: Gain) -> list[Kind]:
-        """Plan the probes for a node's gain. Returns the kinds that have too many, to be woken instead."""
-        too_many = []
+        """Plan the probes for a node's gain.
+
+        Returns:
+            The kinds to be woken: those that have too many probes, and those that ask for more than new GPUs have and
+            whose refusal does not say so yet. The second need no probe, and are not woken again by the next new GPU.
+        """
+        woken = self._outdated(gain)
         for kind in tuple(self._concerned(gain)):
             if node in kind.unprobed:
                 continue
             if len(kind.unprobed) == PROBES_AT_MOST:
-                too_many.append(kind)
+                woken.append(kind)
                 continue
             kind.unprobed.add(node)
-            self._probes.setdefault(node, {})[kind] = None
-        return too_many
+            self._planned += 1
+            self._plan(kind, node)
+        return woken
 
     def next_probe(self) -> tuple[Kind, NodeName] | None:
-        """The probe to do next: those of the node that changed first, in turn."""
-        for node, kinds in self._probes.items():
-            return next(iter(kinds)), node
+        """The probe to do next: those of the node that changed first, the kind with the first rank first."""
+        while self._probes:
+            node, items = next(iter(self._probes.items()))
+            while items:
+                rank, _, kind = items[0]
+                is_planned = node in kind.unprobed
+                if is_planned and rank == self._rank_of(kind):
+                    return kind, node
+                heapq.heappop(items)
+                if is_planned:  # its first pod is gone; no pod joins a kind that is to be probed
+                    self._plan(kind, node)
+            del self._probes[node]
         return None
 
     def probed(self, kind: Kind, node: NodeName, causes: Cause) -> bool:
@@ -123,7 +151,7 @@ class Parking:
         if node not in kind.unprobed:
             return False
         kind.unprobed.discard(node)
-        self._unprobe(kind, node)
+        self._planned -= 1
         more = causes & ~kind.refusal.causes
         if more:
             kind.refusal = replace(kind.refusal, causes=kind.refusal.causes | causes)
@@ -139,11 +167,16 @@ class Parking:
         for cause in kind.refusal.causes if causes is None else causes:
             bisect.insort(self._by_cause[cause], (kind.refusal.ask_bytes, kind.number, kind))
 
-    def _unprobe(self, kind: Kind, node: NodeName) -> None:
-        kinds = self._probes[node]
-        del kinds[kind]
-        if not kinds:
-            del self._probes[node]
+    def _plan(self, kind: Kind, node: NodeName) -> None:
+        heapq.heappush(self._probes.setdefault(node, []), (self._rank_of(kind), kind.number, kind))
+
+    def _outdated(self, gain: Gain) -> list[Kind]:
+        """The kinds that new GPUs are too small for, although no refusal of theirs has named memory so far."""
+        if Cause.GPUS not in gain.causes or not gain.best_bytes:
+            return []
+        items = self._by_cause[Cause.GPUS]
+        larger = items[bisect.bisect_left(items, (gain.best_bytes + 1,)) :]
+        return [kind for _, _, kind in larger if Reason.GPU_MEMORY.value not in kind.refusal.reasons]
 
     def _concerned(self, gain: Gain) -> Iterator[Kind]:
         for cause in gain.causes:

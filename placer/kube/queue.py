@@ -4,11 +4,14 @@ Rank is priority, then entry: a pod that comes back stands behind those that cam
 have a lane of their own. Retries and the probes of parked pods together get a bounded share of the time while fresh
 pods wait. So a new pod never waits for pods that fit nowhere, and these are not forgotten either.
 
-A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A kind is tried again
-when a changed node could take one of its pods, and after five minutes in any case. After a failed try it waits for
-1 s first, doubled with each failure up to 10 s. When a pod of the kind is placed, the next is tried at once. Pure:
-`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change during an
-attempt is never lost.
+A pod that fits nowhere is parked with its kind: all pods of a kind wait for the try of one. A node that changed is
+probed for the kinds that may gain by it, the first rank first. As soon as one fits it is tried, before the next
+probe: so each finds the room that those before it left, and none is refused because another was faster. Where a
+change cannot be probed, a kind is tried again 1 s after its last refusal, doubled with each refusal up to 10 s, and
+after five minutes in any case. When a pod of the kind is placed, the next is tried at once. Pure:
+`now_s` is any clock that never goes back. What always holds: a pod is in one place only, and a change of a pod during
+its attempt is never lost. A change of a node during an attempt is not noted here: a refusal must hold at the moment
+when it is parked.
 """
 
 import enum
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.kube.hints import NOTHING, Cause, Gain
-from placer.kube.parking import Kind, Parking, Refusal
+from placer.kube.parking import Kind, Parking, Rank, Refusal
 from plimsoll.ids import NodeName, PodUid
 
 FIRST_BACKOFF_S: Final = 1.0
@@ -74,10 +77,10 @@ class _Entry:
     attempts: int = 0
     ready_s: float = 0.0  # in FRESH and RETRY: the time at which the pod came to its lane
     due_s: float = 0.0  # in BACKOFF: the time at which the pod becomes active by itself
-    seen_changes: int = 0
+    is_outdated: bool = False  # in TAKEN and PLACED: the pod has changed since its attempt began
 
     @property
-    def rank(self) -> tuple[int, int, PodUid]:
+    def rank(self) -> Rank:
         return (-self.priority, self.number, self.uid)
 
 
@@ -87,7 +90,7 @@ class _Lane:
     def __init__(self, place: Place, entries: dict[PodUid, _Entry]) -> None:
         self._place = place
         self._entries = entries
-        self._heap: list[tuple[int, int, PodUid]] = []
+        self._heap: list[Rank] = []
 
     def push(self, entry: _Entry) -> None:
         heapq.heappush(self._heap, entry.rank)
@@ -112,16 +115,16 @@ class Queue:
         self._spread = spread
         self._entries: dict[PodUid, _Entry] = {}
         self._kinds: dict[Hashable, Kind] = {}
-        self._parking = Parking()
+        self._parking = Parking(self._rank_of)
         self._fresh = _Lane(Place.FRESH, self._entries)
         self._retries = _Lane(Place.RETRY, self._entries)
         self._timed: list[tuple[float, int, _Entry | Kind]] = []  # may hold outdated items
         self._numbers = 0
-        self._changes = 0
         self._credit_s = CREDIT_S
         self._was_fresh: bool | None = None  # the lane of the work under way
         self._since_s = 0.0
         self._probed_node: NodeName | None = None
+        self._fitting: _Entry | None = None  # the pod whose probe fitted, until it is tried
         self._counts = dict.fromkeys(Place, 0)
 
     def __len__(self) -> int:
@@ -142,8 +145,8 @@ class Queue:
 
     @property
     def heeds_changes(self) -> bool:
-        """Whether a gain can matter now: a kind is parked, or a decision is under way."""
-        return len(self._parking) > 0 or self._counts[Place.TAKEN] > 0
+        """Whether a gain can matter now: a kind is parked."""
+        return len(self._parking) > 0
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
@@ -166,7 +169,7 @@ class Queue:
         entry.priority = priority
         match entry.place:
             case Place.TAKEN | Place.PLACED:
-                entry.seen_changes = -1  # the attempt under way reads an outdated pod
+                entry.is_outdated = True
                 self._leave_kind(entry, now_s)
             case Place.FRESH:
                 self._fresh.push(entry)  # it keeps its number
@@ -227,34 +230,32 @@ class Queue:
     def refusal(self, kind: Hashable) -> Refusal | None:
         """The refusal of a kind that is in force, and that no change may have lifted; or None."""
         known = self._kinds.get(kind)
-        return known.refusal if known is not None and known.parked and not known.unprobed else None
+        is_sure = known is not None and known.parked and not known.woken and not known.unprobed
+        return known.refusal if known is not None and is_sure else None
 
     def join(self, uid: PodUid, kind: Hashable, now_s: float) -> None:
         """Park a pod by its kind's `refusal`, without a decision of its own."""
         entry = self._entries.get(uid)
         if entry is None:
             return
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self._activate(entry, now_s)
         else:
             self._add(self._kinds[kind], entry, now_s)
 
-    def park(
-        self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float, *, is_exact: bool = False
-    ) -> None:
-        """Park a pod that fits nowhere, with its kind; if a node changed meanwhile, for its backoff only.
+    def park(self, uid: PodUid, kind: Hashable, refusal: Refusal, now_s: float) -> None:
+        """Park a pod that fits nowhere at this moment, with its kind; a pod that changed meanwhile backs off.
 
         Args:
             uid: the pod.
             kind: equal for pods that get the same answer.
-            refusal: the refusal that the kind shares.
+            refusal: the refusal that the kind shares. It knows all gains so far.
             now_s: the time.
-            is_exact: the refusal holds at this moment, whatever has changed during the attempt.
         """
         entry = self._entries.get(uid)
         if entry is None:
             return
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self.again(uid, now_s)
             return
         known = self._kinds.get(kind)
@@ -267,8 +268,6 @@ class Queue:
         self._parking.park(known, refusal)
         known.due_s = now_s + PARKED_AT_MOST_S * (1 + self._spread()) / 2
         self._set_timer(known)
-        if not is_exact and entry.seen_changes != self._changes:
-            self._wake(known, now_s)
 
     def give_up(self, uid: PodUid, now_s: float) -> None:
         """Stop trying a pod that only its own change can help: it is malformed, or asks for the impossible."""
@@ -276,17 +275,15 @@ class Queue:
         if entry is None:
             return
         self._leave_kind(entry, now_s)
-        if entry.seen_changes == -1:
+        if entry.is_outdated:
             self._activate(entry, now_s)
         else:
             self._move(entry, Place.HOPELESS)
 
     def gained(self, node: NodeName, gain: Gain, now_s: float) -> None:
         """Plan probes of the parked kinds that a changed node could take now."""
-        if gain.causes:
-            self._changes += 1
-            for kind in self._parking.note(node, gain):
-                self._wake(kind, now_s)
+        for kind in self._parking.note(node, gain):
+            self._wake(kind, now_s)
 
     def probed(self, probe: Probe, causes: Cause, now_s: float, *, is_news: bool = False) -> None:
         """Note a probe's result.
@@ -297,14 +294,17 @@ class Queue:
             now_s: the time.
             is_news: a reason was found that the kind's refusal does not name, so that its text is outdated.
         """
-        if self._parking.probed(probe.kind, probe.node, causes) and (causes == NOTHING or is_news):
-            self._wake(probe.kind, now_s)
+        if self._parking.probed(probe.kind, probe.node, causes):
+            if causes == NOTHING:
+                self._parking.leave(probe.kind)
+                self._fitting = self._promote(probe.kind, now_s)
+            elif is_news:
+                self._wake(probe.kind, now_s)
         if not self._parking.has_probes:
             self._probed_node = None
 
     def wake(self, causes: Cause, now_s: float) -> None:
         """Try the parked kinds with one of these causes: a change may have lifted them on any node."""
-        self._changes += 1
         for kind in self._parking.with_cause(causes):
             self._wake(kind, now_s)
 
@@ -337,6 +337,12 @@ class Queue:
 
     def _other_work(self, fresh: _Entry | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
+        fitting, self._fitting = self._fitting, None
+        if fitting is not None and fitting.place is Place.RETRY:
+            if fresh is None or fitting.priority >= fresh.priority:
+                return self._tried(fitting, now_s)
+            self._fitting = fitting  # the fresh pod goes first
+            return None
         retry = self._retries.head()
         if retry is not None and fresh is not None and retry.priority < fresh.priority:
             retry = None
@@ -354,22 +360,30 @@ class Queue:
     def _tried(self, entry: _Entry, now_s: float) -> Try:
         self._move(entry, Place.TAKEN)
         entry.attempts += 1
-        entry.seen_changes = self._changes
+        entry.is_outdated = False
         return Try(entry.uid, max(0.0, now_s - entry.ready_s))
 
     def _wake(self, kind: Kind, now_s: float) -> None:
-        """Try a kind once its backoff is over."""
-        self._parking.leave(kind)
+        """Try a kind once its backoff is over, or earlier if a probe shows that it fits."""
+        if kind.woken:
+            return
+        kind.woken = True
         kind.due_s = max(now_s, kind.refused_s + _backoff_s(kind.refusals))
         self._set_timer(kind)
 
-    def _promote(self, kind: Kind, now_s: float) -> None:
-        """Let the first member be tried for all."""
+    def _promote(self, kind: Kind, now_s: float) -> _Entry | None:
+        """Let the first member be tried for all; returns it."""
         entry = self._best_member(kind)
         if entry is not None:
             kind.waiting -= 1
             kind.front = entry.uid
             self._activate(entry, now_s)
+        return entry
+
+    def _rank_of(self, kind: Kind) -> Rank:
+        entry = self._best_member(kind)
+        assert entry is not None, "a parked kind has a member"
+        return entry.rank
 
     def _recall_front(self, kind: Kind, uid: PodUid) -> None:
         """Let the pod that was to be tried for all wait again: another pod of its kind was refused just now."""

@@ -1,10 +1,12 @@
 """Finds out why refused pods fit nowhere, and parks them by their kind. Decisions on other pods go on meanwhile.
 
 A decision refuses a pod at once. The reasons of all nodes take longer, so a task of its own collects them, one pod
-after another. What always holds: a refusal that is reported holds at that moment. Pods of one kind share it.
+after another. Pods that may still have a place come first. What always holds: a refusal that is reported holds at
+that moment. Pods of one kind share it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
@@ -25,6 +27,8 @@ from plimsoll.part.ending import heed_cancellation
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 """Reasons of the `PodScheduled` condition."""
+OPEN_IN_A_ROW: Final = 8
+"""The pods that may have a place, and are explained before one that has none, while both wait."""
 OVERTAKEN_AT_MOST: Final = 3
 """The times that a refused pod is tried at once because a node has a place by now, before it backs off."""
 PUT_OFF: Final = "The nodes with room changed during each decision; the pod is tried again."
@@ -32,6 +36,32 @@ PUT_OFF: Final = "The nodes with room changed during each decision; the pod is t
 
 Report = Callable[[Pod, str, str], None]
 """Reports a refusal to people: the pod, the text, and the condition's reason."""
+
+
+class Backlog:
+    """The refused pods that wait for their explanation, in its order."""
+
+    def __init__(self) -> None:
+        self._open: deque[Wanted] = deque()
+        self._final: deque[Wanted] = deque()
+        self._in_a_row = 0  # the open ones that were given since the last final one
+        self._some = asyncio.Event()
+
+    def put(self, wanted: Wanted, *, is_final: bool) -> None:
+        """Add a pod; for `is_final` see `placer.core.plan.Refusal`."""
+        (self._final if is_final else self._open).append(wanted)
+        self._some.set()
+
+    async def get(self) -> Wanted:
+        """Remove the next pod; waits until there is one. Cancelling loses no pod."""
+        while not (self._open or self._final):
+            self._some.clear()
+            await self._some.wait()
+        if self._open and (not self._final or self._in_a_row < OPEN_IN_A_ROW):
+            self._in_a_row += 1
+            return self._open.popleft()
+        self._in_a_row = 0
+        return self._final.popleft()
 
 
 @dataclass(slots=True)
@@ -55,15 +85,16 @@ class Refusals:
     metrics: Metrics
     report: Report
     on_work: Callable[[], None]
-    _refused: asyncio.Queue[Wanted] = field(default_factory=asyncio.Queue)
+    _refused: Backlog = field(default_factory=Backlog)
 
-    def add(self, wanted: Wanted) -> None:
-        """Explain this refused pod in its turn; returns at once."""
-        self._refused.put_nowait(wanted)
+    def add(self, wanted: Wanted, *, is_final: bool) -> None:
+        """Explain this refused pod in its turn; returns at once. For `is_final` see `placer.core.plan.Refusal`."""
+        self._refused.put(wanted, is_final=is_final)
 
     def share(self, waiting: Waiting, wanted: Wanted) -> bool:
         """Park a pod by the refusal of its kind, if one is in force; returns whether one is."""
         uid, kind = wanted.request.pod, self._kind(wanted)
+        self.choice.decider.candidates.refresh()  # a change of rooms may lift the refusal
         shared = self.queue.refusal(kind)
         if shared is None:
             return False
@@ -76,6 +107,7 @@ class Refusals:
         """Explain until cancelled."""
         while True:
             heed_cancellation()
+            await asyncio.sleep(0)  # an explanation awaits nothing where there are few nodes
             wanted = await self._refused.get()
             waiting = self.waiting.get(wanted.request.pod)
             if waiting is None:
@@ -97,7 +129,7 @@ class Refusals:
             note, demand = cut(explained.text), wanted.request.demand
             causes = causes_of(explained.reasons, demand)
             refusal = Refusal(note, causes, ask_of(demand), explained.reasons)
-            self.queue.park(uid, self._kind(wanted), refusal, now_s, is_exact=True)
+            self.queue.park(uid, self._kind(wanted), refusal, now_s)
             self.report(waiting.pod, note, UNSCHEDULABLE)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:
             waiting.overtaken += 1

@@ -284,6 +284,19 @@ def test_an_edit_during_a_resize_gives_nothing_back() -> None:
     assert (node.counted()[0], held.doubt) == (6, None)
 
 
+def test_a_foreign_pod_stays_counted_after_the_report_of_its_node_is_forgotten() -> None:
+    """A forgotten report leaves nothing behind but the bookings that were made from it."""
+    node = Node()
+    node.report(*GPUS)
+    node.cluster.confirm(bound())
+    node.cluster.forget_report(N1)
+    assert not node.cluster.bookings._usable_bytes
+    node.cluster.confirm(bound(version="11"))
+    booking = node.ledger.booking(UID)
+    assert booking is not None
+    assert {grant.gpu for grant in booking.grants} == set(GPUS)
+
+
 def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
     """A pod without a decision takes bytes and share on each GPU, also of a later report, and is reported once."""
     node = Node()

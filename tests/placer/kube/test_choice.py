@@ -72,9 +72,14 @@ class World:
             decided = self.decide(wanted)
             if isinstance(decided, Plan):
                 return decided.booking.node
+            assert not (decided.is_final and self.fitting(wanted)), "a final refusal overlooks a node"
             if await self.choice.explain(wanted) is not None:
                 return None
         raise AssertionError("explain promises a node, and decide does not find it")
+
+    def fitting(self, wanted: Wanted) -> set[NodeName]:
+        """The nodes that have a place for a pod."""
+        return {node for node in self.cluster.nodes if not self.choice.obstacles(wanted, node)}
 
     def nodes_read(self) -> int:
         """The nodes that decisions have read."""

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.fit import Needs, needs_of
+from placer.core.fit import UNKNOWN_NODE, Needs, needs_of
 from placer.core.ledger import Booking, Grant, Ledger
-from placer.kube.cluster import UNKNOWN_NODE, Cluster
+from placer.kube.cluster import Cluster
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError

@@ -70,6 +70,12 @@ def test_reasons_have_causes(reason: str, cause: Cause) -> None:
     assert causes_of([reason], demand_of(5)) == cause | Cause.MEMORY
 
 
+@pytest.mark.parametrize("demand", [demand_of(5), demand_of(None, whole=True), PodDemand(())])
+def test_refusal_without_a_node_may_have_any_cause(demand: PodDemand) -> None:
+    """Without a node there is no reason, and the first node may lift whatever keeps the pod waiting."""
+    assert causes_of([], demand) == any_cause(demand)
+
+
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_of_a_gpu_is_known(reason: Reason) -> None:
     """Each reason of a GPU has its own cause, and none counts as unknown."""
@@ -81,9 +87,10 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     assert causes_of([Reason.GPU_NOT_EMPTY.value], demand_of(None, whole=True)) == Cause.OCCUPANCY
     assert causes_of(["Insufficient cpu"], PodDemand(())) == Cause.RESOURCES
     assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES
-    assert causes_of([], demand_of(5, 6)) == Cause.MEMORIES
-    assert causes_of([], demand_of(5, gpus=2)) == Cause.MEMORIES
-    assert causes_of([], demand_of(None)) == Cause.MEMORIES
+    memory = [Reason.GPU_MEMORY.value]
+    assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | Cause.SHARE | Cause.OCCUPANCY
+    assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
+    assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
     assert (ask_of(demand_of(5, None, 7)), ask_of(demand_of(None)), ask_of(PodDemand(()))) == (7, 0, 0)
 
 
@@ -110,10 +117,16 @@ def test_gain_of_one_gpu(before: Room, after: Room, causes: Cause) -> None:
     assert gain_of_rooms(rooms(before), rooms(after)).causes == causes
 
 
-def test_gpu_that_appeared_may_lift_everything() -> None:
-    """A new GPU is a gain for every pod that it is large enough for."""
+def test_overbooked_gpus_still_give_nothing() -> None:
+    """A pod that declares no bytes is concerned also by a node whose GPUs are promised more than they have."""
+    assert best_bytes([room(-10), room(-5)]) == best_bytes([]) == 0
+
+
+def test_gpu_that_appeared_may_lift_everything_that_gpus_are_asked_for() -> None:
+    """A new GPU is a gain for every pod that asks for a GPU and that it is large enough for."""
     gain = gain_of_rooms(rooms(room(10)), rooms(room(10), room(30)))
-    assert (gain.causes, gain.best_bytes, gain.above_bytes) == (EVERYTHING, 30, -1)
+    of_gpus = EVERYTHING & ~any_cause(PodDemand(()))
+    assert (gain.causes, gain.best_bytes, gain.above_bytes) == (of_gpus, 30, -1)
     assert gain.up_to_bytes >= 30
 
 

@@ -90,28 +90,65 @@ def test_failing_pod_does_not_starve_a_younger_one() -> None:
 def test_pod_that_comes_back_stands_behind_those_that_came_before() -> None:
     """Retries are tried in the order in which they came back, whichever pod is the oldest."""
     queue = queue_of(A, B)
-    park(queue, A)
-    park(queue, B)
-    queue.gained(N1, ANY, 5)
-    assert probed(queue, 5, Cause.NODE)[0] == A
-    assert probed(queue, 5)[0] == B
-    queue.gained(N2, ANY, 5)
-    assert probed(queue, 5)[0] == A
+    assert [tried(queue, 0), tried(queue, 0)] == [A, B]
+    queue.again(B, 0)
+    queue.again(A, 0.5)
     assert [tried(queue, 5), tried(queue, 5)] == [B, A]
 
 
-def test_parked_pod_waits_for_a_node_that_could_take_it_and_then_for_its_backoff() -> None:
-    """A node that could take a parked pod now brings the pod back, but not before its backoff ends."""
+def test_parked_pod_is_tried_as_soon_as_a_node_could_take_it() -> None:
+    """A node that could take a parked pod now brings the pod back at once, however often it was refused before."""
     queue = queue_of(A)
     park(queue, A)
-    assert tried(queue, 100) is None
-    queue.gained(N1, ANY, 100)
-    assert probed(queue, 100) == (A, N1)
-    park(queue, A, 100)
-    queue.gained(N1, ANY, 100.5)
-    assert probed(queue, 100.5) == (A, N1)
-    assert tried(queue, 101.9) is None
-    assert tried(queue, 102) == A
+    for now_s in (0.1, 0.2, 0.3, 0.4):
+        assert tried(queue, now_s) is None
+        queue.gained(N1, ANY, now_s)
+        assert probed(queue, now_s) == (A, N1)
+        park(queue, A, now_s)
+
+
+def test_pod_that_fits_is_tried_before_the_next_is_probed() -> None:
+    """The first takes the room, and the next is probed in what it left: nobody is refused for having been slower."""
+    queue = queue_of(A, B, C)
+    for one in (A, B, C):
+        park(queue, one)
+    queue.gained(N1, ANY, 5)
+    assert probed(queue, 5)[0] == A
+    assert tried(queue, 5) == A
+    queue.placed(A, 5)
+    queue.discard(A, 5)
+    assert probed(queue, 5, Cause.MEMORY)[0] == B
+    assert probed(queue, 5)[0] == C
+    assert tried(queue, 5) == C
+    assert queue.counts[Place.PARKED] == 1
+    assert tried(queue, 20) is None
+
+
+def test_freed_room_is_offered_by_priority() -> None:
+    """The pod with the highest priority is probed first, whenever it was parked."""
+    queue = queue_of(A)
+    queue.put(B, 5, 0)
+    queue.put(C, 1, 0)
+    for one in (B, C, A):
+        park(queue, one)
+    queue.gained(N1, ANY, 5)
+    assert probed(queue, 5, Cause.MEMORY)[0] == B
+    assert probed(queue, 5, Cause.MEMORY)[0] == C
+    assert probed(queue, 5, Cause.MEMORY)[0] == A
+
+
+def test_woken_pod_that_backs_off_is_tried_as_soon_as_a_node_could_take_it() -> None:
+    """A pod whose refusal may have been lifted anywhere waits for its backoff, but not beside room that was freed."""
+    queue = queue_of(A)
+    park(queue, A)
+    queue.wake(EVERYTHING, 0.1)
+    assert tried(queue, 0.2) is None
+    queue.gained(N1, ANY, 0.3)
+    assert probed(queue, 0.3) == (A, N1)
+    park(queue, A, 0.3)
+    queue.wake(EVERYTHING, 0.4)
+    assert tried(queue, 2.2) is None
+    assert tried(queue, 2.4) == A
 
 
 def test_node_that_cannot_take_a_parked_pod_leaves_it_alone() -> None:
@@ -189,14 +226,16 @@ def test_parked_pod_is_tried_again_after_five_minutes_at_most() -> None:
     assert early.due_s() == PARKED_AT_MOST_S / 2
 
 
-def test_change_during_an_attempt_is_not_lost() -> None:
-    """A gain while the pod is being decided on sends it to backoff instead of parking it."""
+def test_refusal_knows_the_gains_before_it_and_no_later_one() -> None:
+    """A gain during the attempt leads to no probe, because the refusal holds when it is parked. A later gain does."""
     queue = queue_of(A)
     assert tried(queue, 0) == A
     queue.gained(N1, ANY, 0.1)
     queue.park(A, A, Refusal(), 0.2)
-    assert queue.due_s() == 1.2
-    assert tried(queue, 1.2) == A
+    assert queue.due_s() == 0.2 + PARKED_AT_MOST_S
+    assert tried(queue, LONGEST_BACKOFF_S) is None
+    queue.gained(N1, ANY, LONGEST_BACKOFF_S)
+    assert probed(queue, LONGEST_BACKOFF_S) == (A, N1)
 
 
 def test_pods_of_a_kind_share_a_refusal_and_wait_for_the_try_of_one() -> None:
@@ -528,13 +567,3 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     assert queue.counts[Place.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A
-
-
-@pytest.mark.parametrize("is_exact", [True, False])
-def test_exact_refusal_outlasts_changes_during_the_attempt(*, is_exact: bool) -> None:
-    """A refusal that is exact knows the changes before it. Any other one leads to a retry after the backoff."""
-    queue = queue_of(A)
-    assert tried(queue, 0) == A
-    queue.gained(N1, ANY, 0)
-    queue.park(A, "k", Refusal(), 0, is_exact=is_exact)
-    assert tried(queue, LONGEST_BACKOFF_S) == (None if is_exact else A)

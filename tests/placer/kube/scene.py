@@ -1,0 +1,277 @@
+"""A front end without servers: the tests play the watches, the binds and the scheduler's loop, one step at a time.
+
+The API server's part is a few lines here: a bind always succeeds, and the watch shows it at once. Tests on a real
+API server are in `world`.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+from unittest.mock import patch
+
+import msgspec
+
+from placer.core.ledger import Ledger
+from placer.core.policies import POLICIES
+from placer.decide import Decider
+from placer.kube.binding import answer
+from placer.kube.choice import Wanted
+from placer.kube.drift import DriftCheck
+from placer.kube.frontend import KubeFrontEnd, KubeOptions
+from placer.kube.queue import LONGEST_BACKOFF_S, Place, Probe, Try
+from placer.metrics import Metrics
+from placer.reports import ReportView
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.events import NodeState, Task
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.client import Transport
+from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.reflector import Added, Deleted, Modified
+from plimsoll.quantity import GIB
+from tests.placer.core.worlds import gpu, state
+from tests.placer.kube.world import Told
+
+Object = dict[str, Any]
+MEMORY, SHARE, WHOLE = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
+
+
+class Scene:
+    """A front end, and the objects that its watches have shown.
+
+    Attributes:
+        pods: by name, each as the watch showed it last.
+        probes: the number of probes that were made.
+        tries: the number of pods that were tried.
+    """
+
+    def __init__(self) -> None:
+        self.reports, self.ledger = ReportView(), Ledger()
+        self.decider = Decider(self.reports, self.ledger, Metrics())
+        self.front_end = KubeFrontEnd(
+            transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
+            decider=self.decider,
+            bus=Told(),
+            reports_loaded=asyncio.Event(),
+            options=KubeOptions(POLICIES["headroom"]),
+        )
+        self.cluster, self.queue = self.front_end._cluster, self.front_end._queue
+        self.cluster.bookings.decides = True
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.probes = self.tries = 0
+        self._versions = 0
+        self.late_s = 0.0  # by so much the loop's clock is ahead, see `scene`
+        self._seqs: dict[str, int] = {}
+        self._on_placed: Callable[[str], None] = lambda _: None
+        self.reports.on_report(self.cluster.observe)
+
+    def node(
+        self, name: str, labels: Object | None = None, *, cpu: str = "8", ready: bool = True, **spec: object
+    ) -> None:
+        """The watch shows a node that is new or changed."""
+        document = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": spec,
+            "status": {
+                "allocatable": {"cpu": cpu, "pods": "30"},
+                "conditions": [{"type": "Ready", "status": str(ready)}],
+            },
+        }
+        node, old = msgspec.convert(document, Node), self.nodes.get(name)
+        self.nodes[name] = node
+        self.front_end._on_node(Added(node) if old is None else Modified(node, old))
+
+    def remove_node(self, name: str) -> None:
+        """The watch shows that a node is gone."""
+        if name in self.nodes:
+            self.front_end._on_node(Deleted(self.nodes.pop(name)))
+
+    def report(self, name: str, *free_gib: int, tasks: tuple[Task, ...] = ()) -> NodeState:
+        """A node reports GPUs of 24 GiB with so much free memory, and these tasks."""
+        self._seqs[name] = self._seqs.get(name, 0) + 1
+        uuids = [f"GPU-{name}-{index}" for index in range(len(free_gib))]
+        gpus = (
+            gpu(uuid, *(task for task in tasks if task.gpu == uuid), other_bytes=(24 - free) * GIB)
+            for uuid, free in zip(uuids, free_gib, strict=True)
+        )
+        reported = state(name, *gpus, seq=self._seqs[name])
+        self.reports.apply(reported)
+        return reported
+
+    def pod(self, name: str, limits: Object, labels: Object | None = None, **more: Any) -> Pod:  # noqa: ANN401 - passed on
+        """A pod, which no watch has shown yet; for `more` see `pod_of`."""
+        self._versions += 1
+        return pod_of(name, limits, labels, version=self._versions, **more)
+
+    def show(self, pod: Pod) -> None:
+        """The watch shows a pod that is new or changed."""
+        old = self.pods.get(pod.metadata.name)
+        self.pods[pod.metadata.name] = pod
+        self.front_end._on_pod(Added(pod) if old is None else Modified(pod, old))
+
+    def show_again(self, name: str, **metadata: object) -> None:
+        """The watch shows a later version of a pod, with these changes of its metadata."""
+        pod = self.pods[name]
+        self._versions += 1
+        changed = msgspec.structs.replace(pod.metadata, resourceVersion=str(self._versions), **metadata)
+        self.show(msgspec.structs.replace(pod, metadata=changed))
+
+    def delete(self, name: str) -> None:
+        """The watch shows that a pod is gone."""
+        if name in self.pods:
+            self.front_end._on_pod(Deleted(self.pods.pop(name)))
+
+    def is_placed(self, name: str) -> bool:
+        """Whether the pod has a node."""
+        return bool(self.pods[name].spec.nodeName)
+
+    def is_parked(self, name: str) -> bool:
+        """Whether nothing but a change, or the flush after minutes, brings the pod back."""
+        entry = self.queue._entries.get(PodUid(self.pods[name].metadata.uid))
+        return (
+            entry is not None
+            and entry.place is Place.PARKED
+            and entry.kind is not None
+            and entry.kind.parked
+            and not entry.kind.unprobed
+        )
+
+    def refusal(self, name: str) -> str:
+        """The text of the refusal that was reported last for a pod."""
+        return self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].refused_for
+
+    def drift_check(self) -> DriftCheck:
+        """The comparison with the API server, which has no server to ask here."""
+        decider = self.decider
+        return DriftCheck(cast("Transport", None), self.cluster, decider.ledger, decider.metrics, every_s=1)
+
+    def on_end(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of each pod that is placed or refused from now on."""
+        report = self.front_end._refusals.report
+
+        def reported(pod: Pod, note: str, reason: str) -> None:
+            listener(pod.metadata.name)
+            report(pod, note, reason)
+
+        self.front_end._refusals.report = reported
+        self._on_placed = listener
+
+    async def settle(self, steps: int | None = None) -> None:
+        """Do all work that can be done now: probes, decisions, binds and explanations.
+
+        Args:
+            steps: the most pieces of work to do; an explanation has one for each node here. None: all of them.
+        """
+        for _ in itertools.count() if steps is None else range(steps):
+            match self._take():
+                case Try(uid):
+                    self._try(uid)
+                case Probe() as probe:
+                    self.probes += 1
+                    self.front_end._probe(probe)
+                case None if not self.queue.counts[Place.TAKEN]:
+                    return
+                case None:
+                    await asyncio.sleep(0)  # refusals are being explained
+
+    async def settle_after_backoff(self) -> None:
+        """`settle`, wait until the backoff of the pods that were woken is over, and `settle` again."""
+        await self.settle()
+        self.pass_backoff()
+        await self.settle()
+
+    def pass_backoff(self) -> None:
+        """Let the time pass in which pods that were woken still wait."""
+        self.late_s += LONGEST_BACKOFF_S
+
+    def missed(self) -> list[tuple[str, NodeName]]:
+        """The parked pods that a node could take, each with such a node. It must be empty at every moment."""
+        self.front_end._wakeups.catch_up()
+        return [
+            (name, node)
+            for name in self.pods
+            if self.is_parked(name)
+            for node in sorted(self.cluster.nodes)
+            if not self.front_end._choice.obstacles(self._wanted(name), node)
+        ]
+
+    def _wanted(self, name: str) -> Wanted:
+        wanted = self.front_end._waiting[PodUid(self.pods[name].metadata.uid)].wanted
+        assert wanted is not None, "a parked pod's demand was read"
+        return wanted
+
+    def _take(self) -> Try | Probe | None:
+        self.front_end._wakeups.catch_up()
+        return self.queue.take(self.front_end._now_s())
+
+    def _try(self, uid: PodUid) -> None:
+        self.tries += 1
+        placed = self.front_end._attempt(uid)
+        if placed is None:
+            return
+        pod = placed.wanted.pod
+        self._on_placed(pod.metadata.name)
+        given = {**(pod.metadata.annotations or {}), **answer(placed.plan, "2026-01-01T00:00:00Z")}
+        spec = msgspec.structs.replace(pod.spec, nodeName=placed.plan.booking.node)
+        metadata = msgspec.structs.replace(pod.metadata, annotations=given)
+        self.show(msgspec.structs.replace(pod, metadata=metadata, spec=spec))
+
+
+def pod_of(
+    name: str,
+    limits: Object,
+    labels: Object | None = None,
+    *,
+    version: int = 1,
+    more_limits: tuple[Object, ...] = (),
+    annotations: Object | None = None,
+    owner: str | None = None,
+    scheduler: str = SCHEDULER_NAME,
+    **spec: object,
+) -> Pod:
+    """A pod whose container `main` has these limits; `more_limits` are those of further containers."""
+    named = enumerate((limits, *more_limits))
+    document = {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "resourceVersion": str(version),
+            "labels": labels or {},
+            "annotations": annotations or {},
+            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [
+                {"name": f"more{index}" if index else "main", "resources": {"limits": one}}
+                for index, one in named
+            ],
+            **spec,
+        },
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+
+def keeper(name: str, node: str, app: str = "x") -> Pod:
+    """A pod of another scheduler on this node. It keeps pods with this label out of the node's zone."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod_of(name, {}, scheduler="default-scheduler", nodeName=node, affinity=anti)
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    """A front end that explains refusals meanwhile, on a loop whose clock the tests advance."""
+    made, loop = Scene(), asyncio.get_running_loop()
+    real_s = loop.time
+    task = asyncio.create_task(made.front_end._refusals.run(), name="explain refusals")
+    try:
+        with patch.object(loop, "time", lambda: real_s() + made.late_s):
+            yield made
+        assert not task.done(), "the explanations ended by themselves"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,48 @@
+"""The order in which refused pods are explained."""
+
+import asyncio
+
+from placer.core.policies.headroom import HEADROOM
+from placer.kube.choice import Wanted, understood
+from placer.kube.refusals import OPEN_IN_A_ROW, Backlog
+from tests.placer.kube.scene import pod_of
+
+
+def wanted(name: str) -> Wanted:
+    """A pod's demand."""
+    return understood(pod_of(name, {"cpu": "1"}), HEADROOM)
+
+
+async def names(backlog: Backlog, count: int) -> list[str]:
+    """The names of the next pods."""
+    return [(await backlog.get()).pod.metadata.name for _ in range(count)]
+
+
+async def test_pods_that_may_have_a_place_come_first_in_the_order_of_their_refusals() -> None:
+    """Pods whose refusal is final come after the others, and each group keeps its order."""
+    backlog = Backlog()
+    for name, is_final in (("a", True), ("b", False), ("c", True), ("d", False)):
+        backlog.put(wanted(name), is_final=is_final)
+    assert await names(backlog, 4) == ["b", "d", "a", "c"]
+
+
+async def test_no_pod_waits_for_its_reasons_for_ever() -> None:
+    """While pods that may have a place keep coming, the others are explained in between."""
+    backlog = Backlog()
+    for number in range(3):
+        backlog.put(wanted(f"final{number}"), is_final=True)
+    for number in range(4 * OPEN_IN_A_ROW):
+        backlog.put(wanted(f"open{number}"), is_final=False)
+    order = await names(backlog, 3 * (OPEN_IN_A_ROW + 1))
+    places = [order.index(f"final{number}") for number in range(3)]
+    assert places == [OPEN_IN_A_ROW, 2 * OPEN_IN_A_ROW + 1, 3 * OPEN_IN_A_ROW + 2]
+
+
+async def test_pod_that_comes_later_ends_the_wait_for_it() -> None:
+    """The next pod is given as soon as there is one."""
+    backlog = Backlog()
+    waits = asyncio.create_task(backlog.get())
+    await asyncio.sleep(0)
+    assert not waits.done()
+    backlog.put(wanted("a"), is_final=True)
+    assert (await waits).pod.metadata.name == "a"

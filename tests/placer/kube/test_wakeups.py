@@ -1,0 +1,450 @@
+"""Every change that makes room for a parked pod wakes it, wherever the change comes from; without servers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer import decide
+from placer.core import ledger
+from placer.core.resize.change import change_of
+from placer.kube import choice
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.placer_api.rpc import Resize
+from plimsoll.quantity import GIB, MIB
+from tests.placer.core.worlds import task
+from tests.placer.kube.scene import MEMORY, SHARE, WHOLE, Scene, keeper, scene
+
+BEST_EFFORT = {"plimsoll.dev/best-effort": "true"}
+LABELLED = {"app": "x"}
+
+
+async def place(found: Scene, name: str, limits: dict[str, Any], **more: Any) -> None:  # noqa: ANN401 - passed on
+    """Show a pod that has a place, and place it."""
+    found.show(found.pod(name, limits, **more))
+    await found.settle()
+    assert found.is_placed(name)
+
+
+def resized(found: Scene, name: str, gib: int) -> None:
+    """Begin a resize of a pod's memory, whose write has no clear answer."""
+    pod, booking = found.pods[name], found.ledger.booking(PodUid(name))
+    assert booking is not None
+    change = change_of(booking, Resize(pod=name, namespace="default", gpu_memory=f"{gib}Gi"))
+    found.cluster.bookings.begin_resize(change, pod.metadata.resourceVersion)
+    found.cluster.bookings.doubt_resize(change)
+
+
+def drift_up(found: Scene, name: str, gib: int) -> None:
+    """Let the ledger count more for a pod than its decision says."""
+    booking = found.ledger.booking(PodUid(name))
+    assert booking is not None
+    grants = tuple(replace(grant, memory_bytes=gib * GIB, line_bytes=gib * GIB) for grant in booking.grants)
+    found.ledger.restore(replace(booking, grants=grants))
+
+
+async def drifted(found: Scene) -> None:
+    """The ledger counts more for a pod than the API server states."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "4Gi"})
+    drift_up(found, "first", 20)
+
+
+async def ghost(found: Scene) -> None:
+    """The ledger counts a pod that the API server does not know."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "20Gi"})
+
+
+async def unclear_raise(found: Scene) -> None:
+    """A raise took room, and nobody knows whether it was written."""
+    found.report("n1", 24)
+    await place(found, "first", {MEMORY: "4Gi"})
+    resized(found, "first", 20)
+
+
+async def closed_zone(found: Scene) -> None:
+    """A rule of a pod on another node closes the zone of n1."""
+    found.report("n1", 24)
+    found.node("n2", {"zone": "a"}, unschedulable=True)
+    found.show(keeper("first", "n2"))
+
+
+def mended(name: str, *, exists: bool = True) -> Callable[[Scene], None]:
+    """The comparison with the API server repairs what is counted for a pod."""
+    return lambda found: found.drift_check()._mend(PodUid(name), found.pods[name] if exists else None)
+
+
+CHANGES: dict[str, tuple[Callable[[Scene], Awaitable[None]], Callable[[Scene], None]]] = {
+    "drift repaired": (drifted, mended("first")),
+    "drift of a pod that is gone repaired": (ghost, mended("first", exists=False)),
+    "unclear raise not written": (unclear_raise, lambda found: found.show_again("first")),
+    "node of a rule relabelled": (
+        closed_zone,
+        lambda found: found.node("n2", {"zone": "b"}, unschedulable=True),
+    ),
+    "node of a rule deleted": (closed_zone, lambda found: found.remove_node("n2")),
+    "node of a rule unreadable": (
+        closed_zone,
+        lambda found: found.node("n2", {"zone": "a"}, cpu="many"),
+    ),
+    "pod of a rule deleted": (closed_zone, lambda found: found.delete("first")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_change_that_makes_room_wakes_the_pod_that_waits_for_it(name: str) -> None:
+    """A parked pod is placed after the change, without any other one."""
+    prepare, change = CHANGES[name]
+    async with scene() as found:
+        found.node("n1", {"zone": "a"})
+        await prepare(found)
+        found.show(found.pod("p", {MEMORY: "10Gi"}, LABELLED))
+        await found.settle()
+        assert found.is_parked("p")
+        change(found)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_first_node_places_pods_that_waited_without_any() -> None:
+    """Where there is no node, a refusal names no cause, and the first node lifts it all the same."""
+    async with scene() as found:
+        found.show(found.pod("p", {"cpu": "1"}))
+        await found.settle()
+        assert found.is_parked("p")
+        found.node("n1")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_node_that_can_be_read_again_is_a_new_node() -> None:
+    """A node whose amounts could not be read takes the pods that it kept out for any reason."""
+    async with scene() as found:
+        found.node("n1", {"disk": "fast"}, cpu="many")
+        found.node("n2")
+        found.show(found.pod("p", {"cpu": "1"}, nodeSelector={"disk": "fast"}))
+        await found.settle()
+        assert found.is_parked("p")
+        found.node("n1", {"disk": "fast"}, cpu="8")
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_first_reports_of_nodes_wake_hopeless_pods_once() -> None:
+    """Nodes that report for the first time, one after another, do not bring pods back that fit on none of them."""
+    async with scene() as found:
+        for index in range(8):
+            found.node(f"n{index}")
+        for index in range(10):
+            found.show(found.pod(f"large{index}", {MEMORY: f"{30 + index}Gi"}))
+            found.show(found.pod(f"cpu{index}", {"cpu": str(20 + index)}))
+            found.show(found.pod(f"fast{index}", {MEMORY: f"{1 + index}Gi"}, nodeSelector={"disk": "fast"}))
+        await found.settle()
+        assert found.refusal("large0") == "0/8 nodes are available: 8 node(s) had no GPU report."
+        found.tries = 0
+        for index in range(8):
+            found.report(f"n{index}", 24)
+            await found.settle_after_backoff()
+        assert found.tries == 10  # of the large pods, whose reason is another one since the first report
+        assert "Insufficient plimsoll.dev/gpu-memory on one GPU" in found.refusal("large0")
+
+
+async def test_end_of_a_silence_probes_the_node_alone() -> None:
+    """A node that reports again takes a pod that fits, and the pods that do not fit there are not tried."""
+    async with scene() as found:
+        for name in ("n1", "n2"):
+            found.node(name)
+            found.report(name, 10)
+        found.reports.set_silent(NodeName("n1"))
+        found.show(found.pod("small", {MEMORY: "10Gi", SHARE: "100"}))
+        found.show(found.pod("p", {MEMORY: "10Gi", SHARE: "100"}))
+        found.show(found.pod("large", {MEMORY: "20Gi"}))
+        await found.settle()
+        assert (found.is_placed("small"), found.is_parked("p"), found.is_parked("large")) == (
+            True,
+            True,
+            True,
+        )
+        found.tries = found.probes = 0
+        found.report("n1", 10)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+        assert (found.tries, found.probes) == (1, 1)
+
+
+async def test_owner_that_is_learned_late_wakes_its_pods() -> None:
+    """A measurement counts from the moment when its pod is booked, and less is expected of its siblings then."""
+    async with scene() as found:
+        found.node("n1")
+        measured = task("first", "GPU-n1-0", 300 * MIB)
+        found.report("n1", 24, tasks=(measured,))
+        await place(found, "first", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job")
+        found.node("n2", {"disk": "fast"})
+        found.report("n2", 24)
+        await place(found, "large", {MEMORY: "23.5Gi"}, nodeSelector={"disk": "fast"})
+        sibling = found.pod(
+            "p", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job", nodeSelector={"disk": "fast"}
+        )
+        found.show(sibling)
+        await found.settle()
+        assert found.is_parked("p")
+        found.report("n1", 24, tasks=(measured,))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_owner_whose_peak_is_forgotten_wakes_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a large peak is forgotten, the owner's pods are expected to need what is assumed of all."""
+    monkeypatch.setattr(ledger, "REMEMBERED_OWNERS", 1)
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 24)
+        for owner in ("job", "other"):
+            await place(found, owner, {WHOLE: "1"}, annotations=BEST_EFFORT, owner=owner)
+        found.report("n1", 24, tasks=(task("job", "GPU-n1-0", GIB, peak_bytes=20 * GIB),))
+        found.node("n2", {"disk": "fast"})
+        found.report("n2", 10)
+        sibling = found.pod(
+            "p", {WHOLE: "1"}, annotations=BEST_EFFORT, owner="job", nodeSelector={"disk": "fast"}
+        )
+        found.show(sibling)
+        await found.settle()
+        assert found.is_parked("p")
+        found.report("n1", 24, tasks=(task("other", "GPU-n1-0", GIB),))
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+async def test_share_that_lets_one_container_make_room_for_another_wakes_the_pod() -> None:
+    """The containers of a pod compete, so the refusal of one may end by a gain of another kind than its reason."""
+    async with scene() as found:
+        found.node("n1")
+        found.report("n1", 12, 12, 8)
+        uses = found.pod(
+            "user", {MEMORY: "1Gi", SHARE: "90"}, annotations={"plimsoll.dev/gpu-id": "GPU-n1-2"}
+        )
+        found.show(uses)
+        await found.settle()
+        assert found.is_placed("user")
+        pair = {WHOLE: "2", MEMORY: "5Gi", SHARE: "100"}
+        found.show(found.pod("p", pair, more_limits=({MEMORY: "10Gi"},)))
+        await found.settle()
+        assert found.is_parked("p")
+        lower = Resize(pod="user", namespace="default", gpu_share="10")
+        booking = found.ledger.booking(PodUid("user"))
+        assert booking is not None
+        change = change_of(booking, lower)
+        found.cluster.bookings.begin_resize(change, "0")
+        found.cluster.bookings.end_resize(change, written=True)
+        await found.settle_after_backoff()
+        assert found.is_placed("p")
+
+
+NODES = st.integers(0, 1)
+
+
+async def test_pod_that_may_have_a_place_does_not_wait_for_the_reasons_of_hopeless_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that better nodes refuse is placed before the refusals of twenty pods for which no GPU has the room."""
+    monkeypatch.setattr(decide, "MOST_UNFIT", 2)
+    monkeypatch.setattr(choice, "FEW_NODES", 2)
+    async with scene() as found:
+        found.node("n0")
+        found.report("n0", 10)
+        for index in range(1, 8):
+            found.node(f"n{index}", taints=[{"key": "k", "effect": "NoSchedule"}])
+            found.report(f"n{index}", 24)
+        ends: list[str] = []
+        found.on_end(ends.append)
+        for index in range(20):
+            found.show(found.pod(f"large{index}", {MEMORY: f"{30 + index}Gi"}))
+        found.show(found.pod("p", {MEMORY: "8Gi"}))
+        await found.settle()
+        assert len(ends) == 21
+        assert ends.index("p") <= 1
+
+
+async def test_forgotten_report_leaves_no_sizes_of_gpus_behind() -> None:
+    """The sizes of a node's GPUs are kept for foreign pods as long as its report is."""
+    async with scene() as found:
+        for index in range(3):
+            found.report(f"n{index}", 24)
+        for index in range(3):
+            found.reports.forget(NodeName(f"n{index}"))
+        assert not found.cluster.bookings._usable_bytes
+
+
+PODS_SHOWN = st.integers(0, 39)
+"""The pod that is meant, counted among those that the watch has shown."""
+NODE_CHANGES = st.tuples(
+    st.just("node"),
+    NODES,
+    st.sampled_from(["2", "4", "4", "8", "many"]),
+    st.sampled_from([None, "a", "a", "b"]),
+    st.booleans(),
+    st.sampled_from(["ready", "ready", "ready", "not ready", "cordoned", "tainted"]),
+)
+REPORTS = st.tuples(st.just("report"), NODES, st.lists(st.sampled_from([0, 5, 9, 24]), max_size=2))
+ASKS: tuple[dict[str, Any], ...] = (
+    {"limits": {MEMORY: "8Gi"}},
+    {"limits": {MEMORY: "8Gi"}},
+    {"limits": {MEMORY: "20Gi", "cpu": "3"}},
+    {"limits": {MEMORY: "1Gi", SHARE: "60"}},
+    {"limits": {WHOLE: "1"}},
+    {"limits": {WHOLE: "1"}, "annotations": BEST_EFFORT, "owner": "job"},
+    {"limits": {MEMORY: "4Gi", SHARE: "50"}, "more_limits": ({MEMORY: "6Gi"},)},
+    {"limits": {WHOLE: "2", MEMORY: "6Gi", SHARE: "60"}, "more_limits": ({MEMORY: "4Gi"},)},
+    {"limits": {"cpu": "3"}},
+    {"limits": {"cpu": "3"}},
+)
+PODS = st.tuples(
+    st.just("pod"),
+    st.sampled_from(ASKS),
+    st.sampled_from([{}, LABELLED]),
+    st.sampled_from([{}, {}, {"nodeSelector": {"disk": "fast"}}]),
+)
+STRANGERS = st.tuples(
+    st.just("stranger"), NODES, st.sampled_from(["rule", "cpu", "foreign", "foreign whole"])
+)
+STEPS = st.one_of(
+    NODE_CHANGES,
+    REPORTS,
+    REPORTS,
+    PODS,
+    PODS,
+    PODS,
+    PODS,
+    PODS,
+    STRANGERS,
+    st.tuples(st.sampled_from(["no node", "silent", "forgotten"]), NODES),
+    st.tuples(st.sampled_from(["end", "end", "edit", "drift", "gone drift"]), PODS_SHOWN),
+    st.tuples(
+        st.just("resize"),
+        PODS_SHOWN,
+        st.sampled_from([1, 4, 12, 20]),
+        st.sampled_from(["written", "not written", "unclear", "unclear and not written"]),
+    ),
+    st.tuples(st.just("measure"), PODS_SHOWN, st.sampled_from([300 * MIB, 4 * GIB])),
+    st.tuples(st.sampled_from(["wait"])),
+)
+
+
+@given(st.lists(st.tuples(STEPS, st.sampled_from([None, 0, 2, 5])), min_size=30, max_size=60))
+@settings(max_examples=150, deadline=None)
+async def test_no_pod_that_has_a_place_stays_parked(
+    steps: list[tuple[tuple[Any, ...], int | None]],
+) -> None:
+    """After any changes, no parked pod has a place on any node, unless its wake-up is under way.
+
+    Each change comes with the pieces of work that are done after it, or None for all, so changes also come during
+    explanations. The bounds of one decision are small here, so that clusters of two nodes pass them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decide, "MOST_UNFIT", 1)
+        patch.setattr(choice, "FEW_NODES", 1)
+        patch.setattr(choice, "SLICE", 1)
+        await play(steps)
+
+
+async def play(steps: list[tuple[tuple[Any, ...], int | None]]) -> None:
+    """Play changes, and find no parked pod that has a place."""
+    async with scene() as found:
+        for index in range(2):
+            found.node(f"n{index}", {"zone": "a"}, cpu="4")
+            found.report(f"n{index}", 24)
+        for number, (step, pieces) in enumerate(steps):
+            apply(found, step, f"p{number}")
+            assert found.missed() == []
+            await found.settle(pieces)
+            assert found.missed() == []
+        await found.settle()
+        assert found.missed() == []
+
+
+def apply(found: Scene, step: tuple[Any, ...], name: str) -> None:
+    """Apply one change; a new pod gets this name."""
+    match step:
+        case ("node", index, cpu, zone, fast, condition):
+            labels = ({"zone": zone} if zone else {}) | ({"disk": "fast"} if fast else {})
+            taints = [{"key": "k", "value": "v", "effect": "NoSchedule"}] if condition == "tainted" else []
+            ready, cordoned = condition != "not ready", condition == "cordoned"
+            found.node(f"n{index}", labels, cpu=cpu, ready=ready, unschedulable=cordoned, taints=taints)
+        case ("no node", index):
+            found.remove_node(f"n{index}")
+        case ("report", index, free):
+            found.report(f"n{index}", *free)
+        case ("silent", index):
+            found.reports.set_silent(NodeName(f"n{index}"))
+        case ("forgotten", index):
+            found.reports.forget(NodeName(f"n{index}"))
+        case ("pod", ask, labels, more):
+            found.show(found.pod(name, labels=labels, **ask, **more))
+        case ("stranger", index, kind):
+            found.show(stranger(found, name, f"n{index}", kind))
+        case ("wait",):
+            found.pass_backoff()
+        case (kind, index, *more) if found.pods:
+            change_pod(found, kind, list(found.pods)[index % len(found.pods)], *more)
+
+
+def stranger(found: Scene, name: str, node: str, kind: str) -> Pod:
+    """A pod that another scheduler placed."""
+    if kind == "rule":
+        return keeper(name, node)
+    limits = {"cpu": {"cpu": "4"}, "foreign": {MEMORY: "6Gi"}, "foreign whole": {WHOLE: "1"}}[kind]
+    return found.pod(name, limits, scheduler="default-scheduler", nodeName=node)
+
+
+def measure(found: Scene, name: str, used_bytes: int) -> None:
+    """A node reports the memory that a pod uses on its first GPU."""
+    booking = found.ledger.booking(PodUid(name))
+    if booking is None or not booking.grants:
+        return
+    known = found.reports.get(booking.node)
+    if known is not None and known.gpus:
+        used = task(name, str(booking.grants[0].gpu), used_bytes)
+        found.report(booking.node, *(24 for _ in known.gpus), tasks=(used,))
+
+
+def change_pod(found: Scene, kind: str, name: str, *more: Any) -> None:  # noqa: ANN401 - as drawn
+    """Apply a change of a pod that the watch has shown."""
+    booking = found.ledger.booking(PodUid(name))
+    if kind == "end":
+        found.delete(name)
+    elif kind == "edit":
+        found.show_again(name, annotations={})
+    elif kind == "measure":
+        measure(found, name, *more)
+    elif booking is None or not booking.grants or booking.doubt is not None:
+        return
+    elif kind == "drift":
+        drift_up(found, name, 20)
+        mended(name)(found)
+    elif kind == "gone drift":
+        mended(name, exists=False)(found)
+    elif booking.grants[0].memory_bytes is not None and not found.cluster.bookings._resizes:
+        resize(found, name, *more)
+
+
+def resize(found: Scene, name: str, gib: int, outcome: str) -> None:
+    """Resize a pod's first container, with this outcome of the write."""
+    pod, booking = found.pods[name], found.ledger.booking(PodUid(name))
+    assert booking is not None
+    asked = Resize(
+        pod=name, namespace="default", container=booking.grants[0].container, gpu_memory=f"{gib}Gi"
+    )
+    change = change_of(booking, asked)
+    bookings = found.cluster.bookings
+    bookings.begin_resize(change, pod.metadata.resourceVersion)
+    if outcome.startswith("unclear"):
+        bookings.doubt_resize(change)
+    else:
+        bookings.end_resize(change, written=outcome == "written")
+    if outcome == "unclear and not written":
+        found.show_again(name)
