@@ -370,7 +370,8 @@ class Lease:
         self.held.set()
 
     async def _renew(self) -> None:
-        assert self._seen is not None and self._seen.record is not None
+        assert self._seen is not None
+        assert self._seen.record is not None
         try:
             await self._write(self._seen.record)
         except (ConflictError, NotFoundError) as error:

@@ -4,8 +4,6 @@ import contextlib
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.journal import Journal
 from tests.chaos.pods import COUNT
 from tests.chaos.proxy import Weather
@@ -40,7 +38,6 @@ async def _create(here: World, name: str, priority: str) -> None:
     assert (await here.insist("POST", PODS, pod)).status == 201
 
 
-@pytest.mark.xfail(strict=True, reason="the Binding has no precondition that a new leader could make fail")
 async def test_a_bind_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp_path: Path) -> None:
     """A bind that is under way when its leader dies does not take a GPU that the next leader gave away."""
     journal = Journal(tmp_path / "journal.jsonl", seed=0)
