@@ -136,7 +136,7 @@ async def end(candidate: Candidate) -> None:
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
     apiserver: ApiServer, start: Callable[..., Candidate]
 ) -> None:
-    """However many processes want the Lease, one makes and holds it. The next one need not wait once it is given back."""
+    """One of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
     await apiserver.must("DELETE", PATH)
     all_of_them = [start(f"p{index}", duration_s=1) for index in range(5)]
     order: list[str] = []

@@ -107,6 +107,7 @@ async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> N
     assert await holder(pair.api) != "left"
     await pair.pod("p")
     await pair.until_bound("p")
+    await pair.follower.until("placed")
     assert pair.follower.placed() == ["p"]
 
 
