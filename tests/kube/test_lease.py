@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
 from plimsoll.kube.lease import (
+    NOTE,
     RENEWALS,
     Lease,
     LeasedTransport,
     LeaseLostError,
     LeaseSpec,
     LeaseTiming,
+    Notes,
     Record,
     clock_s,
     free_s,
@@ -110,9 +112,12 @@ async def start(apiserver: ApiServer) -> AsyncIterator[Callable[..., Candidate]]
     tasks: list[asyncio.Task[None]] = []
     async with connect(apiserver.kubeconfig()) as client:
 
-        def start(identity: str, duration_s: int = 30, *, stands_still: bool = False) -> Candidate:
+        def start(
+            identity: str, duration_s: int = 30, *, stands_still: bool = False, notes: Notes | None = None
+        ) -> Candidate:
             clock = Clock(stands_still=stands_still)
             lease = Lease(client, "default", "of-a-test", identity, LeaseTiming(duration_s), clock=clock)
+            lease.notes = notes
             task: asyncio.Task[None] = asyncio.create_task(lease.run())
             tasks.append(task)
             return Candidate(lease, clock, task)
@@ -224,6 +229,64 @@ async def _look_anew(candidate: Candidate) -> None:
     """Wait until a follower has read the Lease once more."""
     candidate.lease._answered_s = -math.inf
     await until(lambda: _answered(candidate))
+
+
+@dataclass(slots=True)
+class Diary:
+    """`Notes` that count: each note names its writer and its number."""
+
+    name: str
+    inherited: list[str | None] = field(default_factory=list)
+    written: int = 0
+    stored_until: int = 0
+
+    def found(self, note: str | None) -> None:
+        """See `Notes`."""
+        self.inherited.append(note)
+
+    def next(self, version: int) -> str:  # noqa: ARG002 - as in `Notes`
+        """See `Notes`."""
+        self.written += 1
+        return f"{self.name} {self.written}"
+
+    def stored(self) -> None:
+        """See `Notes`."""
+        self.stored_until = self.written
+
+
+async def _note(apiserver: ApiServer) -> str:
+    return str((await apiserver.get(PATH))["metadata"]["annotations"][NOTE])
+
+
+async def test_holder_finds_the_last_note_of_the_holder_before(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """Each renewal brings a note, and the next holder gets the last one, but none that a third holder left behind."""
+    diary = Diary("p")
+    one = start("p", notes=diary)
+    await one.lease.held.wait()
+    assert diary.inherited == [None]
+    first = diary.stored_until
+    one.lease.hurry()  # the Lease is good for half a minute
+
+    async def is_renewed() -> bool:
+        return diary.stored_until > first
+
+    await until(is_renewed)
+    note = await _note(apiserver)
+    await end(one)
+    second = Diary("q")
+    two = start("q", notes=second)
+    await two.lease.held.wait()
+    assert [f"1 {found}" for found in second.inherited] == [note]
+    await end(two)
+    three = start("r")  # of a version that writes no notes
+    await three.lease.held.wait()
+    await end(three)
+    third = Diary("s")
+    four = start("s", notes=third)
+    await four.lease.held.wait()
+    assert third.inherited == [None]
 
 
 @dataclass(slots=True)
