@@ -538,3 +538,19 @@ def test_exact_refusal_outlasts_changes_during_the_attempt(*, is_exact: bool) ->
     queue.gained(N1, ANY, 0)
     queue.park(A, "k", Refusal(), 0, is_exact=is_exact)
     assert tried(queue, LONGEST_BACKOFF_S) == (None if is_exact else A)
+
+
+def test_upcoming_pods_are_those_of_the_highest_rank_and_one_of_each_parked_kind() -> None:
+    """However many pods wait, so many are named at most, and each that is tried next is among them."""
+    queue = queue_of(PodUid("parked"), PodUid("joins"))
+    park(queue, PodUid("parked"), kind="large")
+    assert tried(queue, 0) == "joins"
+    queue.join(PodUid("joins"), "large", 0)
+    queue.put(PodUid("retry"), 0, 0, tried=True)
+    for number in reversed(range(100)):
+        queue.put(PodUid(f"fresh-{number:02}"), -number, 0)
+    named = queue.upcoming(12)
+    assert len(named) == 12
+    assert {"parked", "retry", *(f"fresh-{number:02}" for number in range(9))} <= set(named)
+    for _ in range(5):
+        assert tried(queue, 0) in named
