@@ -358,8 +358,8 @@ class KubeFrontEnd:
             _name(one.pod) for one in self._waiting.values() if inherited.has(one.pod)
         } | inherited.resized
         if late:
-            await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
-            await pods.catch_up()  # a write may have arrived just before its pod was changed
+            version = await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
+            await pods.catch_up(version)  # a write may have arrived just before its pod was changed
         self._scopes.inherited = None
         structlog.get_logger().info("late writes fenced off", pods=len(late))
 

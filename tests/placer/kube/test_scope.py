@@ -171,7 +171,7 @@ async def test_a_fenced_pod_takes_no_write_of_an_earlier_version(
     faults = LossyBinds()
     faults.pod_faults.extend([lose_request, lose_answer])
     async with connect(apiserver.kubeconfig()) as client:
-        await fence(
+        version = await fence(
             faults.around(client),
             [f"{namespace}/p", f"{namespace}/gone"],
             asyncio.get_running_loop().time() + 60,
@@ -183,6 +183,7 @@ async def test_a_fenced_pod_takes_no_write_of_an_earlier_version(
             await client.patch(path, change, PatchKind.MERGE)
     stored = await get_pod(apiserver, namespace, "p")
     assert FENCE in stored["metadata"]["annotations"]
+    assert version == int(stored["metadata"]["resourceVersion"])
     assert "nodeName" not in stored["spec"]
 
 
@@ -193,4 +194,4 @@ async def test_a_fence_that_is_refused_ends_once_no_late_write_can_arrive() -> N
         async def patch(self, path: str, body: object, kind: PatchKind) -> bytes:  # noqa: ARG002 - see the base
             raise RefusedError("denied", 403, "Forbidden")
 
-    await fence(Refusing(), ["ns/p"], asyncio.get_running_loop().time() + 0.2)
+    assert await fence(Refusing(), ["ns/p"], asyncio.get_running_loop().time() + 0.2) is None
