@@ -18,7 +18,7 @@ from tests.placer.kube.world import MEMORY
 from tests.placer.placers import LEASE, Placer, Placers, holder, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
-from tests.servers.waiting import until
+from tests.servers.waiting import until, until_true
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ class Pair:
         return bool((await get_pod(self.api, self.namespace, name))["spec"].get("nodeName"))
 
     async def until_bound(self, name: str) -> None:
-        """Wait until the pod has a node."""
+        """Wait until the pod has a node, and a placer has logged that."""
         await until(lambda: self.is_bound(name))
+        await until_true(lambda: name in self.leader.placed() + self.follower.placed())
 
 
 @pytest.fixture
@@ -135,7 +136,6 @@ async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> N
     assert await holder(pair.api) != "left"
     await pair.pod("p")
     await pair.until_bound("p")
-    await pair.follower.until("placed")
     assert pair.follower.placed() == ["p"]
 
 
