@@ -3,24 +3,25 @@
 Here: the order in which pods are tried (`queue`, with `parking` for pods that fit nowhere), the changes that could
 help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
-write that places (`binding`), events and conditions for people (`record`), features that are refused by name
-(`unhandled`), the anti-affinity of pods that already have a node (`antiaffinity`), one pod's decision (`choice`),
-resizes (`resize`), and the loop over all (`frontend`). Not here: the choice of a GPU (`placer.core`), and reports
-(`placer.reports`, `placer.scores`).
+write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
+for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that already have a
+node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`). Not
+here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.
 
 Several placers may run; only the one that holds a Lease places and resizes (`plimsoll.kube.lease`). A placer that is
 stopped between its last look at the lease and the system call of its write, and goes on after another took over, can
-still send that one write. The API server has no precondition that would refuse it.
+still send that one write, and the network may deliver a write late. Such a write fails: the Lease names the pods to
+which its holder may be writing (`scope`), and the next one changes them first (`fence`).
 
 Limits: no preemption; CPU and memory count as requested in the spec, not as resized in place. Pods that another
 scheduler places at the same moment may take the same CPU; the kubelet then fails the later one.
 
 Rights needed, all cluster-wide:
 
-- pods: get, list, watch, patch (the decision, for a resize)
+- pods: get, list, watch, patch (the decision, for a resize; an annotation without meaning, at a takeover)
 - pods/binding: create
 - pods/status: patch
 - nodes: get, list, watch

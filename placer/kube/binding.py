@@ -1,15 +1,18 @@
 """The one write that places a pod: node and GPUs together, or neither.
 
 The API server merges a Binding's annotations into the pod in the same write as `spec.nodeName`, and refuses a second
-bind with 409. What always holds: the pod's uid is a precondition, so another pod of the same name is never bound.
-When an answer is lost, the pod is read again; the result is never guessed. Until the result is known, the caller
-keeps the pod assumed.
+bind with 409. What always holds: the pod's uid and resourceVersion are preconditions, so neither another pod of the
+same name is ever bound, nor a pod that changed since it was read. When an answer is lost, the pod is read again; the
+result is never guessed. Until the result is known, the caller keeps the pod assumed.
+
+A pod that changed in nothing that its decision reads (a condition of our own, for instance) is bound in its new
+version at once. No write of the earlier version can succeed then.
 """
 
 import asyncio
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -17,12 +20,15 @@ import structlog
 
 from placer.core.ledger import decided
 from placer.core.plan import Plan
+from placer.kube.scope import Scopes
+from placer.kube.waiting import same_pod
 from plimsoll.contract import ASSIGNED_PREFIX
 from plimsoll.decision import Decision, annotations_of
 from plimsoll.ids import NodeName
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
+    GoneError,
     NotFoundError,
     RefusedError,
     TransientError,
@@ -47,16 +53,40 @@ class BindResult(enum.Enum):
     BOUND = "bound"
     ELSEWHERE = "bound by somebody else"
     GONE = "gone"
+    CHANGED = "changed meanwhile"
     REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a bind.
+
+    Attributes:
+        result: the result.
+        message: the server's message; empty for `BOUND`.
+        pod: the pod as it is now, for `CHANGED`.
+    """
+
+    result: BindResult
+    message: str = ""
+    pod: Pod | None = None
 
 
 class _NotBoundError(TransientError):
     """The write had no clear answer, and a read showed that the pod has no node."""
 
 
+class _ChangedError(ApiError):
+    """A pod without a node has a later version than the write named, so the write cannot succeed any more."""
+
+    def __init__(self, message: str, pod: Pod) -> None:
+        super().__init__(message)
+        self.pod = pod
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The node for a pod, and the annotations of the same write."""
+    """The node for a pod in its version, and the annotations of the same write."""
 
     pod: Pod
     node: NodeName
@@ -76,6 +106,7 @@ class Target:
                 "name": self.pod.metadata.name,
                 "namespace": self.pod.metadata.namespace,
                 "uid": self.pod.metadata.uid,
+                "resourceVersion": self.pod.metadata.resourceVersion,
                 "annotations": dict(self.annotations),
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
@@ -101,29 +132,38 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """Carries out placements on the API server."""
+    """Carries out placements on the API server, each within the scope of the Lease."""
 
     transport: Transport
+    scopes: Scopes
 
-    async def bind(
-        self, target: Target, on_long_wait: Callable[[], None] = lambda: None
-    ) -> tuple[BindResult, str]:
-        """Write a placement; returns the result, and the server's message where the result is not `BOUND`.
+    async def bind(self, target: Target, on_long_wait: Callable[[], None] = lambda: None) -> Ending:
+        """Write a placement; returns only once the result is known.
 
-        Returns only once the result is known. While the server does not answer, the write is repeated, because a lost
-        answer may mean that the pod is bound. `REFUSED` also means that no earlier write can still arrive.
-        Cancelling leaves the result open.
+        While the server does not answer, the write is repeated, because a lost answer may mean that the pod is bound.
+        `REFUSED` and `CHANGED` also mean that no earlier write can still succeed. Cancelling leaves the result open.
 
         Args:
             target: the placement.
             on_long_wait: called before a wait of a minute without any write.
         """
+        ending = await self._bind(target, on_long_wait)
+        self.scopes.end_bind(target.pod)
+        return ending
+
+    async def _bind(self, target: Target, on_long_wait: Callable[[], None]) -> Ending:
         pause_s, undone = FIRST_PAUSE_S, 0
         unclear_s: float | None = None  # the loop's time at the end of the last write without a clear answer
         while True:
             heed_cancellation()
             try:
-                result, message = await self._attempt(target)
+                ending = await self._attempt(target)
+            except _ChangedError as error:
+                if not same_pod(error.pod, target.pod):
+                    return Ending(BindResult.CHANGED, str(error), error.pod)
+                target = replace(target, pod=error.pod)
+                pause_s, undone, unclear_s = FIRST_PAUSE_S, 0, None
+                continue
             except TransientError as error:
                 unclear_s = asyncio.get_running_loop().time()
                 undone += isinstance(error, _NotBoundError)
@@ -133,14 +173,14 @@ class Binder:
                     return await self._outlive(target, unclear_s, str(error))
                 pause_s = max(pause_s, min(error.retry_after_s or 0.0, LONGEST_PAUSE_S))
             else:
-                if result is BindResult.REFUSED and unclear_s is not None:
+                if ending.result is BindResult.REFUSED and unclear_s is not None:
                     on_long_wait()
-                    return await self._outlive(target, unclear_s, message)
-                return result, message
+                    return await self._outlive(target, unclear_s, ending.message)
+                return ending
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _outlive(self, target: Target, unclear_s: float, message: str) -> tuple[BindResult, str]:
+    async def _outlive(self, target: Target, unclear_s: float, message: str) -> Ending:
         """Wait until no write can arrive any more, then read the pod until the API server answers."""
         end_s = unclear_s + WRITE_LIFETIME_S
         # A read before this moment could miss a write that still arrives.
@@ -148,56 +188,64 @@ class Binder:
         while True:
             heed_cancellation()
             try:
-                return await self._read(target, message) or (BindResult.REFUSED, message)
+                return await self._read(target, message) or Ending(BindResult.REFUSED, message)
+            except _ChangedError as error:
+                return Ending(BindResult.CHANGED, message, error.pod)
             except TransientError as error:
                 structlog.get_logger().warning("bind unknown", pod=target.path, error=str(error))
             await asyncio.sleep(LONGEST_PAUSE_S)
 
-    async def _attempt(self, target: Target) -> tuple[BindResult, str]:
+    async def _attempt(self, target: Target) -> Ending:
         """Write once; read once where the answer is unclear.
 
         Raises:
             TransientError: the placement may be written or not: the pod had no node yet, or could not be read. The
                 same write again does no harm.
+            _ChangedError: the placement was not written, and cannot be written in this version.
         """
+        await self.scopes.begin_bind(target.pod)
         try:
             await self.transport.post(f"{target.path}/binding", target.body())
-        except (ConflictError, TransientError) as error:
+        except (ConflictError, GoneError, TransientError) as error:
             return await self._clear_up(target, error)
         except (NotFoundError, RefusedError) as error:
-            return (BindResult.GONE if isinstance(error, NotFoundError) else BindResult.REFUSED), str(error)
-        return BindResult.BOUND, ""
+            result = BindResult.GONE if isinstance(error, NotFoundError) else BindResult.REFUSED
+            return Ending(result, str(error))
+        return Ending(BindResult.BOUND)
 
-    async def _clear_up(self, target: Target, error: ApiError) -> tuple[BindResult, str]:
+    async def _clear_up(self, target: Target, error: ApiError) -> Ending:
         known = await self._read(target, str(error))
         if known is not None:
             return known
         if isinstance(error, TransientError):
             raise _NotBoundError(str(error), error.status, error.reason, error.retry_after_s) from error
         # A conflict on a pod without a node: it is being deleted, or has scheduling gates.
-        return BindResult.REFUSED, str(error)
+        return Ending(BindResult.REFUSED, str(error))
 
-    async def _read(self, target: Target, message: str) -> tuple[BindResult, str] | None:
-        """The result as the pod shows it; None while the pod has no node.
+    async def _read(self, target: Target, message: str) -> Ending | None:
+        """The result as the pod shows it; None while the pod has no node and this version.
 
         Raises:
             TransientError: the pod cannot be read.
+            _ChangedError: the pod has no node, and has changed.
         """
         try:
             pod = decode_pod(await self.transport.get(target.path))
         except NotFoundError:
-            return BindResult.GONE, message
-        except RefusedError as refused:
+            return Ending(BindResult.GONE, message)
+        except (GoneError, RefusedError) as refused:
             raise TransientError(f"{target.path} cannot be read: {refused}") from refused
         except msgspec.MsgspecError as damaged:
             raise TransientError(f"{target.path} cannot be read: {damaged}") from damaged
         if pod.metadata.uid != target.pod.metadata.uid:
-            return BindResult.GONE, message
+            return Ending(BindResult.GONE, message)
         if not pod.spec.nodeName:
+            if pod.metadata.resourceVersion != target.pod.metadata.resourceVersion:
+                raise _ChangedError(message, pod)
             return None
         given = _given(pod.metadata.annotations)
         mine = pod.spec.nodeName == target.node and given == _given(target.annotations)
-        return (BindResult.BOUND if mine else BindResult.ELSEWHERE), message
+        return Ending(BindResult.BOUND if mine else BindResult.ELSEWHERE, message)
 
 
 def _given(annotations: Mapping[str, str] | None) -> dict[str, str]:

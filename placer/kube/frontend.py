@@ -21,17 +21,19 @@ from placer.core.plan import Plan
 from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.decide import Decider
-from placer.kube.binding import Binder, BindResult, Target, answer
+from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Target, answer
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
+from placer.kube.fence import fence
 from placer.kube.hints import NOTHING, causes_of
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusals
 from placer.kube.resize import KubeResizer
-from placer.kube.waiting import Waiting
+from placer.kube.scope import Scopes
+from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
 from placer.publisher import placement
@@ -130,6 +132,7 @@ class KubeFrontEnd:
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
+    _scopes: Scopes = field(init=False)
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +142,10 @@ class KubeFrontEnd:
         self._cluster.bookings.decides = self.lease is None
         self._wakeups = Wakeups(self._queue, self.decider, self._cluster, self._work.set)
         self._placing = LeasedTransport(self.transport, self.lease) if self.lease else self.transport
-        self._binder = Binder(self._placing)
+        self._scopes = Scopes(self._queue.upcoming, self.lease.hurry if self.lease else None)
+        if self.lease is not None:
+            self.lease.notes = self._scopes
+        self._binder = Binder(self._placing, self._scopes)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
         self._refusals = Refusals(
             self._waiting,
@@ -190,7 +196,7 @@ class KubeFrontEnd:
         """
         if not self.leads.is_set():
             raise NotNowError("the placer has just started and has not seen all pods; ask again")
-        return await KubeResizer(self._placing, self.decider, self._cluster).resize(request)
+        return await KubeResizer(self._placing, self.decider, self._cluster, self._scopes).resize(request)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.decider.reports:
@@ -225,7 +231,7 @@ class KubeFrontEnd:
                     self._confirm(pod)
                 elif _is_ours(pod):
                     known = change.old if isinstance(change, Modified) else None
-                    self._await_node(pod, changed=known is None or not _same_pod(pod, known))
+                    self._await_node(pod, changed=known is None or not same_pod(pod, known))
                 elif not self._cluster.is_assumed(uid):
                     self._forget_waiting(uid)
 
@@ -294,7 +300,7 @@ class KubeFrontEnd:
             self._cluster.observe(state)
         if self.lease is not None:
             await self.lease.held.wait()
-            await pods.catch_up()
+            await self._take_over(pods)
         self._cluster.bookings.decides = True
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
@@ -309,6 +315,21 @@ class KubeFrontEnd:
                 task = group.create_task(self._carry_out(placed, free), name=f"kube: bind {uid}")
                 task.add_done_callback(free)
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
+
+    async def _take_over(self, pods: Reflector[Pod]) -> None:
+        """Learn all that an earlier leader wrote, and make its late writes fail."""
+        began_s, inherited = self._now_s(), self._scopes.inherited
+        await pods.catch_up()
+        if inherited is None:
+            return
+        late = {
+            _name(one.pod) for one in self._waiting.values() if inherited.has(one.pod)
+        } | inherited.resized
+        if late:
+            version = await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
+            await pods.catch_up(version)  # a write may have arrived just before its pod was changed
+        self._scopes.inherited = None
+        structlog.get_logger().info("late writes fenced off", pods=len(late))
 
     async def _next(self) -> PodUid:
         """Wait for the next pod to try; meanwhile probe parked pods on nodes that changed."""
@@ -370,26 +391,38 @@ class KubeFrontEnd:
 
     async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
         """Bind an assumed pod, or free its place; for `on_long_wait` see `Binder.bind`."""
-        pod, plan = placed.wanted.pod, placed.plan
-        uid, node = placed.wanted.request.pod, plan.booking.node
+        uid, plan = placed.wanted.request.pod, placed.plan
+        waiting, node = self._waiting.get(uid), plan.booking.node
+        is_same = waiting is not None and waiting.wanted is placed.wanted
+        pod = waiting.pod if waiting is not None and is_same else placed.wanted.pod
         target = Target(pod, node, answer(plan, rfc3339(self.clock())))
         with self._metrics.bind_seconds.time():
-            result, message = await self._binder.bind(target, on_long_wait)
-        if result is BindResult.BOUND:
+            ending = await self._binder.bind(target, on_long_wait)
+        if ending.result is BindResult.BOUND:
             self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
             self._forget_waiting(uid)
             self._report_placed(pod, plan)
             return
-        self._metrics.bind_failures.labels(result.name.lower()).inc()
+        self._metrics.bind_failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
-            "not bound", pod=_name(pod), node=node, outcome=result.value, error=message
+            "not bound", pod=_name(pod), node=node, outcome=ending.result.value, error=ending.message
         )
         if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self._cluster.release(uid)
-        self._queue.again(uid, self._now_s())
+        self._try_again(uid, ending)
+        if ending.result is BindResult.REFUSED:
+            self._report_refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
+
+    def _try_again(self, uid: PodUid, ending: Ending) -> None:
+        """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
+        if ending.pod is None:
+            self._queue.again(uid, self._now_s())
+        else:
+            waiting = self._waiting.get(uid)
+            if waiting is not None:  # the watch may not have shown the change yet
+                waiting.pod, waiting.wanted = ending.pod, None
+            self._queue.at_once(uid, self._now_s())
         self._work.set()
-        if result is BindResult.REFUSED:
-            self._report_refused(pod, f"Binding was refused: {message}", SCHEDULER_ERROR)
 
     def _report_placed(self, pod: Pod, placed: Plan) -> None:
         node = placed.booking.node
@@ -435,12 +468,6 @@ def _was_refused(pod: Pod) -> bool:
     """Whether a placer has tried the pod: its condition says so."""
     condition = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     return condition is not None and condition.reason in (UNSCHEDULABLE, SCHEDULER_ERROR)
-
-
-def _same_pod(pod: Pod, old: Pod) -> bool:
-    """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
-    ours, before = pod.metadata, old.metadata
-    return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)
 
 
 def _same_node(node: Node, old: Node) -> bool:

@@ -19,6 +19,7 @@ import heapq
 import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from placer.kube.hints import NOTHING, Cause, Gain
@@ -103,6 +104,18 @@ class _Lane:
             heapq.heappop(self._heap)
         return None
 
+    def first(self, most: int) -> list[PodUid]:
+        """So many pods at most, by rank. Outdated items count too."""
+        found: list[PodUid] = []
+        edge = [(self._heap[0], 0)] if self._heap else []
+        while edge and len(found) < most:
+            (_, _, uid), at = heapq.heappop(edge)
+            found.append(uid)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(self._heap):
+                    heapq.heappush(edge, (self._heap[child], child))
+        return found
+
 
 class Queue:
     """All pods that wait for a node, with their attempts.
@@ -147,6 +160,13 @@ class Queue:
     def heeds_changes(self) -> bool:
         """Whether a gain can matter now: a kind is parked."""
         return len(self._parking) > 0
+
+    def upcoming(self, most: int) -> list[PodUid]:
+        """Pods that may be tried next, so many at most: of both lanes and of parked kinds. Some may be gone."""
+        members = (self._best_member(kind) for kind in islice(self._kinds.values(), most // 4))
+        parked = [entry.uid for entry in members if entry is not None]
+        retries = self._retries.first(most // 4)
+        return [*self._fresh.first(most - len(retries) - len(parked)), *retries, *parked]
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.

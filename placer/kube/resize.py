@@ -22,12 +22,14 @@ from placer.core.resize.change import Change, NotNowError, asked_field, change_o
 from placer.core.resize.room import check_room
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
+from placer.kube.scope import Scopes
 from plimsoll.contract import DECISION, LINES, SHARES, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import (
     ApiError,
     ConflictError,
+    GoneError,
     NotFoundError,
     PatchKind,
     RefusedError,
@@ -54,6 +56,7 @@ class KubeResizer:
     transport: Transport
     decider: Decider
     cluster: Cluster
+    scopes: Scopes
 
     async def resize(self, request: Resize) -> Resizing:
         """Check a resize against the ledger, count it, and write it on the pod.
@@ -110,7 +113,7 @@ class KubeResizer:
             raise NotNowError(f"the pod cannot be read ({error}); ask again") from error
 
     async def _write(self, pod: Pod, change: Change, request: Resize) -> None:
-        bookings = self.cluster.bookings
+        bookings, name = self.cluster.bookings, f"{request.namespace}/{request.pod}"
         try:
             await self._until_written(pod, change, request)
         except (InputError, RefusedError) as error:
@@ -120,10 +123,12 @@ class KubeResizer:
                 raise InputError(
                     f"metadata.annotations[{DECISION}]", "", f"is refused ({error})", remedy
                 ) from error
+            self.scopes.end_resize(name)
             raise
         except BaseException:
-            bookings.doubt_resize(change)
+            bookings.doubt_resize(change)  # the pod stays in the scope, as a write may still arrive
             raise
+        self.scopes.end_resize(name)
         bookings.end_resize(change, written=True)
 
     async def _until_written(self, pod: Pod, change: Change, request: Resize) -> None:
@@ -138,9 +143,10 @@ class KubeResizer:
         wanted = _wanted(found, change)
         for _ in range(ATTEMPTS):
             self.cluster.bookings.begin_resize(change, pod.metadata.resourceVersion)
+            await self.scopes.begin_resize(f"{request.namespace}/{request.pod}")
             try:
                 await self.transport.patch(_path(request), _patch(pod, wanted), PatchKind.MERGE)
-            except (ConflictError, NotFoundError, TransientError):
+            except (ConflictError, GoneError, NotFoundError, TransientError):
                 await asyncio.sleep(PAUSE_S)
                 pod = await self._read(request)
             else:

@@ -23,3 +23,9 @@ class Waiting:
     wanted: Wanted | None = None
     refused_for: str = ""
     overtaken: int = 0
+
+
+def same_pod(pod: Pod, old: Pod) -> bool:
+    """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
+    ours, before = pod.metadata, old.metadata
+    return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)

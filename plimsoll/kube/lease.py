@@ -11,18 +11,22 @@ themselves seen it unchanged for its whole duration. What always holds:
   for a write that the server is still working on.
 - A holder that renewed too late, before any other process took the Lease, holds it again: nobody held it meanwhile,
   because the Lease's version had not changed. Once another process has it, `run` raises `LeaseLostError`.
+- A Lease that somebody deleted is lost too: its holder may not make it anew, because another process may have made,
+  held and lost one meanwhile. A follower makes a Lease only after it has found none for a whole duration. The holder
+  of the deleted Lease has stopped writing by then.
 
-Nothing but a new process can hold a Lease that was lost, so no state of the earlier time survives.
+Nothing but a new process can hold a Lease that was lost, so no state of the earlier time survives. A holder may leave
+a note for the next one in the Lease (`Notes`).
 """
 
 import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 import structlog
@@ -52,6 +56,9 @@ FROM_MEMORY: Final = (("resourceVersion", "0"),)
 Lease in an outdated version is refused."""
 DEADLINE_PART: Final = 0.7
 """The part of the duration for which a renewal is good for the holder itself."""
+NOTE: Final = "plimsoll.dev/note"
+"""The annotation of a Lease with its holder's note. The number before the note is the Lease's number of transitions:
+a note is void once a process that writes no notes has held the Lease."""
 RELEASE_S: Final = 1.0
 """The longest time that giving the Lease back may take at the end."""
 
@@ -109,21 +116,52 @@ class Record(msgspec.Struct, frozen=True):
         """The identity of the holder; empty if nobody holds the Lease."""
         return self.spec.holderIdentity or ""
 
+    @property
+    def transitions(self) -> int:
+        """How often the Lease went to another process."""
+        return self.spec.leaseTransitions or 0
+
+    @property
+    def note(self) -> str | None:
+        """The note of the last holder, or None if it left none."""
+        transitions, _, note = (self.metadata.annotations or {}).get(NOTE, "").partition(" ")
+        return note if transitions == str(self.transitions) else None
+
+
+class Notes(Protocol):
+    """Writes the notes of a Lease: what its next holder must know of this one. The methods return at once.
+
+    After an unclear answer the Lease may hold any of the notes since the last that was stored.
+    """
+
+    def found(self, note: str | None) -> None:
+        """Take the note of the Lease that this process is about to take; None if there is no Lease, or no note."""
+
+    def next(self, version: int) -> str:
+        """The note that is about to be written.
+
+        Args:
+            version: the resourceVersion of the Lease that is replaced; 0 if there is none.
+        """
+
+    def stored(self) -> None:
+        """Learn that the Lease holds the note that `next` gave last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A Lease and the time for which this process has seen it in this version.
 
     Attributes:
-        record: the Lease.
+        record: the Lease; None if there was none.
         since_s: this process's clock when it first read this version, in seconds.
     """
 
-    record: Record
+    record: Record | None
     since_s: float
 
 
-def seen(before: Seen | None, record: Record, now_s: float) -> Seen:
+def seen(before: Seen | None, record: Record | None, now_s: float) -> Seen:
     """The next `Seen` after a reading that ended at `now_s`."""
     unchanged = before is not None and _version(before.record) == _version(record)
     return Seen(record, before.since_s if before is not None and unchanged else now_s)
@@ -137,6 +175,8 @@ def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
         identity: this process. It may take its own Lease at any time: the answer to an earlier change was lost.
         timing: its duration counts where the Lease names none.
     """
+    if known.record is None:  # somebody may have deleted it just now
+        return known.since_s + timing.duration_s
     if known.record.holder in ("", identity):
         return known.since_s
     return known.since_s + (known.record.spec.leaseDurationSeconds or timing.duration_s)
@@ -158,7 +198,7 @@ def taken(record: Record | None, identity: str, timing: LeaseTiming, now: dateti
     }
     if record is None or record.holder != identity:
         spec["acquireTime"] = rfc3339(now)
-        spec["leaseTransitions"] = 0 if record is None else (record.spec.leaseTransitions or 0) + 1
+        spec["leaseTransitions"] = 0 if record is None else record.transitions + 1
     return spec
 
 
@@ -179,6 +219,7 @@ class Lease:
         held: set when this process first holds the Lease.
         on_failure: called for each renewal without an answer.
         clock: seconds, see `clock_s`.
+        notes: writes the notes; None for a Lease without notes.
     """
 
     transport: Transport
@@ -189,6 +230,8 @@ class Lease:
     held: asyncio.Event = field(default_factory=asyncio.Event)
     on_failure: Callable[[], None] = lambda: None
     clock: Callable[[], float] = clock_s
+    notes: Notes | None = None
+    _hurried: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: Seen | None = None
     _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
     _answered_s: float = -math.inf
@@ -207,7 +250,12 @@ class Lease:
     @property
     def transitions(self) -> int:
         """How often the Lease went to another process, as last read."""
-        return (self._seen.record.spec.leaseTransitions or 0) if self._seen else 0
+        record = self._seen.record if self._seen else None
+        return record.transitions if record else 0
+
+    def hurry(self) -> None:
+        """Have the next renewal, and with it a new note, at once; returns before that."""
+        self._hurried.set()
 
     @contextlib.asynccontextmanager
     async def while_held(self, what: str) -> AsyncIterator[None]:
@@ -257,7 +305,18 @@ class Lease:
                 self._log_failure("lease not renewed, retrying", error)
             else:
                 self._fails = False
-            await asyncio.sleep(max(0.0, began_s + self.timing.renew_s - self.clock()))
+            await self._until_due(began_s)
+
+    async def _until_due(self, began_s: float) -> None:
+        """Wait for the time of the next renewal. After a failure nothing hurries it."""
+        pause_s = max(0.0, began_s + self.timing.renew_s - self.clock())
+        if self._fails:
+            await asyncio.sleep(pause_s)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._hurried.wait()
+        self._hurried.clear()
 
     async def release(self) -> None:
         """Give a held Lease back, so that a follower takes it at once.
@@ -266,10 +325,11 @@ class Lease:
         expire, because the server may still be working on that write.
         """
         was_cut = self.clock() - self._cut_s < self.timing.duration_s
-        if self._seen is None or self._seen.record.holder != self.identity or was_cut:
+        record = self._seen.record if self._seen else None
+        if record is None or record.holder != self.identity or was_cut:
             return
         self._good_until_s = -math.inf
-        body: Body = {"metadata": _precondition(self._seen.record), "spec": {"holderIdentity": ""}}
+        body: Body = {"metadata": _precondition(record), "spec": {"holderIdentity": ""}}
         try:
             async with asyncio.timeout(RELEASE_S):
                 await self.transport.patch(self._path(), body, PatchKind.MERGE)
@@ -292,16 +352,16 @@ class Lease:
         """Read the Lease, and take it if it is free. Return the seconds until the next reading."""
         record = await self._read(FROM_MEMORY)
         now_s = self.clock()
-        wait_s = 0.0
-        if record is not None:
-            self._seen = seen(self._seen, record, now_s)
-            wait_s = free_s(self._seen, self.identity, self.timing) - now_s
+        self._seen = seen(self._seen, record, now_s)
+        wait_s = free_s(self._seen, self.identity, self.timing) - now_s
         if wait_s > 0:
             return min(wait_s, self.timing.look_s)
         await self._take(record)
         return self.timing.look_s
 
     async def _take(self, record: Record | None) -> None:
+        if self.notes is not None:
+            self.notes.found(record.note if record is not None else None)
         try:
             await self._write(record)
         except ConflictError:
@@ -311,6 +371,7 @@ class Lease:
 
     async def _renew(self) -> None:
         assert self._seen is not None
+        assert self._seen.record is not None
         try:
             await self._write(self._seen.record)
         except (ConflictError, NotFoundError) as error:
@@ -342,21 +403,33 @@ class Lease:
         """
         began_s = self.clock()
         spec = taken(record, self.identity, self.timing, datetime.now(UTC))
+        annotations = self._annotations(record, spec)
         async with asyncio.timeout(self.timing.deadline_s):
             if record is None:
                 kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-                metadata = {"name": self.name, "namespace": self.namespace}
+                metadata = {"name": self.name, "namespace": self.namespace, **annotations}
                 body = await self.transport.post(
                     self._collection(), {**kind, "metadata": metadata, "spec": spec}
                 )
             else:
-                change = {"metadata": _precondition(record), "spec": spec}
+                change = {"metadata": {**_precondition(record), **annotations}, "spec": spec}
                 body = await self.transport.patch(self._path(), change, PatchKind.MERGE)
         self._seen = seen(self._seen, self._decoded(body), self.clock())
+        if self.notes is not None:
+            self.notes.stored()
         self._good_until_s = began_s + self.timing.deadline_s
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(self._limit_s())
+
+    def _annotations(self, record: Record | None, spec: Mapping[str, object]) -> dict[str, dict[str, str]]:
+        """The metadata that brings the next note."""
+        if self.notes is None:
+            return {}
+        before = 0 if record is None else record.transitions
+        version = record.metadata.resourceVersion if record is not None else "0"
+        note = self.notes.next(int(version) if version.isdecimal() else 0)
+        return {"annotations": {NOTE: f"{spec.get('leaseTransitions', before)} {note}"}}
 
     def _log_failure(self, message: str, error: Exception) -> None:
         """Log the first failure of a row: during an outage there are several a second."""
@@ -416,8 +489,8 @@ class LeasedTransport:
         return self.real.stream(path, query, read_timeout_s)
 
 
-def _version(record: Record) -> tuple[str, str]:
-    return record.metadata.uid, record.metadata.resourceVersion
+def _version(record: Record | None) -> tuple[str, str] | None:
+    return (record.metadata.uid, record.metadata.resourceVersion) if record is not None else None
 
 
 def _precondition(record: Record) -> dict[str, str]:

@@ -139,13 +139,16 @@ class Reflector(Generic[T]):
         """Seconds since a watch was last open; 0 while one is, infinite before the first."""
         return 0.0 if self._open_s is None else asyncio.get_running_loop().time() - self._open_s
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, version: int | None = None) -> None:
         """Return once each change was emitted that the API server had stored when this was called.
 
         A watch on which nothing happens does not show how far it is; the collection is then listed again. Retries
         until the API server answers. Only one task may call this at a time.
+
+        Args:
+            version: the resourceVersion of a change of this collection: only the changes up to this one matter.
         """
-        newest = await self._newest()
+        newest = await self._newest() if version is None else version
         while not await self._passes(newest):
             self._refresh()
 

@@ -19,9 +19,6 @@ from tests.servers.waiting import until
 
 SECONDS = 24.0
 SEED = 11
-KNOWN = frozenset({"late writes"})
-"""Faults that may break a promise: a late renewal may hand the Lease over while a late bind is under way, as in
-`test_takeover.py`."""
 
 
 def test_a_plan_is_a_function_of_its_seed() -> None:
@@ -34,9 +31,9 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
 @pytest.mark.timeout(600)
 async def test_promises_hold_through_every_fault(tmp_path: Path) -> None:
     """While everything breaks no GPU is promised beyond its size, and afterwards every copy of the truth is right."""
-    summary = await run(Options(SEED, SECONDS, without=KNOWN), tmp_path)
+    summary = await run(Options(SEED, SECONDS), tmp_path)
     assert summary["findings"] == []
-    assert summary["faults"].keys() == FAULTS.keys() - KNOWN
+    assert summary["faults"].keys() == FAULTS.keys()
     assert summary["bound"] > 0
 
 

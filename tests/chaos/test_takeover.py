@@ -1,15 +1,18 @@
-"""A case that no Lease prevents: the network delivers a bind after its sender died and another placer took over."""
+"""Writes that the network delivers after their sender died and another placer took over: no Lease prevents them."""
 
 import contextlib
+import json
 import random
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-import pytest
+import nats
 
+from plimsoll.subjects import RESIZE
 from tests.chaos.journal import Journal
-from tests.chaos.pods import COUNT
+from tests.chaos.pods import COUNT, MEMORY
 from tests.chaos.proxy import Weather
-from tests.chaos.world import PODS, Placer, World, world
+from tests.chaos.world import NAMESPACE, PODS, Placer, World, world
 from tests.servers.objects import pod_manifest
 from tests.servers.waiting import until
 
@@ -34,44 +37,88 @@ async def _leader(here: World) -> Placer:
     return found
 
 
-async def _create(here: World, name: str, priority: str) -> None:
-    pod = pod_manifest(name, {COUNT: "1"})
+async def _create(here: World, name: str, limits: Mapping[str, str], priority: str) -> None:
+    pod = pod_manifest(name, limits)
     pod["spec"] |= {"priorityClassName": priority, "nodeSelector": {"kubernetes.io/hostname": NODE}}
     assert (await here.insist("POST", PODS, pod)).status == 201
 
 
-@pytest.mark.xfail(strict=True, reason="the Binding has no precondition that a new leader could make fail")
-async def test_a_bind_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp_path: Path) -> None:
-    """A bind that is under way when its leader dies does not take a GPU that the next leader gave away."""
-    journal = Journal(tmp_path / "journal.jsonl", seed=0)
+async def _until_bound(here: World, name: str) -> None:
+    async def given() -> bool:
+        return any(bound.name == name for bound in here.witness.bound.values())
+
+    await until(given)
+
+
+async def _kill_while_writing(here: World, first: Placer) -> None:
+    """Kill a placer that sent a write, which is still on its way."""
+
+    async def sent() -> bool:
+        return bool(first.proxy.under_way)
+
+    await until(sent)
+    here.down.add(first.name)
+    await first.server.kill()
+
+
+async def _arrive(first: Placer) -> None:
+    """Let the late writes of a placer arrive."""
+    first.proxy.hurry.set()
+
+    async def arrived() -> bool:
+        return not first.proxy.under_way
+
+    await until(arrived)
+
+
+async def _version(here: World, name: str) -> str:
+    answer = await here.api.must("GET", f"{PODS}/{name}")
+    return str(answer["metadata"]["resourceVersion"])
+
+
+@contextlib.asynccontextmanager
+async def _late_writes(directory: Path, path: str) -> AsyncIterator[tuple[World, Placer]]:
+    """A world whose leader's writes to this end of a path are late, once the test sets that weather."""
+    journal = Journal(directory / "journal.jsonl", seed=0)
     with contextlib.closing(journal):
-        await _die_while_binding(tmp_path, journal)
+        async with world(directory, journal, seed=0, placers=2, settings={}) as here:
+            here.monitors.quiet = True
+            first = await _leader(here)
+            first.proxy.rng = _Slowest()
+            first.proxy.weather = Weather(late_s=LATE_S, late_to=path)
+            yield here, first
     assert journal.findings == []
 
 
-async def _die_while_binding(directory: Path, journal: Journal) -> None:
-    async with world(directory, journal, seed=0, placers=2, settings={}) as here:
-        here.monitors.quiet = True
-        first = await _leader(here)
-        first.proxy.rng = _Slowest()
-        first.proxy.weather = Weather(late=1.0, late_s=LATE_S, late_to="/binding")
-        await _create(here, "early", "chaos-low")
+async def test_a_bind_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp_path: Path) -> None:
+    """A bind that is under way when its leader dies does not take a GPU that the next leader gave away."""
+    async with _late_writes(tmp_path, "/binding") as (here, first):
+        first.proxy.weather.late = 1.0
+        await _create(here, "early", {COUNT: "1"}, "chaos-low")
+        await _kill_while_writing(here, first)
+        await _create(here, "urgent", {COUNT: "1"}, "chaos-high")
+        await _until_bound(here, "urgent")
+        version = await _version(here, "early")
+        await _arrive(first)
+        assert await _version(here, "early") == version
 
-        async def sent() -> bool:
-            return bool(first.proxy.under_way)
 
-        await until(sent)
-        await _create(here, "urgent", "chaos-high")
-        here.down.add(first.name)
-        await first.server.kill()
-
-        async def given() -> bool:
-            return any(bound.name == "urgent" for bound in here.witness.bound.values())
-
-        await until(given)
-        first.proxy.hurry.set()
-
-        async def arrived() -> bool:
-            return not first.proxy.under_way and here.witness.bound.keys() >= set(first.proxy.binds)
-
-        await until(arrived)
+async def test_a_resize_of_a_dead_leader_that_arrives_late_takes_no_room_twice(tmp_path: Path) -> None:
+    """A raise that is under way when its leader dies does not take memory that the next leader gave away."""
+    async with _late_writes(tmp_path, "/grows") as (here, first):
+        await _create(here, "grows", {MEMORY: "8Gi"}, "chaos-low")
+        await _until_bound(here, "grows")
+        first.proxy.weather.late = 1.0
+        client = await nats.connect(here.nats.url)
+        try:
+            request = {"pod": "grows", "namespace": NAMESPACE, "container": "main", "gpu_memory": "60Gi"}
+            await client.publish(RESIZE, json.dumps(request).encode())
+            await client.flush()
+            await _kill_while_writing(here, first)
+        finally:
+            await client.close()
+        await _create(here, "urgent", {MEMORY: "60Gi"}, "chaos-high")
+        await _until_bound(here, "urgent")
+        version = await _version(here, "grows")
+        await _arrive(first)
+        assert await _version(here, "grows") == version

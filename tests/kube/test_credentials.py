@@ -219,7 +219,8 @@ async def test_a_lease_is_held_while_a_plugin_hangs(
 
         async def renewed() -> bool:
             assert not leading.done()
-            versions.update([lease._seen.record.metadata.resourceVersion] if lease._seen else [])
+            record = lease._seen.record if lease._seen else None
+            versions.update([record.metadata.resourceVersion] if record else [])
             return len(versions) > 10  # twice its duration and more
 
         await until(renewed)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 
 from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
 from plimsoll.kube.lease import (
+    NOTE,
     RENEWALS,
     Lease,
     LeasedTransport,
     LeaseLostError,
     LeaseSpec,
     LeaseTiming,
+    Notes,
     Record,
     clock_s,
     free_s,
@@ -82,13 +85,14 @@ def test_times_have_six_digits_and_transitions_count_holders() -> None:
 
 @dataclass(slots=True)
 class Clock:
-    """A clock that a test moves on; it runs like the real one otherwise."""
+    """A clock that a test moves on; it runs like the real one otherwise, or stands still."""
 
     ahead_s: float = 0.0
+    stands_still: bool = False
 
     def __call__(self) -> float:
         """See `clock_s`."""
-        return clock_s() + self.ahead_s
+        return self.ahead_s if self.stands_still else clock_s() + self.ahead_s
 
 
 @dataclass(slots=True)
@@ -102,14 +106,18 @@ class Candidate:
 
 @pytest.fixture
 async def start(apiserver: ApiServer) -> AsyncIterator[Callable[..., Candidate]]:
-    """Starts processes that want the Lease, which does not exist yet."""
+    """Starts processes that want the Lease, which nobody holds."""
     await apiserver.call("DELETE", PATH)
+    await apiserver.must("POST", PATH.rpartition("/")[0], {"metadata": {"name": "of-a-test"}, "spec": {}})
     tasks: list[asyncio.Task[None]] = []
     async with connect(apiserver.kubeconfig()) as client:
 
-        def start(identity: str, duration_s: int = 30) -> Candidate:
-            clock = Clock()
+        def start(
+            identity: str, duration_s: int = 30, *, stands_still: bool = False, notes: Notes | None = None
+        ) -> Candidate:
+            clock = Clock(stands_still=stands_still)
             lease = Lease(client, "default", "of-a-test", identity, LeaseTiming(duration_s), clock=clock)
+            lease.notes = notes
             task: asyncio.Task[None] = asyncio.create_task(lease.run())
             tasks.append(task)
             return Candidate(lease, clock, task)
@@ -133,7 +141,8 @@ async def end(candidate: Candidate) -> None:
 async def test_one_of_many_gets_it_and_the_next_once_it_is_given_back(
     apiserver: ApiServer, start: Callable[..., Candidate]
 ) -> None:
-    """However many processes want the Lease, one holds it. After it is given back, the next one need not wait."""
+    """One of many processes makes and holds the Lease. After it is given back, the next one need not wait."""
+    await apiserver.must("DELETE", PATH)
     all_of_them = [start(f"p{index}", duration_s=1) for index in range(5)]
     order: list[str] = []
     while all_of_them:
@@ -192,6 +201,92 @@ async def test_holder_ends_once_another_has_it_or_it_is_deleted(
     assert two.task is not None
     with pytest.raises(LeaseLostError, match="was lost to nobody"):
         await two.task
+
+
+async def test_deleted_lease_is_made_anew_only_after_its_duration(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """A follower that finds no Lease makes one once the holder of the deleted one has surely stopped writing."""
+    one = start("p")
+    await one.lease.held.wait()
+    two = start("q", duration_s=1, stands_still=True)
+    await until(lambda: _answered(two))
+    await apiserver.must("DELETE", PATH)
+    two.clock.ahead_s += 1000.0  # the time in which the Lease was there does not count
+    for _ in range(3):
+        await _look_anew(two)
+    assert (await apiserver.call("GET", PATH)).status == 404
+    two.clock.ahead_s += two.lease.timing.duration_s
+    await two.lease.held.wait()
+    assert (await apiserver.get(PATH))["spec"]["holderIdentity"] == "q"
+
+
+async def _answered(candidate: Candidate) -> bool:
+    return candidate.lease.silent_s() < math.inf
+
+
+async def _look_anew(candidate: Candidate) -> None:
+    """Wait until a follower has read the Lease once more."""
+    candidate.lease._answered_s = -math.inf
+    await until(lambda: _answered(candidate))
+
+
+@dataclass(slots=True)
+class Diary:
+    """`Notes` that count: each note names its writer and its number."""
+
+    name: str
+    inherited: list[str | None] = field(default_factory=list)
+    written: int = 0
+    stored_until: int = 0
+
+    def found(self, note: str | None) -> None:
+        """See `Notes`."""
+        self.inherited.append(note)
+
+    def next(self, version: int) -> str:  # noqa: ARG002 - as in `Notes`
+        """See `Notes`."""
+        self.written += 1
+        return f"{self.name} {self.written}"
+
+    def stored(self) -> None:
+        """See `Notes`."""
+        self.stored_until = self.written
+
+
+async def _note(apiserver: ApiServer) -> str:
+    return str((await apiserver.get(PATH))["metadata"]["annotations"][NOTE])
+
+
+async def test_holder_finds_the_last_note_of_the_holder_before(
+    apiserver: ApiServer, start: Callable[..., Candidate]
+) -> None:
+    """Each renewal brings a note, and the next holder gets the last one, but none that a third holder left behind."""
+    diary = Diary("p")
+    one = start("p", notes=diary)
+    await one.lease.held.wait()
+    assert diary.inherited == [None]
+    first = diary.stored_until
+    one.lease.hurry()  # the Lease is good for half a minute
+
+    async def is_renewed() -> bool:
+        return diary.stored_until > first
+
+    await until(is_renewed)
+    note = await _note(apiserver)
+    await end(one)
+    second = Diary("q")
+    two = start("q", notes=second)
+    await two.lease.held.wait()
+    assert [f"1 {found}" for found in second.inherited] == [note]
+    await end(two)
+    three = start("r")  # of a version that writes no notes
+    await three.lease.held.wait()
+    await end(three)
+    third = Diary("s")
+    four = start("s", notes=third)
+    await four.lease.held.wait()
+    assert third.inherited == [None]
 
 
 @dataclass(slots=True)

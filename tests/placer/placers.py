@@ -25,6 +25,7 @@ class Line(msgspec.Struct, frozen=True):
 
     event: str
     pod: str = ""
+    pods: int = 0
     port: int = 0
     problem: str = ""
 

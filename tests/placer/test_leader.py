@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
+from placer.kube.fence import FENCE
 from plimsoll.cli.demo import servers
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.placer.arrivals import bus, eventually, publish, report
@@ -49,8 +50,9 @@ class Pair:
         return bool((await get_pod(self.api, self.namespace, name))["spec"].get("nodeName"))
 
     async def until_bound(self, name: str) -> None:
-        """Wait until the pod has a node."""
+        """Wait until the pod has a node, and a placer has logged that."""
         await until(lambda: self.is_bound(name))
+        await until_true(lambda: name in self.leader.placed() + self.follower.placed())
 
 
 @pytest.fixture
@@ -100,6 +102,33 @@ async def test_one_places_and_the_other_goes_on_when_it_is_killed(pair: Pair) ->
     await until_true(lambda: len(pair.follower.placed()) == 6)
     counts = Counter(pair.leader.placed() + pair.follower.placed())
     assert counts == {f"p{index}": 1 for index in range(12)}
+
+
+async def test_the_next_leader_writes_to_few_of_many_pods_that_wait(pair: Pair) -> None:
+    """However many pods wait, the next leader changes only those to which the dead one may have been writing."""
+    names = [f"w{index}" for index in range(40)]
+    for name in names:
+        await pair.pod(name, "30Gi")
+
+    async def are_refused() -> bool:
+        pods = [await get_pod(pair.api, pair.namespace, name) for name in names]
+        return all(pod["status"].get("conditions") for pod in pods)
+
+    await until(are_refused)
+    for _ in range(2):  # a renewal after the last refusal
+        before = (await pair.api.get(LEASE))["spec"]["renewTime"]
+
+        async def is_renewed(before: str = before) -> bool:
+            return bool((await pair.api.get(LEASE))["spec"]["renewTime"] != before)
+
+        await until(is_renewed)
+    pair.leader.process.kill()
+    fenced = await pair.follower.until("late writes fenced off")
+    await pair.pod("p")
+    await pair.until_bound("p")
+    pods = [await get_pod(pair.api, pair.namespace, name) for name in names]
+    changed = [pod for pod in pods if FENCE in (pod["metadata"].get("annotations") or {})]
+    assert len(changed) == fenced.pods <= 4  # one of a kind, and what was tried at that moment
 
 
 async def test_one_that_ends_in_good_order_gives_the_lease_back(pair: Pair) -> None:

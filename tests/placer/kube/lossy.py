@@ -10,7 +10,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll.kube.client import Body, PatchKind, Query, RefusedError, TransientError, Transport
+from plimsoll.kube.client import (
+    Body,
+    GoneError,
+    PatchKind,
+    Query,
+    RefusedError,
+    TransientError,
+    Transport,
+)
 
 Bind = Callable[[], Awaitable[bytes]]
 Fault = Callable[[Bind], Awaitable[bytes]]
@@ -108,6 +116,11 @@ def late(release: asyncio.Event, under_way: list[asyncio.Task[bytes]]) -> Fault:
 async def refuse(_: Bind) -> bytes:
     """Answer the bind as an admission webhook that denies it."""
     raise RefusedError("admission webhook denied the request", 403, "Forbidden")
+
+
+async def find_expired(_: Bind) -> bytes:
+    """Answer the bind with 410."""
+    raise GoneError("the version is too old", 410, "Expired")
 
 
 def after(first: Callable[[], Awaitable[object]]) -> Fault:

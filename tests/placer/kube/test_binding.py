@@ -6,11 +6,13 @@ import pytest
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
+from plimsoll.kube.client import ConflictError
 from tests.placer.kube.lossy import (
     Bind,
     Fault,
     LossyBinds,
     after,
+    find_expired,
     held,
     late,
     lose_answer,
@@ -21,6 +23,8 @@ from tests.placer.kube.world import GPU_KEY, MEMORY, World, condition, gpu_of, s
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until_true
+
+FAILURES = ("plimsoll_placer_bind_failures_total",)
 
 
 async def test_lost_answer_never_places_a_pod_twice(
@@ -257,6 +261,93 @@ async def test_a_change_during_a_bind_counts_in_the_next_attempt(
         assert binds.targets == ["n1"]
 
 
+@pytest.mark.parametrize("unclear", [False, True], ids=["in time", "after an unclear bind"])
+async def test_a_pod_edited_between_decision_and_bind_is_bound_at_once_and_once(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, *, unclear: bool
+) -> None:
+    """An edit that no decision reads costs one more write: same place, one event, and no refusal."""
+    path = f"/api/v1/namespaces/{namespace}/pods/p/status"
+    status = {"conditions": [{"type": "example.com/of-a-user", "status": "True"}]}
+    binds = LossyBinds()
+    release, under_way = asyncio.Event(), list[asyncio.Task[bytes]]()
+    if unclear:
+        binds.faults.append(late(release, under_way))
+    binds.faults.append(after(lambda: apiserver.must("PATCH", path, {"status": status})))
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await create_node(apiserver, "n2")
+        await world.report("n1", 24)
+        await world.report("n2", 20)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+        assert len(await world.events("p", "Scheduled")) == 1
+        assert set(binds.targets) == {"n1"}
+        assert world.metrics.registry.get_sample_value(*FAILURES, {"result": "changed"}) is None
+        for late_bind in under_way:
+            release.set()
+            with pytest.raises(ConflictError):
+                await late_bind
+        assert await _refusals(world) == []
+
+
+async def test_a_pod_that_asks_for_something_else_before_its_bind_is_decided_anew(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A bind never gives a pod what it no longer asks for, even if the watch has not shown the edit: no refusal."""
+    edit = {"metadata": {"annotations": {"plimsoll.dev/gpu-model": "other"}}}
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    binds = LossyBinds()
+    binds.faults.append(after(lambda: apiserver.must("PATCH", path, edit)))
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await world.until_refused("p", "GPU(s) were of another model")
+        assert binds.targets == ["n1"]
+        assert world.metrics.registry.get_sample_value(*FAILURES, {"result": "changed"}) == 1
+        assert all("Binding was refused" not in note for note in await _refusals(world))
+        assert list(world.ledger.bookings()) == []
+
+
+async def test_a_pod_that_was_refused_before_is_bound_by_one_write(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The placer's own condition gives a pod another version, and costs no bind."""
+    binds = LossyBinds()
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 4)
+        created = await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        refused = await world.until_refused("p", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
+        assert refused["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
+        await until_true(lambda: _shows(world, refused))
+        await world.report("n1", 24)
+        await world.until_bound("p")
+        assert binds.targets == ["n1"]
+
+
+async def test_a_bind_that_is_answered_with_410_is_cleared_up_like_a_conflict(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """The scheduler goes on, and the pod is read and bound later; a pod that changed is bound at once."""
+    path = f"/api/v1/namespaces/{namespace}/pods/p/status"
+    status = {"conditions": [{"type": "example.com/of-a-user", "status": "True"}]}
+
+    async def edit_and_expire(bind: Bind) -> bytes:
+        await apiserver.must("PATCH", path, {"status": status})
+        return await find_expired(bind)
+
+    binds = LossyBinds()
+    binds.faults.extend([edit_and_expire, find_expired])
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
+        await world.until_refused("p", "Binding was refused: the version is too old")
+        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+        assert binds.targets == ["n1"] * 3
+
+
 async def test_gated_pod_waits_until_its_gates_are_open(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -274,6 +365,12 @@ async def test_gated_pod_waits_until_its_gates_are_open(
         path = f"/api/v1/namespaces/{namespace}/pods/gated"
         await apiserver.must("PATCH", path, {"spec": {"schedulingGates": None}})
         await world.until_bound("gated")
+
+
+async def _refusals(world: World) -> list[str]:
+    """The notes of all events about refusals."""
+    events = await world.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")
+    return [one["note"] for one in events["items"] if one["reason"] == "FailedScheduling"]
 
 
 def _shows(world: World, stored: Object) -> bool:

@@ -567,3 +567,19 @@ def test_pod_that_changes_during_its_attempt_is_not_parked_by_another_of_its_kin
     assert queue.counts[Place.PARKED] == 1
     queue.at_once(A, LONGEST_BACKOFF_S)
     assert tried(queue, LONGEST_BACKOFF_S) == A
+
+
+def test_upcoming_pods_are_those_of_the_highest_rank_and_one_of_each_parked_kind() -> None:
+    """However many pods wait, so many are named at most, and each that is tried next is among them."""
+    queue = queue_of(PodUid("parked"), PodUid("joins"))
+    park(queue, PodUid("parked"), kind="large")
+    assert tried(queue, 0) == "joins"
+    queue.join(PodUid("joins"), "large", 0)
+    queue.put(PodUid("retry"), 0, 0, tried=True)
+    for number in reversed(range(100)):
+        queue.put(PodUid(f"fresh-{number:02}"), -number, 0)
+    named = queue.upcoming(12)
+    assert len(named) == 12
+    assert {"parked", "retry", *(f"fresh-{number:02}" for number in range(9))} <= set(named)
+    for _ in range(5):
+        assert tried(queue, 0) in named

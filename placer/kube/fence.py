@@ -1,0 +1,64 @@
+"""Changes pods, so that no write of an earlier version can succeed any more.
+
+Each bind and each resize has the pod's resourceVersion as a precondition. What always holds: once `fence` returns, no
+bind or resize of these pods succeeds that was sent before.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+import structlog
+
+from plimsoll.kube.client import ApiError, NotFoundError, PatchKind, Transport
+from plimsoll.kube.models import Named
+from plimsoll.part.backoff import Pauses
+from plimsoll.part.ending import heed_cancellation
+
+FENCE: Final = "placer.plimsoll.dev/fence"
+"""An annotation that means nothing; each fence gives it another value."""
+AT_ONCE: Final = 32
+"""Writes under way together."""
+
+
+async def fence(transport: Transport, pods: Iterable[str], until_s: float) -> int | None:
+    """Change these pods; returns the latest of their new versions, 0 if all are gone, and None if the time was up.
+
+    Args:
+        transport: the connection to the API server.
+        pods: `<namespace>/<name>` of each; a pod that is gone is no error.
+        until_s: the time on the loop's clock from which on no earlier write can arrive anyway. What has not been
+            changed by then is left as it is.
+    """
+    places, value = asyncio.Semaphore(AT_ONCE), secrets.token_hex(8)
+    changes: list[asyncio.Task[int]] = []
+    try:
+        async with asyncio.timeout_at(until_s), asyncio.TaskGroup() as group:
+            for pod in pods:
+                await places.acquire()
+                task = group.create_task(_change(transport, pod, value), name=f"kube: fence {pod}")
+                task.add_done_callback(lambda _: places.release())
+                changes.append(task)
+    except TimeoutError:
+        structlog.get_logger().error("late writes not fenced off in time; none can arrive any more")
+        return None
+    return max((task.result() for task in changes), default=0)
+
+
+async def _change(transport: Transport, pod: str, value: str) -> int:
+    namespace, _, name = pod.partition("/")
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    pauses = Pauses()
+    body = {"metadata": {"annotations": {FENCE: value}}}
+    while True:
+        heed_cancellation()
+        try:
+            changed = await transport.patch(path, body, PatchKind.MERGE)
+            return int(msgspec.json.decode(changed, type=Named).metadata.resourceVersion)
+        except NotFoundError:
+            return 0
+        except (ApiError, msgspec.MsgspecError) as error:
+            structlog.get_logger().warning("late writes not fenced off, retrying", pod=pod, error=str(error))
+            await asyncio.sleep(pauses.next_s())
