@@ -135,6 +135,7 @@ class Scene:
             and entry.place is Place.PARKED
             and entry.kind is not None
             and entry.kind.parked
+            and not entry.kind.woken
             and not entry.kind.unprobed
         )
 
