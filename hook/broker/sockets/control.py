@@ -65,10 +65,12 @@ async def serve_control(engine: Engine, listener: socket.socket, start_task: Sta
     def take_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         work = _Peer(engine, reader, writer, start_task).serve()
         try:
-            start_task(work, "control connection")
+            task = start_task(work, "control connection")
         except RuntimeError:  # The broker ends, and its group takes no more tasks.
             work.close()
             writer.close()
+        else:  # A task that is cancelled before its first step runs no `finally` of its own.
+            task.add_done_callback(lambda _: writer.close())
 
     server = await asyncio.start_unix_server(take_in, sock=listener, limit=REQUEST_BYTES)
     async with server:
@@ -92,7 +94,7 @@ class _Peer:
         self._subscription: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Answer line by line until the peer closes the connection."""
+        """Answer line by line until the peer closes the connection; the caller closes our end."""
         try:
             while (line := await self._next_line()) is not None:
                 await self._write(await self._answer(line) if line else _too_long())
@@ -104,7 +106,6 @@ class _Peer:
         finally:
             if self._subscription is not None:
                 self._subscription.cancel()
-            self._writer.close()
 
     async def _next_line(self) -> bytes | None:
         """The next line; None at the end, empty for a line that was too long and is skipped."""
