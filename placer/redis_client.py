@@ -5,6 +5,7 @@ first. A server that was demoted meanwhile refuses writes; its connection is clo
 The client waits for nothing but its timeouts: waiting for the end of a failover is the callers' part.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -152,7 +153,21 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
 
 
 class _MasterPool(SentinelConnectionPool, redis.BlockingConnectionPool):
-    """Connections to the master. Callers wait for a free one, and the sentinels' connections close with it."""
+    """Connections to the master. Callers wait for a free one, and the sentinels' connections close with it.
+
+    One connection asks the sentinels at a time. redis-py moves a sentinel that answers to the head of its list, by
+    the sentinel's place before the answer. Two at once would put one sentinel in the place of another, which is then
+    lost: never asked again, and never closed.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - redis-py's own arguments
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]  # as in `open_redis`
+        self._asking = asyncio.Lock()
+
+    async def get_master_address(self) -> tuple[str, int]:
+        async with self._asking:
+            host, port = await super().get_master_address()  # type: ignore[no-untyped-call]  # as above
+            return host, port
 
     async def aclose(self) -> None:
         await super().aclose()

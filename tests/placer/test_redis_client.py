@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from placer.redis_client import SentinelUrl, check_redis_url, open_redis, parse_sentinel_url
@@ -106,6 +107,21 @@ async def test_client_passes_hung_and_dead_sentinels_and_follows_the_master(tmp_
             await client.aclose()
         async with redis.Redis.from_url(valkey.replica.url, protocol=2) as there:
             assert await there.get("key") == b"after"
+
+
+async def test_connections_that_ask_at_once_lose_no_sentinel(tmp_path: Path) -> None:
+    """Many connections ask past a dead sentinel at the same time; afterwards the client still knows each of them."""
+    async with sentinel_valkey(tmp_path) as valkey:
+        hosts, _, path = valkey.url.removeprefix("redis+sentinel://").partition("/")
+        client = open_redis(f"redis+sentinel://127.0.0.1:1,{hosts}/{path}", timeout_s=5, connections=8)
+        try:
+            await asyncio.gather(*(set_and_get(client, "value") for _ in range(8)))
+            pool = client.connection_pool
+            assert isinstance(pool, SentinelConnectionPool)
+            known = {one.connection_pool.connection_kwargs["port"] for one in pool.sentinel_manager.sentinels}
+            assert known == {1, *(sentinel.port for sentinel in valkey.sentinels)}
+        finally:
+            await client.aclose()
 
 
 async def test_client_logs_in_at_servers_and_at_sentinels(tmp_path: Path) -> None:
