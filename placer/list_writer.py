@@ -68,6 +68,7 @@ class ListWriter:
         await self._leads.wait()
         await self._refill()
         await self._drop_strangers()
+        heed_cancellation()  # a group does not end for a cancellation that came before it
         self.complete.set()
         log.info("the list is complete", nodes=len(self._reports))
         async with asyncio.TaskGroup() as tasks:
