@@ -146,9 +146,7 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
             **given.sentinel_login,
         },
     )
-    pool = _MasterPool(
-        given.master, sentinel, db=given.db, **tls, **given.login, **options
-    )
+    pool = _MasterPool(given.master, sentinel, db=given.db, **tls, **given.login, **options)
     return redis.Redis.from_pool(pool)
 
 
