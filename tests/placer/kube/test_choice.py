@@ -287,14 +287,15 @@ small_clusters = st.lists(
 )
 
 
-@given(small_clusters, st.integers(1, 3), st.integers(1, 3))
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, choice.CHECKS]))
 @settings(max_examples=500, deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
-    steps: list[tuple[Any, ...]], few: int, most_unfit: int
+    steps: list[tuple[Any, ...]], few: int, most_unfit: int, checks: int
 ) -> None:
     """For any changes, a pod is placed exactly if a node fits it, and a refusal sums up all nodes' reasons.
 
-    The bounds of one decision are small here, so that clusters of four nodes pass them.
+    The bounds of one decision are small here, so that clusters of four nodes pass them. In half of the cases every
+    pod counts as one that takes long on each node.
     """
     world = World()
     for index in range(3):
@@ -302,6 +303,7 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
+        patch.setattr(choice, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
             match step:
