@@ -61,8 +61,8 @@ def _value_of(text: str) -> Fraction | None:
 
 
 def _scaled(number: str, base: int, power: int) -> Fraction:
-    scale = Fraction(base**power) if power >= 0 else Fraction(1, base**-power)
-    return Fraction(number) * scale
+    up, down = (base**power, 1) if power >= 0 else (1, base**-power)
+    return Fraction(int(number) * up, down) if number.isdigit() else Fraction(number) * up / down
 
 
 def parse_whole(text: str | float, field: str, unit: str) -> int:

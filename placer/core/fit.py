@@ -7,26 +7,17 @@ Kubernetes 1.36: `pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,
 `component-helpers/resource`.
 """
 
-import operator
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
+from placer.core.selector import Selector, Traits, selector_of, traits_of
 from plimsoll.contract import RESOURCES
-from plimsoll.kube.models import (
-    Container,
-    Node,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    Pod,
-    Quantities,
-    ResourceRequirements,
-    Taint,
-    Toleration,
-)
-from plimsoll.quantity import parse_exact, parse_milli, plain_int
+from plimsoll.kube.models import Container, Node, Pod, Quantities, ResourceRequirements, Taint
+from plimsoll.quantity import parse_exact, parse_milli
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 NOT_READY: Final = "node(s) were not ready"
@@ -43,22 +34,76 @@ _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 
+MOST_SHORTAGES: Final = 32
+"""The most resources that one refusal names. A tenant may ask for thousands that no node has."""
+
 Amounts = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(NamedTuple):
     """A port of the node that a container opens."""
 
     protocol: str
     address: str
     port: int
 
-    def clashes(self, other: "HostPort") -> bool:
-        """Whether one node cannot open both ports."""
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+    @property
+    def number(self) -> tuple[str, int]:
+        """The port on any address."""
+        return self.protocol, self.port
+
+
+class Tolerations:
+    """A pod's tolerations; a look-up costs the same however many there are."""
+
+    def __init__(self, pod: Pod) -> None:
+        """Read them from the pod."""
+        given = pod.spec.tolerations or ()
+        self._of_any_value = {(one.key or "", one.effect or "") for one in given if one.operator == "Exists"}
+        # Operators newer than Equal (Lt, Gt: alpha) tolerate nothing here. Such a pod waits, but is never misplaced.
+        self._of_value = {
+            (one.key or "", one.effect or "", one.value or "")
+            for one in given
+            if one.operator in (None, "", "Equal")
+        }
+
+    def tolerate(self, taint: Taint) -> bool:
+        """Whether one of them tolerates a taint; a toleration without key or effect tolerates any."""
+        return any(
+            (key, effect) in self._of_any_value or (key, effect, taint.value or "") in self._of_value
+            for key in ("", taint.key)
+            for effect in ("", taint.effect)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """A pod's own rules about its node.
+
+    Attributes:
+        tolerations: the taints that the node may have.
+        selector: the labels and the name that the node must have.
+        os: the operating system that the node must have, or None for any.
+    """
+
+    tolerations: Tolerations
+    selector: Selector
+    os: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A node as pods are checked against it.
+
+    Attributes:
+        node: as the watch showed it.
+        allocatable: `amounts_of` its allocatable.
+        traits: its labels and its name.
+    """
+
+    node: Node
+    allocatable: Amounts
+    traits: Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +125,33 @@ class Load:
 
     amounts: Counter[str] = field(default_factory=Counter)
     ports: Counter[HostPort] = field(default_factory=Counter)
+    numbers: Counter[tuple[str, int]] = field(default_factory=Counter)
     pods: int = 0
 
     def add(self, needs: Needs) -> None:
         """Count a pod."""
         self.amounts.update(needs.amounts)
         self.ports.update(needs.ports)
+        self.numbers.update(port.number for port in needs.ports)
         self.pods += 1
 
     def remove(self, needs: Needs) -> None:
         """Stop counting a pod that was added."""
         self.amounts.subtract(needs.amounts)
         self.ports.subtract(needs.ports)
-        self.ports = +self.ports
+        self.numbers.subtract(port.number for port in needs.ports)
+        self.ports, self.numbers = +self.ports, +self.numbers
         self.pods -= 1
+
+    def clashes(self, port: HostPort) -> bool:
+        """Whether the node cannot open this port beside those that are taken."""
+        if port.number not in self.numbers:
+            return False
+        return (
+            port.address == _ANY_ADDRESS
+            or port in self.ports
+            or port._replace(address=_ANY_ADDRESS) in self.ports
+        )
 
 
 def needs_of(pod: Pod) -> Needs:
@@ -114,100 +172,58 @@ def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]
     return {name: _amount(name, value, f"{field_name}[{name}]") for name, value in (quantities or {}).items()}
 
 
-def misfits(pod: Pod, needs: Needs, node: Node, allocatable: Amounts, load: Load) -> tuple[str, ...]:
+def rules_of(pod: Pod) -> NodeRules:
+    """The rules of a pod about its node."""
+    return NodeRules(Tolerations(pod), selector_of(pod), (pod.spec.os or {}).get("name"))
+
+
+def offer_of(node: Node) -> Offer:
+    """A node as pods are checked against it.
+
+    Raises:
+        InputError: the node's allocatable cannot be read.
+    """
+    where = f"nodes/{node.metadata.name}: status.allocatable"
+    return Offer(node, amounts_of(node.status.allocatable, where), traits_of(node))
+
+
+def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
     """The reasons why a node is unfit for a pod, in kube-scheduler's texts; empty for a fit node.
 
-    As in kube-scheduler, only the first kind of reason that applies is given; of resources, every one that is short.
+    As in kube-scheduler, only the first kind of reason that applies is given. Of resources, every one that is short
+    is given, up to `MOST_SHORTAGES`.
 
     Args:
-        pod: the pod; its `spec.nodeName` is not read.
-        needs: `needs_of(pod)`.
-        node: the candidate.
-        allocatable: `amounts_of` the node's allocatable.
+        rules: `rules_of` the pod.
+        needs: `needs_of` the pod.
+        offer: the candidate.
         load: the load of every pod assigned to the node that has not ended, the assumed ones included.
     """
-    reason = _repelled(pod, node) or _mismatched(pod, node)
+    reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer.traits)
     if reason is not None:
         return (reason,)
-    if any(wanted.clashes(taken) for wanted in needs.ports for taken in load.ports):
+    if load.ports and any(map(load.clashes, needs.ports)):
         return (PORTS,)
-    return tuple(_shortages(needs.amounts, allocatable, load))
+    return tuple(islice(_shortages(needs.amounts, offer.allocatable, load), MOST_SHORTAGES))
 
 
-def _repelled(pod: Pod, node: Node) -> str | None:
-    tolerations = pod.spec.tolerations or ()
-    if node.spec.unschedulable and not _tolerated(_UNSCHEDULABLE_TAINT, tolerations):
+def _repelled(tolerations: Tolerations, node: Node) -> str | None:
+    if node.spec.unschedulable and not tolerations.tolerate(_UNSCHEDULABLE_TAINT):
         return UNSCHEDULABLE
     for taint in node.spec.taints or ():
-        if taint.effect in _REPELLING and not _tolerated(taint, tolerations):
+        if taint.effect in _REPELLING and not tolerations.tolerate(taint):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
     # kube-scheduler relies on a controller that turns the condition into a taint, which takes a while.
     ready = next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
     return None if ready == "True" else NOT_READY
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    # Operators newer than Equal (Lt, Gt: alpha) tolerate nothing here. Such a pod waits, but is never misplaced.
-    return toleration.operator in (None, "", "Equal") and (toleration.value or "") == (taint.value or "")
-
-
-def _mismatched(pod: Pod, node: Node) -> str | None:
-    labels = node.metadata.labels or {}
-    selector = pod.spec.nodeSelector or {}
-    if any(labels.get(key) != value for key, value in selector.items()):
+def _mismatched(rules: NodeRules, traits: Traits) -> str | None:
+    if not rules.selector.selects(traits):
         return NODE_AFFINITY
-    affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity else None
-    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
-    if required is not None and not _selects(required, node):
-        return NODE_AFFINITY
-    wanted_os = (pod.spec.os or {}).get("name")
-    if wanted_os and labels.get(_OS_LABEL, wanted_os) != wanted_os:
+    if rules.os and traits.get(_OS_LABEL, rules.os) != rules.os:
         return OPERATING_SYSTEM
     return None
-
-
-def _selects(selector: NodeSelector, node: Node) -> bool:
-    return any(_term_holds(term, node) for term in selector.nodeSelectorTerms)
-
-
-def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
-    expressions, fields = term.matchExpressions or (), term.matchFields or ()
-    if not expressions and not fields:
-        return False  # Kubernetes: an empty term matches nothing
-    labels = node.metadata.labels or {}
-    names = {"metadata.name": node.metadata.name}
-    return all(holds(one, labels) for one in expressions) and all(holds(one, names) for one in fields)
-
-
-def holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str], *, unknown: bool = False) -> bool:
-    """Whether labels meet a requirement; `unknown` is the result for an operator that is not known here."""
-    label, values = labels.get(requirement.key), requirement.values or []
-    known = {
-        "In": label in values,
-        "NotIn": label not in values,  # codespell:ignore notin
-        "Exists": label is not None,
-        "DoesNotExist": label is None,
-        "Gt": _compares(label, values, operator.gt),
-        "Lt": _compares(label, values, operator.lt),
-    }
-    return known.get(requirement.operator, unknown)
-
-
-def _compares(label: str | None, values: list[str], compare: Callable[[int, int], bool]) -> bool:
-    if label is None or len(values) != 1:
-        return False
-    actual, bound = plain_int(label), plain_int(values[0])
-    return actual is not None and bound is not None and compare(actual, bound)
 
 
 def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[str]:
@@ -262,7 +278,7 @@ def _greater(one: Amounts, other: Amounts) -> dict[str, int]:
 def _amount(name: str, value: str | float, field_name: str) -> int:
     if name == "cpu":
         return parse_milli(value, field_name)
-    return -int(-parse_exact(value, field_name) // 1)
+    return math.ceil(parse_exact(value, field_name))
 
 
 def _is_sidecar(container: Container) -> bool:

@@ -4,14 +4,14 @@
 the plan before awaiting anything.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
 from placer.core.policies import Policy
 from placer.core.reasons import Reason
-from placer.core.room import Room, misfit, room_on
+from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -158,6 +158,9 @@ def plan_on(
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
+    sharers = sum(one.gpus for one in request.demand.containers if not one.whole)
+    if sharers > SHARERS_PER_GPU * len(usable):  # else hundreds are placed before one is refused
+        return Refusal({node.node: (Reason.GPU_SHARERS.value,)})
     attempt = _Attempt(request, node.node, usable, ledger, rooms)
     tried = attempt.run(policy.score)
     if isinstance(tried, Refusal) and len(request.demand.containers) > 1:
@@ -201,21 +204,22 @@ class _Attempt:
 
     def run(self, prefer: Callable[[Room, ContainerDemand], float]) -> list[_Choice] | Refusal:
         chosen: list[_Choice] = []
+        rooms = {gpu.uuid: self._room(gpu) for gpu in self.gpus}
         for demand in sorted(self.request.demand.containers, key=hardest_first):
-            more = self._place(demand, tuple(choice.grant for choice in chosen), prefer)
+            more = self._place(demand, rooms.values(), prefer)
             if isinstance(more, Refusal):
                 return more
             chosen += more
+            for choice in more:
+                rooms[choice.grant.gpu] = self._room_after(choice, chosen)
         return chosen
 
     def _place(
         self,
         demand: ContainerDemand,
-        so_far: tuple[Grant, ...],
+        rooms: Collection[Room],
         prefer: Callable[[Room, ContainerDemand], float],
     ) -> list[_Choice] | Refusal:
-        pending = Booking(self.request.pod, self.node, so_far, self.request.owner)
-        rooms = [self._room(gpu, pending) for gpu in self.gpus]
         expected = demand.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)
         verdicts = [(room, misfit(room, demand, expected)) for room in rooms]
         fitting = sorted((room for room, why in verdicts if why is None), key=lambda r: -prefer(r, demand))
@@ -231,10 +235,21 @@ class _Attempt:
             {self.node: tuple(sorted(whys))}, max((room.open_to(demand) for room in rooms), default=0)
         )
 
-    def _room(self, gpu: GpuView, pending: Booking) -> Room:
+    def _room(self, gpu: GpuView) -> Room:
         known = self.rooms.get(gpu.uuid)
-        holds = pending.pod in gpu.measured_bytes or any(grant.gpu == gpu.uuid for grant in pending.grants)
-        return room_on(self.node, gpu, self.ledger, pending) if known is None or holds else known
+        if known is not None and self.request.pod not in gpu.measured_bytes:
+            return known
+        return room_on(self.node, gpu, self.ledger, self._pending())
+
+    def _room_after(self, choice: _Choice, chosen: Iterable[_Choice]) -> Room:
+        gpu, grant = choice.room.gpu, choice.grant
+        if self.request.pod in gpu.measured_bytes:
+            pending = self._pending(*(one.grant for one in chosen if one.grant.gpu == grant.gpu))
+            return room_on(self.node, gpu, self.ledger, pending)
+        return choice.room.after(grant, self.ledger.expected_bytes(self._pending(grant), grant.gpu))
+
+    def _pending(self, *grants: Grant) -> Booking:
+        return Booking(self.request.pod, self.node, grants, self.request.owner)
 
 
 def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:

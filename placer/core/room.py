@@ -11,10 +11,10 @@ allocation that does not fit yet waits at the node's broker. Best-effort contain
 is promised more of a GPU than the card has, because its own allocations would then wait for each other.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.ledger import Booking, Ledger
+from placer.core.ledger import Booking, Grant, Ledger
 from placer.core.reasons import Reason
 from placer.core.view import GpuView
 from plimsoll.contract import ContainerDemand
@@ -65,6 +65,23 @@ class Room:
     def undeclared_bytes(self) -> int:
         """The most bytes that a container which declares no memory may be expected to need here."""
         return min(self.free_bytes, self.promisable_bytes)
+
+    def after(self, grant: Grant, expected_bytes: int) -> "Room":
+        """The room that is left after a grant of the plan under way, as `room_on` with the plan gives it.
+
+        Args:
+            grant: a grant on this GPU to a pod without measured memory on it.
+            expected_bytes: the bytes that the container is expected to need.
+        """
+        return replace(
+            self,
+            free_bytes=self.free_bytes - expected_bytes,
+            promisable_bytes=self.promisable_bytes - expected_bytes,
+            pending_bytes=self.pending_bytes + (grant.memory_bytes or 0),
+            free_share_pct=self.free_share_pct - grant.share_pct,
+            sharers=self.sharers + 1,
+            taken_whole=self.taken_whole or grant.whole,
+        )
 
     @property
     def is_empty(self) -> bool:

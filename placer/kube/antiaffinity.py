@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.fit import holds
+from placer.core.selector import check_of
 from plimsoll.kube.models import Labels, NodeSelectorRequirement, Pod
 from plimsoll.part.errors import InputError
 
@@ -27,7 +27,7 @@ class _LabelSelector(msgspec.Struct, frozen=True):
         """Whether the labels meet all requirements; an empty selector selects everything."""
         if any(labels.get(key) != value for key, value in (self.matchLabels or {}).items()):
             return False
-        return all(holds(one, labels, unknown=True) for one in self.matchExpressions or ())
+        return all(check_of(one, unknown=True)(labels) for one in self.matchExpressions or ())
 
 
 class _Term(msgspec.Struct, frozen=True):

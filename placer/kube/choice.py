@@ -7,13 +7,15 @@ nodes once for each kind of pod and later only those that changed.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from placer.core.fit import Needs, needs_of
+from placer.core.fit import Needs, NodeRules, needs_of, rules_of
 from placer.core.ledger import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
@@ -31,8 +33,19 @@ KINDS: Final = 32
 FEW_NODES: Final = 128
 """A decision that has only so many nodes to choose from reads them all, in some 3 ms."""
 
+MOST_VALUES: Final = 1024
+"""A selector with more values is not looked up in the index of labels: that takes milliseconds, and so long a list
+rarely names few nodes."""
+
 SLICE: Final = 64
 """The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
+
+CHECKS: Final = 128
+"""The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
+nodes above are for a pod with fewer checks. For any other pod they are smaller."""
+
+CONTAINER_CHECKS: Final = 64
+"""The time that each further container with a GPU takes on one node, in checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +56,23 @@ class Wanted:
         pod: as the watch showed it.
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
+        rules: its rules about its node.
         policy: the order among GPUs that fit.
-        kind: equal for pods that get the same answer: everything that their decision reads, but their labels and
-            namespace, which anti-affinity rules of other pods read.
+        kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
+            labels and namespace, which anti-affinity rules of other pods read.
+        weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
+        found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
+            it would not come to by itself.
     """
 
     pod: Pod
     request: Request
     needs: Needs
+    rules: NodeRules
     policy: Policy
-    kind: Hashable
+    kind: bytes
+    weight: int
+    found: list[NodeName] = field(default_factory=list, compare=False)
 
 
 def understood(pod: Pod, default: Policy) -> Wanted:
@@ -72,18 +92,26 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     named = demand.policy
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
-    needs = needs_of(pod)
-    return Wanted(pod, request, needs, policy, _kind(pod, request, needs, policy))
+    needs, rules = needs_of(pod), rules_of(pod)
+    kind = _kind(pod, request, needs, policy)
+    return Wanted(pod, request, needs, rules, policy, kind, _weight(pod, request, needs, rules))
 
 
-def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> Hashable:
+def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> bytes:
     spec, demand = pod.spec, request.demand
-    places = msgspec.json.encode(
-        (spec.nodeSelector, spec.affinity, spec.tolerations, spec.os), order="sorted"
-    )
+    affinity = spec.affinity.nodeAffinity if spec.affinity else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
-    return demand, owner, frozenset(needs.amounts.items()), needs.ports, places, policy.name
+    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name)
+    places = (spec.nodeSelector, required, spec.tolerations, spec.os)
+    return hashlib.sha256(msgspec.json.encode((read, places), order="sorted")).digest()
+
+
+def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules) -> int:
+    checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
+    further = max(0, len(request.demand.containers) - 1)
+    return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +140,14 @@ class NodeChoice:
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
-        key = self._key(wanted)
+        key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
         while True:
             known.cover(self.cluster.nodes)
             self._catch_up(known)
-            for _ in range(SLICE):
-                if not known.unseen or len(known.fitting) >= FEW_NODES:
+            for _ in range(_most(SLICE, wanted)):
+                if not known.unseen or len(known.fitting) >= few:
+                    wanted.found[:] = islice(known.fitting, few)
                     return None if known.fitting else known.explanation(len(self.cluster.nodes))
                 self._judge(wanted, known, next(reversed(known.unseen)))
             await asyncio.sleep(0)  # other tasks run between two slices
@@ -130,22 +159,22 @@ class NodeChoice:
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
-        reasons = self.cluster.misfits(wanted.pod, wanted.needs, node)
+        reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
         if reasons or not _wants_gpu(wanted):
             return reasons
         tried = self.decider.plan_on(wanted.request, wanted.policy, node)
         return tried.reasons[node] if isinstance(tried, Refusal) else ()
 
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
-        key = self._key(wanted)
+        key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._known.get(key)
         if known is not None:
             if self._lacks_room(wanted):
                 return Refusal()
             self._catch_up(known)
-        nodes = known.open_nodes(FEW_NODES) if known is not None else None
+        nodes = known.open_nodes(few) if known is not None else None
         if nodes is None:
-            nodes = self.cluster.named(wanted.pod, FEW_NODES)
+            nodes = self._named(wanted, few)
         if nodes is not None:
             return self._decide_among(wanted, key, nodes)
         decided = self._decide_among(wanted, key, None if _wants_gpu(wanted) else self.cluster.by_pods())
@@ -153,15 +182,19 @@ class NodeChoice:
             return decided
         # The best nodes may be many that this pod does not fit on, and hide those that it does.
         known = self._known.get(key)
-        nodes = known.some_open_nodes(FEW_NODES) if known is not None else []
+        nodes = wanted.found or (known.some_open_nodes(few) if known is not None else [])
         other = self._decide_among(wanted, key, nodes)
         return other if isinstance(other, Plan) else decided
+
+    def _named(self, wanted: Wanted, few: int) -> list[NodeName] | None:
+        """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
+        return self.cluster.named(wanted.pod, few) if wanted.rules.selector.size <= MOST_VALUES else None
 
     def _decide_among(
         self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
     ) -> Plan | Refusal:
         return self.decider.choose(
-            wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes
+            wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes, wanted.weight
         )
 
     def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
@@ -169,7 +202,7 @@ class NodeChoice:
         known = self._known.get(key)
         reasons = known.reasons.get(node) if known is not None else None
         if reasons is None:
-            reasons = self.cluster.misfits(wanted.pod, wanted.needs, node)
+            reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
             if reasons and node in self.cluster.nodes:
                 self._verdicts(key).refuse_fit(node, reasons)
         return reasons
@@ -177,7 +210,7 @@ class NodeChoice:
     def _judge(self, wanted: Wanted, known: Verdicts, node: NodeName) -> None:
         if node not in self.cluster.nodes:
             known.leave_out(node)
-        elif reasons := self.cluster.misfits(wanted.pod, wanted.needs, node):
+        elif reasons := self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node):
             known.refuse_fit(node, reasons)
         elif not _wants_gpu(wanted):
             known.accept(node)
@@ -210,6 +243,11 @@ class NodeChoice:
             known = Verdicts(self.cluster.changes, self.decider.candidates.changes)
         self._known[key] = known
         return known
+
+
+def _most(nodes: int, wanted: Wanted) -> int:
+    """So many nodes of a small pod take as long as the result for this pod."""
+    return max(1, nodes // wanted.weight)
 
 
 def _wants_gpu(wanted: Wanted) -> bool:

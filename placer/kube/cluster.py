@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from placer.core.changes import Changes
-from placer.core.fit import UNKNOWN_NODE, Amounts, Load, Needs, amounts_of, misfits, needs_of
+from placer.core.fit import UNKNOWN_NODE, Load, Needs, NodeRules, Offer, misfits, needs_of, offer_of
 from placer.core.ledger import Booking, Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
@@ -27,12 +27,6 @@ from plimsoll.part.errors import InputError
 T = TypeVar("T")
 
 Listener = Callable[[NodeName | None, Cause], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    node: Node
-    allocatable: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class Cluster:
         """An empty cluster; for `on_doubt` see `Bookings`."""
         self.bookings = Bookings(ledger, on_doubt)
         self._ledger = ledger
-        self._offers: dict[NodeName, _Offer] = {}
+        self._offers: dict[NodeName, Offer] = {}
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
         self.changes = Changes()
@@ -107,13 +101,13 @@ class Cluster:
         """
         name = NodeName(node.metadata.name)
         try:
-            allocatable = amounts_of(node.status.allocatable, f"nodes/{name}: status.allocatable")
+            offer = offer_of(node)
         except InputError:
             self.remove_node(name)
             raise
         self.changes.note(name)
         old = self._offers.get(name)
-        self._offers[name] = _Offer(node, allocatable)
+        self._offers[name] = offer
         if old is None:
             self._by_pods.add((self._pods_on(name), name))
         self._relabel(name, {} if old is None else _labels(old.node), _labels(node))
@@ -141,12 +135,12 @@ class Cluster:
         """Forget the GPUs of a node whose report was dropped."""
         self.bookings.forget_report(node)
 
-    def misfits(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
+    def misfits(self, pod: Pod, rules: NodeRules, needs: Needs, name: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node."""
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
-        reasons = misfits(pod, needs, offer.node, offer.allocatable, self._load(name))
+        reasons = misfits(rules, needs, offer, self._load(name))
         if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
             return (KEPT_OUT,)
         return reasons

@@ -20,6 +20,7 @@ from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import ApiError, Query, Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Named, Page, Pod, decode_pod
+from plimsoll.kube.pages import pieces
 from plimsoll.part.errors import InputError
 
 PAGE_PODS: Final = 100
@@ -98,22 +99,27 @@ class DriftCheck:
         while True:
             query: Query = (("limit", str(PAGE_PODS)), *((("continue", more),) if more else ()))
             page = msgspec.json.decode(await self.transport.get("/api/v1/pods", query), type=Page)
-            for document in page.items or ():
-                uid = PodUid(msgspec.json.decode(document, type=Named).metadata.uid)
-                try:
-                    pod = decode_pod(bytes(document))
-                except msgspec.MsgspecError:
-                    absent.discard(uid)  # the reflector names it; its booking stays
-                    continue
-                if pod.spec.nodeName and pod.status.phase not in TERMINAL_PHASES:
-                    absent.discard(uid)
-                    self._compare(uid, pod, found)
+            for piece in pieces(page.items or ()):
+                for document in piece:
+                    self._read(document, absent, found)
+                await asyncio.sleep(0)  # other tasks run between two pieces
             more = page.metadata.more
             if not more:
                 break
         for uid in absent:
             self._compare(uid, None, found)
         return found
+
+    def _read(self, document: msgspec.Raw, absent: set[PodUid], found: dict[PodUid, Drift]) -> None:
+        uid = PodUid(msgspec.json.decode(document, type=Named).metadata.uid)
+        try:
+            pod = decode_pod(bytes(document))
+        except msgspec.MsgspecError:
+            absent.discard(uid)  # the reflector names it; its booking stays
+            return
+        if pod.spec.nodeName and pod.status.phase not in TERMINAL_PHASES:
+            absent.discard(uid)
+            self._compare(uid, pod, found)
 
     def _compare(self, uid: PodUid, pod: Pod | None, found: dict[PodUid, Drift]) -> None:
         if self.cluster.is_assumed(uid) or (pod is not None and not self.cluster.bookings.is_settled(uid)):

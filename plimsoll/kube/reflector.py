@@ -18,6 +18,7 @@ import structlog
 
 from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
 from plimsoll.kube.models import Named, Node, ObjectMeta, Page, Pod
+from plimsoll.kube.pages import pieces
 from plimsoll.part.ending import heed_cancellation
 
 PAGE_SIZE: Final = 500
@@ -220,8 +221,10 @@ class Reflector(Generic[T]):
         version, more = "", ""
         while True:
             page = await self._page(more)
-            for document in page.items or ():
-                self._take_listed(document, present)
+            for piece in pieces(page.items or ()):
+                for document in piece:
+                    self._take_listed(document, present)
+                await asyncio.sleep(0)  # other tasks run between two pieces
             version, more = page.metadata.resourceVersion, page.metadata.more
             if not more:
                 break

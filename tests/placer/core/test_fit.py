@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.fit import Load, amounts_of, misfits, needs_of
-from plimsoll.kube.models import Node, NodeStatus, Pod
+from placer.core import fit
+from placer.core.fit import HostPort, Load, Needs, Tolerations, misfits, needs_of, offer_of, rules_of
+from plimsoll.kube.models import Node, NodeStatus, Pod, Taint, Toleration
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
 Object = dict[str, Any]
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10", "ephemeral-storage": "10Gi"}
 
 
@@ -46,7 +48,7 @@ def why_not(candidate: Pod, there: Node, *residents: Pod) -> tuple[str, ...]:
     load = Load()
     for resident in residents:
         load.add(needs_of(resident))
-    return misfits(candidate, needs_of(candidate), there, amounts_of(there.status.allocatable, "n1"), load)
+    return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), load)
 
 
 def cpu(amount: str) -> Pod:
@@ -74,14 +76,13 @@ def test_every_resource_that_is_short_is_told() -> None:
 
 def test_all_residents_count_and_leave_no_trace() -> None:
     """The load is the sum over resident pods; a pod that leaves takes its whole part with it."""
-    there, load = node(), Load()
-    allocatable = amounts_of(there.status.allocatable, "n1")
+    there, load = offer_of(node()), Load()
     wanted = cpu("2")
     for _ in range(2):
         load.add(needs_of(cpu("1500m")))
-    assert misfits(wanted, needs_of(wanted), there, allocatable, load) == ("Insufficient cpu",)
+    assert misfits(rules_of(wanted), needs_of(wanted), there, load) == ("Insufficient cpu",)
     load.remove(needs_of(cpu("1500m")))
-    assert misfits(wanted, needs_of(wanted), there, allocatable, load) == ()
+    assert misfits(rules_of(wanted), needs_of(wanted), there, load) == ()
     assert load.pods == 1
 
 
@@ -302,3 +303,67 @@ def test_load_is_the_sum_of_who_is_there(residents: list[tuple[dict[str, int], i
     for needs in pods[1::2]:
         fresh.add(needs)
     assert (+load.amounts, load.ports, load.pods) == (+fresh.amounts, fresh.ports, fresh.pods)
+
+
+def test_a_refusal_names_a_bounded_number_of_resources() -> None:
+    """A pod that asks for thousands of resources which no node has is refused for some of them."""
+    asked = {f"example.com/r{index}": "1" for index in range(5000)}
+    reasons = why_not(pod(container(requests=asked)), node())
+    assert reasons == tuple(f"Insufficient example.com/r{index}" for index in range(fit.MOST_SHORTAGES))
+
+
+texts = st.sampled_from([None, "", "a", "b"])
+effects = st.sampled_from([None, "", "NoSchedule", "NoExecute"])
+tolerations = st.builds(
+    Toleration, texts, st.sampled_from([None, "", "Equal", "Exists", "Gt"]), texts, effects
+)
+taints = st.builds(Taint, st.sampled_from(["a", "b"]), st.sampled_from(["NoSchedule", "NoExecute"]), texts)
+
+
+@given(st.lists(tolerations, max_size=3), taints)
+def test_a_taint_is_tolerated_as_each_toleration_reads(given_: list[Toleration], taint: Taint) -> None:
+    """For any tolerations, the result equals that of the rules read one by one."""
+    with_them = msgspec.convert({"spec": {"tolerations": msgspec.to_builtins(given_)}}, Pod)
+    plainly = any(
+        (not one.effect or one.effect == taint.effect)
+        and (not one.key or one.key == taint.key)
+        and (
+            one.operator == "Exists"
+            or (one.operator in (None, "", "Equal") and (one.value or "") == (taint.value or ""))
+        )
+        for one in given_
+    )
+    assert Tolerations(with_them).tolerate(taint) == plainly
+
+
+ports = st.frozensets(
+    st.builds(
+        HostPort,
+        st.sampled_from(["TCP", "UDP"]),
+        st.sampled_from([ANY_ADDRESS, "10.0.0.1"]),
+        st.integers(1, 2),
+    ),
+    max_size=3,
+)
+
+
+@given(st.lists(ports, max_size=3), ports)
+def test_ports_clash_as_each_pair_reads(
+    taken: list[frozenset[HostPort]], wanted: frozenset[HostPort]
+) -> None:
+    """Two ports clash if number and protocol are equal and the addresses are equal, or one is any address."""
+    load, left = Load(), Load()
+    for one in taken:
+        load.add(Needs({}, one))
+        left.add(Needs({}, one))
+    plainly = any(
+        (new.protocol, new.port) == (old.protocol, old.port)
+        and (new.address == old.address or ANY_ADDRESS in (new.address, old.address))
+        for new in wanted
+        for one in taken
+        for old in one
+    )
+    assert any(map(load.clashes, wanted)) == plainly
+    for one in taken:
+        left.remove(Needs({}, one))
+    assert left == Load(amounts=left.amounts)

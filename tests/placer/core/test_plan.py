@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_OWNERS, Booking, ConflictError, Ledger
+from placer.core import plan as planning
+from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_OWNERS, Booking, ConflictError, Grant, Ledger
 from placer.core.plan import Plan, Refusal, plan
 from placer.core.policies import policy_named
 from placer.core.policies.headroom import HEADROOM
 from placer.core.reasons import Reason, summary
-from placer.core.view import NodeView, node_view
+from placer.core.room import SHARERS_PER_GPU, Room, room_on
+from placer.core.view import GpuView, NodeView, node_view
 from plimsoll.contract import ContainerDemand
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, request, state, task, whole
@@ -230,3 +232,64 @@ def test_nothing_is_ever_oversubscribed(demands: list[ContainerDemand], forgotte
         assert all(total <= 24 * GIB for total in promised_bytes.values())
         assert all(total <= 100 for total in promised_pct.values())
         assert {booking.pod for booking in ledger.bookings()} == set(bookings)
+
+
+def test_a_pod_of_many_containers_costs_each_gpu_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room of a GPU is computed once, however many containers of the pod go there, and all of them fit."""
+    read: list[int] = []
+
+    def counted(node: NodeName, one: GpuView, ledger: Ledger, pending: Booking | None = None) -> Room:
+        read.append(1 + len(pending.grants if pending else ()))
+        return room_on(node, one, ledger, pending)
+
+    monkeypatch.setattr(planning, "room_on", counted)
+    nodes = [node_view(state("n", *(gpu(f"g{index}") for index in range(8))))]
+    many = [declared(f"c{index}", 0.5) for index in range(8 * SHARERS_PER_GPU)]
+    placed = place(Ledger(), nodes, "a", *many)
+    assert set(Counter(one.gpu for one in placed.booking.grants).values()) == {SHARERS_PER_GPU}
+    assert sum(read) == 8
+
+
+def test_more_containers_than_gpus_can_share_are_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of more containers than the node's GPUs take together is refused before the first is placed."""
+    nodes = [node_view(state("n", gpu("g0"), gpu("g1")))]
+    most = [declared(f"c{index}", 0.1) for index in range(2 * SHARERS_PER_GPU)]
+    assert len(place(Ledger(), nodes, "a", *most).booking.grants) == len(most)
+    monkeypatch.setattr(planning, "misfit", lambda *_: pytest.fail("a GPU was read"))
+    refusal = refuse(Ledger(), nodes, "b", *most, declared("last", 0.1))
+    assert refusal.reasons == {NodeName("n"): (Reason.GPU_SHARERS.value,)}
+
+
+grants = st.builds(
+    Grant,
+    container=st.just(ContainerName("main")),
+    gpu=st.just(GpuUuid("g")),
+    memory_bytes=st.one_of(st.none(), st.integers(1, 9 * GIB)),
+    share_pct=st.integers(0, 60),
+    limit_pct=st.just(100),
+    whole=st.booleans(),
+    line_bytes=st.integers(0, 9 * GIB),
+)
+
+
+@given(
+    st.lists(grants, max_size=3),
+    st.lists(grants, max_size=4),
+    st.sampled_from([1.0, 1.5]),
+    st.sampled_from([None, 3]),
+)
+def test_the_room_after_a_grant_is_the_room_beside_it(
+    booked: list[Grant], planned: list[Grant], ratio: float, peak_gib: int | None
+) -> None:
+    """For any grants, the room kept up to date by each equals the room computed anew with all of them."""
+    ledger, node = Ledger(), node_view(state("n", gpu("g", other_bytes=GIB, ratio=ratio)))
+    for index, one in enumerate(booked):
+        ledger.restore(Booking(PodUid(f"p{index}"), node.node, (one,), "owner"))
+    if peak_gib is not None:
+        ledger.observe(state("n", gpu("g", task("p0", "g", peak_gib * GIB))))
+    room = room_on(node.node, node.gpus[0], ledger)
+    for one in planned:
+        alone = Booking(PodUid("new"), node.node, (one,), "owner")
+        room = room.after(one, ledger.expected_bytes(alone, GpuUuid("g")))
+    pending = Booking(PodUid("new"), node.node, tuple(planned), "owner")
+    assert room == room_on(node.node, node.gpus[0], ledger, pending)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.fit import needs_of
+from placer.core.fit import needs_of, rules_of
 from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
 from plimsoll.ids import NodeName, PodUid
@@ -50,7 +50,8 @@ def cluster_of(*bound: Pod) -> Cluster:
 def kept_out_of(cluster: Cluster, newcomer: Pod) -> set[str]:
     """The nodes that are closed to a newcomer."""
     nodes = [NodeName(f"n{index}") for index in range(1, 5)]
-    reasons = {node: cluster.misfits(newcomer, needs_of(newcomer), node) for node in nodes}
+    rules, needs = rules_of(newcomer), needs_of(newcomer)
+    reasons = {node: cluster.misfits(newcomer, rules, needs, node) for node in nodes}
     assert set(reasons.values()) <= {(), KEPT_OUT}
     return {node for node, why in reasons.items() if why}
 

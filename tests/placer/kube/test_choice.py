@@ -1,6 +1,8 @@
 """Decisions on a whole cluster in memory: the best node, exact reasons, and as little work as that takes."""
 
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -9,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import decide
+from placer.core import plan as planning
+from placer.core import selector
+from placer.core.fit import NODE_AFFINITY
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal
 from placer.core.policies.headroom import HEADROOM
-from placer.core.reasons import summary
+from placer.core.reasons import Reason, summary
+from placer.core.room import misfit
 from placer.decide import MOST_UNFIT, Decider
 from placer.kube import choice
 from placer.kube.choice import NodeChoice, Wanted, understood
@@ -20,7 +26,7 @@ from placer.kube.cluster import Cluster
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.models import Node, NodeSelectorRequirement, Pod
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
 
@@ -91,9 +97,9 @@ def pod(name: str, memory: str | None = "4Gi", cpu: str = "1", **spec: object) -
     limits: Object = {"cpu": cpu} | ({"plimsoll.dev/gpu-memory": memory} if memory else {})
     document = {
         "metadata": {"name": name, "uid": name, "labels": spec.pop("labels", {})},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]} | spec,
     }
-    return understood(msgspec.convert(document, Pod), HEADROOM)
+    return understood(msgspec.json.decode(msgspec.json.encode(document), type=Pod), HEADROOM)
 
 
 def small(nodes: int) -> World:
@@ -286,14 +292,15 @@ small_clusters = st.lists(
 )
 
 
-@given(small_clusters, st.integers(1, 3), st.integers(1, 3))
+@given(small_clusters, st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, choice.CHECKS]))
 @settings(max_examples=500, deadline=None)
 async def test_no_pod_is_refused_while_a_node_has_a_place(
-    steps: list[tuple[Any, ...]], few: int, most_unfit: int
+    steps: list[tuple[Any, ...]], few: int, most_unfit: int, checks: int
 ) -> None:
     """For any changes, a pod is placed exactly if a node fits it, and a refusal sums up all nodes' reasons.
 
-    The bounds of one decision are small here, so that clusters of four nodes pass them.
+    The bounds of one decision are small here, so that clusters of four nodes pass them. In half of the cases every
+    pod counts as one that takes long on each node.
     """
     world = World()
     for index in range(3):
@@ -301,6 +308,7 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
+        patch.setattr(choice, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
             match step:
@@ -322,3 +330,128 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
                         text = await world.why_not(wanted)
                         assert text is not None
                         assert re.sub(r" \(most free: [^)]*\)", "", text) == summary(len(whys), whys)
+
+
+class Work:
+    """The checks of selectors and GPUs that decisions make."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.done: Counter[str] = Counter()
+        check_of = selector.check_of
+
+        def counted_check_of(written: NodeSelectorRequirement, prefix: str = "") -> selector.Check:
+            return self._counted("requirements", check_of(written, prefix))
+
+        patch.setattr(selector, "check_of", counted_check_of)
+        patch.setattr(planning, "misfit", self._counted("rooms", misfit))
+
+    def _counted(self, what: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: object) -> object:
+            self.done[what] += 1
+            return check(*args)
+
+        return counted
+
+    def pieces(self, world: World, wanted: Wanted) -> Iterator[Plan | str | None]:
+        """Decide once, or explain, in pieces that nothing interrupts; gives None after each, then the result."""
+        self.done.clear()
+        decided = world.decide(wanted)
+        yield decided if isinstance(decided, Plan) else None
+        if isinstance(decided, Refusal):
+            explaining = world.choice.explain(wanted)
+            while True:
+                self.done.clear()
+                try:
+                    explaining.send(None)
+                except StopIteration as end:
+                    yield end.value.text if end.value is not None else None
+                    return
+                yield None
+
+
+def wordy(terms: int, zone: str) -> Object:
+    """The affinity of so many terms, of which only the last can select a node, by its zone."""
+    none = [
+        {"matchExpressions": [{"key": "zone", "operator": "Exists"}, {"key": f"k{i}", "operator": "Exists"}]}
+        for i in range(terms - 1)
+    ]
+    last = {"key": "zone", "operator": "In", "values": [zone]}
+    return _affinity(*none, {"matchExpressions": [last, {"key": "zone", "operator": "Exists"}]})
+
+
+@pytest.mark.parametrize(("zone", "expected"), [("far", "large"), ("none", None)])
+async def test_no_selector_holds_the_loop_up(
+    monkeypatch: pytest.MonkeyPatch, zone: str, expected: str | None
+) -> None:
+    """A pod of thousands of terms is placed or refused rightly, in pieces as long as those of any other pod."""
+    work, world, terms = Work(monkeypatch), small(MANY), 2000
+    world.node("large", labels={"zone": "far"})
+    world.report("large", 5)
+    wanted, longest = pod("p", **wordy(terms, zone)), 0
+    ends: list[Plan | str | None] = [None]
+    while ends[-1] is None:
+        assert ends.count(None) < 1000, "the pod is neither placed nor refused"
+        for one in work.pieces(world, wanted):
+            longest = max(longest, work.done["requirements"])
+            ends.append(one)
+    end = ends[-1]
+    if expected is None:
+        assert end == f"0/{MANY + 1} nodes are available: {MANY + 1} {NODE_AFFINITY}."
+    else:
+        assert isinstance(end, Plan)
+        assert end.booking.node == expected
+    most = (MOST_UNFIT + choice.FEW_NODES) * choice.CHECKS
+    assert 2 * terms < longest <= most + 2 * 2 * terms, "a piece ends with the node that passes its budget"
+
+
+async def test_a_pod_of_many_containers_is_placed_in_one_short_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A decision compares fewer nodes, the more containers have to be placed on each."""
+    work, world = Work(monkeypatch), World()
+    for number in range(decide.MOST_PLANS):
+        world.node(f"n{number}")
+        world.report(f"n{number}", *[24] * 8)
+    containers = [
+        {"name": f"c{i}", "resources": {"limits": {"plimsoll.dev/gpu-memory": "512Mi"}}} for i in range(200)
+    ]
+    (placed,) = work.pieces(world, pod("p", containers=containers))
+    assert isinstance(placed, Plan)
+    assert len(placed.booking.grants) == 200
+    assert work.done["rooms"] <= 2 * 200 * 8
+    hopeless = pod(
+        "q", containers=[*containers, *({**one, "name": f"d{i}"} for i, one in enumerate(containers))]
+    )
+    *_, why = work.pieces(world, hopeless)
+    assert why == f"0/64 nodes are available: 64 {Reason.GPU_SHARERS.value}."
+
+
+async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod is placed on the node that its explanation found, although other kinds were refused meanwhile."""
+    monkeypatch.setattr(choice, "KINDS", 2)
+    world = small(MANY)
+    world.node("large", labels={"zone": "far"})
+    world.report("large", 5)
+    wanted = pod("p", cpu="2")
+    assert isinstance(world.decide(wanted), Refusal)
+    assert await world.choice.explain(wanted) is None
+    for cpu in ("9", "10", "11"):
+        assert await world.place(pod(cpu, cpu=cpu)) is None
+    decided = world.decide(wanted)
+    assert isinstance(decided, Plan)
+    assert decided.booking.node == "large"
+
+
+def test_preferences_do_not_tell_kinds_apart() -> None:
+    """Pods with unlike preferences share their refusals: no decision reads a preference."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    prefers = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
+    kinds = {
+        name: pod(name, affinity=affinity).kind
+        for name, affinity in {
+            "plain": {},
+            "prefers": {"nodeAffinity": prefers},
+            "requires": _affinity(term)["affinity"],
+        }.items()
+    }
+    assert kinds["plain"] == kinds["prefers"] != kinds["requires"]

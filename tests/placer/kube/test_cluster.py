@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.fit import UNKNOWN_NODE, Needs, needs_of
+from placer.core.fit import UNKNOWN_NODE, Needs, needs_of, rules_of
 from placer.core.ledger import Booking, Grant, Ledger
 from placer.kube.cluster import Cluster
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -59,7 +59,7 @@ def assumed(cluster: Cluster, ledger: Ledger, uid: str) -> None:
 def reasons(cluster: Cluster, cpu: str = "2", name: NodeName = N1) -> tuple[str, ...]:
     """The reasons against a pod with this CPU request."""
     wanted = pod("new", cpu)
-    return cluster.misfits(wanted, needs_of(wanted), name)
+    return cluster.misfits(wanted, rules_of(wanted), needs_of(wanted), name)
 
 
 def test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once() -> None:

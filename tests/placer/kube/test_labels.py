@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.fit import NODE_AFFINITY, Load, misfits, needs_of
+from placer.core.selector import selector_of, traits_of
 from placer.kube.labels import LabelIndex
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node, Pod
@@ -68,5 +68,4 @@ def test_named_nodes_hold_all_selected_ones(
 
 def _selects(pod: Pod, name: str, found: Object) -> bool:
     document = {"metadata": {"name": name, "labels": found}}
-    why = misfits(pod, needs_of(pod), msgspec.convert(document, Node), {"pods": 9}, Load())
-    return NODE_AFFINITY not in why
+    return selector_of(pod).selects(traits_of(msgspec.convert(document, Node)))
