@@ -178,7 +178,9 @@ class ScoreList:
                 for key in _TYPES:
                     pipe.type(key)
                 types = await pipe.execute()
-            wrong = [key for key, found in zip(_TYPES, types, strict=True) if found not in (_TYPES[key], "none")]
+            wrong = [
+                key for key, found in zip(_TYPES, types, strict=True) if found not in (_TYPES[key], "none")
+            ]
             if wrong:
                 await self._client.delete(*wrong)
         return bool(wrong)

@@ -250,10 +250,13 @@ def decode_event(message: bytes) -> CloudEvent:
 
 
 def largest_epoch(now_s: float) -> int:
-    """The greatest epoch that a monitor can have at this time, in seconds since 1970: one start per second since then.
+    """The greatest epoch that a monitor can have at this time: one start per second since 1970.
 
     A report with a greater epoch is refused. Else a single hostile report could have the greatest epoch there is, and
     no later report of the node would count. By this bound, an epoch that passes any other exists a second later.
+
+    Args:
+        now_s: the time in seconds since 1970.
     """
     return int(now_s)
 

@@ -135,7 +135,9 @@ async def test_damaged_list_becomes_what_a_rebuild_gives(valkey: EmbeddedServer,
         assert await written.client.zscore(keys.GPUS, "n1/GPU-1-c") is not None
 
 
-@pytest.mark.parametrize("damage", ["order from the future", "lists in the place of all keys", "foreign node"])
+@pytest.mark.parametrize(
+    "damage", ["order from the future", "lists in the place of all keys", "foreign node"]
+)
 async def test_damage_from_before_the_start_is_mended(valkey: EmbeddedServer, damage: str) -> None:
     """A placer that starts over a damaged list makes it whole too."""
     async with writing(valkey.url, view_of_nodes()) as written:

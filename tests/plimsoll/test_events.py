@@ -74,7 +74,9 @@ def test_a_text_that_is_no_uuid_is_refused(uuid: str) -> None:
     """The refusal names place, value and remedy, and it is short even where the value is not."""
     event = json.loads(message())
     event["data"]["state"]["gpus"][0]["uuid"] = uuid
-    with pytest.raises(InputError, match=r"state\.gpus\[0\]\.uuid: .* is no UUID of a GPU; give NVML's") as refused:
+    with pytest.raises(
+        InputError, match=r"state\.gpus\[0\]\.uuid: .* is no UUID of a GPU; give NVML's"
+    ) as refused:
         decode_report(json.dumps(event).encode())
     assert len(str(refused.value)) < 400
 
@@ -95,7 +97,9 @@ def test_a_text_that_is_no_model_is_refused(model: str) -> None:
     """No pod could name such a model in `gpu-model`, where commas separate models."""
     event = json.loads(message())
     event["data"]["state"]["gpus"][0]["model"] = model
-    with pytest.raises(InputError, match=r"state\.gpus\[0\]\.model: .* is no model of a GPU; give NVML's name"):
+    with pytest.raises(
+        InputError, match=r"state\.gpus\[0\]\.model: .* is no model of a GPU; give NVML's name"
+    ):
         decode_report(json.dumps(event).encode())
 
 
