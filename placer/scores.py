@@ -208,7 +208,7 @@ class ScoreList:
             ScoresAwayError: no answer.
         """
         scores = [node_scores(self._rooms_of(state), self._formula) for state in states]
-        nodes = [state.node for state in states]
+        nodes: list[str] = [state.node for state in states]
         members = [f"{s.node}/{uuid}" for s, of in zip(states, scores, strict=True) for uuid in of.gpus]
         if not nodes:
             return {}
@@ -252,14 +252,17 @@ class ScoreList:
             state = reports.get(NodeName(node))
             return state is not None and any(gpu.uuid == uuid for gpu in state.gpus)
 
+        def is_reported(node: str) -> bool:
+            return node in reports
+
         for key in (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER):
             cursor = 0
             while True:
                 async with self._asking("give its entries"):
                     read = self._client.zscan if _TYPES[key] == "zset" else self._client.hscan
                     cursor, entries = await read(key, cursor, count=CHUNK)
-                    members = [entry[0] for entry in entries] if _TYPES[key] == "zset" else list(entries)
-                    known = is_known if key == keys.GPUS else reports.__contains__
+                    members = [str(one[0] if _TYPES[key] == "zset" else one) for one in entries]
+                    known = is_known if key == keys.GPUS else is_reported
                     strangers = [member for member in members if not known(member)]
                     if strangers:
                         remove = self._client.zrem if _TYPES[key] == "zset" else self._client.hdel

@@ -1,9 +1,9 @@
 """Tells parked pods anew why they wait, after nodes came, left or changed.
 
 A parked pod is tried again only when a change could help it. Other changes make its condition's reasons untrue: a
-node that was deleted, or a node more that does not fit. After a change of nodes, each kind of parked pods is explained
-once, and each pod whose text differs gets the new text. What always holds: nothing is decided here. Explanations and
-writes are paced, so that many changes, kinds or pods cost no more at a time than few.
+node that was deleted, or a node more that does not fit. After a change of nodes, each kind of parked pods is
+explained once, and each pod whose text differs gets the new text. What always holds: nothing is decided here.
+Explanations and writes are paced, so that many changes, kinds or pods cost no more at a time than few.
 """
 
 import asyncio

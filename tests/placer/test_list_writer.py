@@ -37,7 +37,8 @@ class Written:
         for key in (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER, keys.GENERATION):
             kind = await self.client.type(key)
             if kind == "zset":
-                found[key] = dict(await self.client.zrange(key, 0, -1, withscores=True))
+                entries: Any = await self.client.zrange(key, 0, -1, withscores=True)
+                found[key] = dict(entries)
             else:
                 found[key] = await self.client.hgetall(key) if kind == "hash" else kind
         return found
