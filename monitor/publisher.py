@@ -30,7 +30,7 @@ from nats.js.errors import NotFoundError
 from monitor.outbox.database import Waiting
 from monitor.outbox.store import Store, StoreError
 from plimsoll.bus import LOST_PINGS, PING_S, Stream
-from plimsoll.events import decode_event
+from plimsoll.events import decode_event, largest_epoch
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
@@ -51,6 +51,9 @@ all return at once."""
 
 MARGIN_S: Final = 60.0
 """The duplicate window counts as shorter by this, because server and node read different clocks."""
+
+EPOCH_DIGITS: Final = 16
+"""The most digits of an epoch that are read: any more only make an epoch that is refused in any case."""
 
 log = structlog.get_logger("monitor.publisher")
 
@@ -182,7 +185,11 @@ class Publisher:
         self._epoch_checked = True
 
     async def _last(self, jetstream: JetStreamContext) -> tuple[str, int] | None:
-        """Id and epoch of this node's newest event in the stream; the epoch is 0 if the event carries no state."""
+        """Id and epoch of this node's newest event in the stream; the epoch is 0 if the event carries no state.
+
+        An epoch that readers refuse was published by somebody else. It counts as the greatest one that they took
+        before now, so that our next epoch passes every epoch that a reader may know, and is not refused itself.
+        """
         try:
             message = await jetstream.get_last_msg(STREAM, f"plimsoll.v1.*.*.{node_token(self._target.node)}")
         except NotFoundError:
@@ -193,7 +200,8 @@ class Publisher:
             log.warning("the node's last event in the stream is not ours", error=str(error))
             return None
         epoch = (event.sequence or "0").partition(".")[0]
-        return event.id, int(epoch) if epoch.isascii() and epoch.isdecimal() else 0
+        known = int(epoch[:EPOCH_DIGITS]) if epoch.isascii() and epoch.isdecimal() else 0
+        return event.id, min(known, largest_epoch(time.time()) - 1)
 
     async def _send(self, jetstream: JetStreamContext, batch: tuple[Waiting, ...]) -> None:
         self._in_flight = acks = list[asyncio.Future[PubAck]]()

@@ -11,6 +11,7 @@ from monitor.core.node_state import Thresholds
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.events import SLOWEST_HEARTBEAT_S
+from plimsoll.ids import NODE_PATTERN
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
@@ -18,7 +19,7 @@ from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=0)]
-NodeText = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True)

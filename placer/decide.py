@@ -141,4 +141,4 @@ class Decider:
                 break
         if best is not None:
             return best
-        return replace(together(refusals), is_final=len(refusals) < MOST_UNFIT)
+        return replace(together(refusals), is_final=len(refusals) * weight < MOST_UNFIT)

@@ -36,7 +36,7 @@ from plimsoll.events import SLOWEST_HEARTBEAT_S, NodeState, decode_report
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
-from plimsoll.part.errors import InputError
+from plimsoll.part.errors import SHOWN_CHARS, InputError
 from plimsoll.subjects import REPORTS, STREAM, node_token
 
 BATCH: Final = 256
@@ -249,7 +249,7 @@ class Intake:
             "a damaged event is dropped",
             subject=message.subject,
             field=error.field,
-            value=str(error.value),
+            value=str(error.value)[:SHOWN_CHARS],
             problem=error.problem,
             remedy=error.remedy,
         )

@@ -2,18 +2,20 @@
 
 What always holds: nothing waits for Redis but the list itself. New reports are written at once. Scores that changed
 with promises are written some times a second, many nodes at a time. The list is compared with the reports at
-intervals, so a list that was lost, or went back in time, is restored without any new report.
+intervals. So a list that was lost, went back in time, or was changed by somebody else becomes what a rebuild gives,
+without any new report.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
 import structlog
 
 from placer.decide import Decider
-from placer.scores import CHUNK, ReportResult, ScoreList, ScoresAwayError, ScoresLostError
+from placer.scores import CHUNK, ReportResult, ScoreList, ScoresAwayError, ScoresLostError, Sizes
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.part.backoff import Pauses
@@ -21,6 +23,13 @@ from plimsoll.part.ending import heed_cancellation
 
 RESCORE_S: Final = 0.5
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
+
+COMPARED: Final = 1000
+"""The most nodes whose whole entries one check compares, if none is known to differ: some 50 ms in small slices. The
+next check goes on behind them."""
+
+SLICE: Final = 50
+"""Nodes that are compared before other tasks run: some 2 ms."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +69,7 @@ class ListWriter:
         self._news = asyncio.Event()
         self._unwritten: dict[NodeName, None] = {}  # nodes whose last report is not in the list yet
         self._gone: set[NodeName] = set()  # nodes that are in the list and have left
+        self._uncompared: list[NodeName] = []  # nodes that the present round of checks has yet to compare
         self._unscored: set[NodeName] = set()  # nodes whose scores in the list are outdated
         self._reports.on_change(self._note)
 
@@ -67,7 +77,9 @@ class ListWriter:
         """Fill the list and keep it up to date; returns only by cancellation."""
         await self._leads.wait()
         await self._refill()
-        await self._drop_strangers()
+        # Nodes may have left while no placer ran. An error does no harm, because the next check tries again.
+        with contextlib.suppress(ScoresAwayError):
+            await self._check(len(self._reports))
         heed_cancellation()  # a group does not end for a cancellation that came before it
         self.complete.set()
         log.info("the list is complete", nodes=len(self._reports))
@@ -151,17 +163,62 @@ class ListWriter:
             heed_cancellation()
             await asyncio.sleep(self._check_s)
             try:
-                orders = await self._scores.orders()
+                await self._check(COMPARED)
+            except ScoresLostError:
+                await self._restore()
             except ScoresAwayError as error:
                 log.warning("the list cannot be checked, retrying", error=str(error))
-                continue
-            if orders is None:
-                await self._restore()
-                continue
-            for node, state in self._reports.items():
-                if orders.get(node, (0, 0)) < state.order:
-                    self._unwritten[node] = None
-                    self._news.set()
+
+    async def _check(self, most: int) -> None:
+        """Make the list what a rebuild gives. Of entries that no count and no order shows to differ, compare so many.
+
+        Raises:
+            ScoresLostError: the list was lost.
+            ScoresAwayError: no answer.
+        """
+        was_mistyped = await self._scores.drop_wrong_types()
+        orders = await self._scores.orders()
+        if orders is None:
+            raise ScoresLostError("the sorted list in Redis is empty")
+        nodes, gpus = len(self._reports), sum(len(state.gpus) for state in self._reports.values())
+        if was_mistyped or await self._scores.sizes() != Sizes(nodes, gpus, nodes, nodes):
+            dropped = await self._scores.drop_strangers(self._reports)
+            mended = await self._mend(tuple(self._reports))
+        else:
+            dropped = 0
+            apart = [node for node, state in self._reports.items() if orders.get(node) != state.order]
+            mended = await self._mend((*apart, *self._next_compared(most)))
+        if dropped or mended:
+            log.info("the list in Redis was not as written and is mended", dropped=dropped, mended=mended)
+
+    def _next_compared(self, most: int) -> list[NodeName]:
+        """The nodes to compare in this check: those after the last check's, in turn."""
+        if not self._uncompared:
+            self._uncompared = list(self._reports)
+        taken = self._uncompared[-most:]
+        del self._uncompared[-most:]
+        return taken
+
+    async def _mend(self, nodes: Iterable[NodeName]) -> int:
+        """Replace the entries of these nodes that differ; returns their number.
+
+        Entries whose report or scores are still to be written are left out: they differ for a moment.
+        """
+        mended = 0
+        rest = list(dict.fromkeys(nodes))
+        while rest:
+            taken = rest[:SLICE]
+            del rest[:SLICE]
+            self._unscored |= self._candidates.take_rebooked()
+            found = await self._scores.differing(self._last_reports(tuple(taken)))
+            states = [s for s in self._last_reports(tuple(found)) if not self._is_awaited(s, found[s.node])]
+            results = await self._scores.mend(states, found)
+            mended += results.count(ReportResult.APPLIED)
+        return mended
+
+    def _is_awaited(self, state: NodeState, found: str) -> bool:
+        is_listed = found == f"{state.epoch} {state.seq}"
+        return state.node in (self._unscored if is_listed else self._unwritten)
 
     async def _restore(self) -> None:
         log.warning("the list in Redis was lost and is filled again", nodes=len(self._reports))
@@ -179,12 +236,6 @@ class ListWriter:
             else:
                 self._metrics.refills.inc()
                 return
-
-    async def _drop_strangers(self) -> None:
-        """Forget nodes that are in the list and have no report: they left while no placer ran."""
-        with contextlib.suppress(ScoresAwayError):  # such nodes do no harm, and the next start tries again
-            for node in (await self._scores.orders() or {}).keys() - self._reports.keys():
-                await self._scores.forget(node)
 
     def _last_reports(self, nodes: tuple[NodeName, ...]) -> list[NodeState]:
         """The last reports of nodes; nodes that left are no longer unwritten."""

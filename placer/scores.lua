@@ -1,8 +1,10 @@
 -- Puts one node's report into the sorted lists, in one atomic step, unless a newer one is there.
 -- Or writes the scores of the report that is there, after promises on the node have changed.
+-- Or replaces what somebody else damaged, whatever order it has, unless that changed since it was read.
 -- KEYS  nodes, gpus, reports, order, generation
--- ARGV  node, epoch, seq, report, node score, mode, then: gpu uuid, score, ...
---       mode: 'report'; 'fill', the same while an empty list is filled; 'rescore', scores alone
+-- ARGV  node, epoch, seq, report, node score, mode, order as read, then: gpu uuid, score, ...
+--       mode: 'report'; 'fill', the same while an empty list is filled; 'rescore', scores alone; 'mend'
+--       order as read: for 'mend' the node's order as it was found; empty for none
 -- Returns 1 applied, 0 stale (nothing changed), -1 the list was lost (nothing changed).
 -- Epoch and seq are compared as whole numbers of any size: a Lua number is exact only up to 2^53.
 
@@ -23,7 +25,11 @@ if mode == 'rescore' then
         return 0
     end
 else
-    if last then
+    if mode == 'mend' then
+        if (last or '') ~= ARGV[7] then
+            return 0
+        end
+    elseif last then
         local last_epoch, last_seq = string.match(last, '^(%d+) (%d+)$')
         if last_epoch and (is_greater(last_epoch, epoch)
                 or (last_epoch == epoch and not is_greater(seq, last_seq))) then
@@ -36,14 +42,16 @@ else
         local readable, report = pcall(cjson.decode, previous)
         if readable and type(report) == 'table' and type(report.gpus) == 'table' then
             for _, gpu in ipairs(report.gpus) do
-                redis.call('ZREM', KEYS[2], node .. '/' .. tostring(gpu.uuid))
+                if type(gpu) == 'table' then
+                    redis.call('ZREM', KEYS[2], node .. '/' .. tostring(gpu.uuid))
+                end
             end
         end
     end
     redis.call('HSET', KEYS[3], node, ARGV[4])
     redis.call('HSET', KEYS[4], node, epoch .. ' ' .. seq)
 end
-for i = 7, #ARGV, 2 do
+for i = 8, #ARGV, 2 do
     redis.call('ZADD', KEYS[2], ARGV[i + 1], node .. '/' .. ARGV[i])
 end
 redis.call('ZADD', KEYS[1], ARGV[5], node)

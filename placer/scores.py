@@ -4,14 +4,17 @@ The list is published for people and other programs. No decision reads it, so it
 else. What always holds: a report and its scores change together (one Lua script), and only for a newer report by
 (`epoch`, `seq`). Scores alone change only for the report that is in the list. A list that was lost, wholly or by
 going back in time, is never read as if it were complete: the key `generation` is written last when the list is
-filled, and its absence is an error of its own.
+filled, and its absence is an error of its own. Other clients may write anything into the keys, so the list can be
+compared with the reports: keys of a wrong type, entries of unknown nodes, and entries that differ are found and
+replaced.
 """
 
 import asyncio
 import contextlib
 import enum
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +37,19 @@ TIMEOUT_S: Final = 5.0
 CHUNK: Final = 200
 """Reports in one exchange of a fill: some 100 KiB, so that other clients wait for a short time only."""
 
+_NOTHING_FOUND: Final[Mapping[NodeName, str]] = {}
+
 RoomsOf = Callable[[NodeState], Iterable[Room]]
 """Gives the rooms of all GPUs in a report, by which the report is scored."""
 
 _KEYS: Final = (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER, keys.GENERATION)
+_TYPES: Final = {
+    keys.NODES: "zset",
+    keys.GPUS: "zset",
+    keys.REPORTS: "hash",
+    keys.ORDER: "hash",
+    keys.GENERATION: "string",
+}
 _SCRIPT: Final = (Path(__file__).parent / "scores.lua").read_text()
 
 
@@ -49,11 +61,29 @@ class ScoresLostError(ScoresAwayError):
     """Redis answers and has lost the list: fill the list again before it is read."""
 
 
+class _DamagedError(ScoresAwayError):
+    """Somebody else wrote a report that cannot be read."""
+
+
 class ReportResult(enum.Enum):
     """Whether a report, or its scores, changed the list."""
 
     APPLIED = 1
     STALE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many entries the list has.
+
+    Attributes:
+        nodes, gpus, reports, order: the entries of each key, see `plimsoll.placer_api.redis_keys`.
+    """
+
+    nodes: int
+    gpus: int
+    reports: int
+    order: int
 
 
 class _Mode(enum.Enum):
@@ -62,6 +92,7 @@ class _Mode(enum.Enum):
     REPORT = "report"
     FILL = "fill"
     RESCORE = "rescore"
+    MEND = "mend"
 
 
 def measured_rooms(state: NodeState) -> Iterable[Room]:
@@ -112,9 +143,12 @@ class ScoreList:
     async def fill(self, states: Iterable[NodeState]) -> None:
         """Write every node's last report and mark the list complete; newer reports in the list stay.
 
+        Keys of a wrong type are deleted first.
+
         Raises:
             ScoresAwayError: no answer. Fill again.
         """
+        await self.drop_wrong_types()
         all_states = tuple(states)
         for start in range(0, len(all_states), CHUNK):
             await self._update(all_states[start : start + CHUNK], _Mode.FILL)
@@ -133,6 +167,110 @@ class ScoreList:
             complete, orders = await pipe.execute()
         return {NodeName(node): _order(text) for node, text in orders.items()} if complete else None
 
+    async def drop_wrong_types(self) -> bool:
+        """Delete those of our keys that hold another type of value; returns whether there was one.
+
+        Raises:
+            ScoresAwayError: no answer.
+        """
+        async with self._asking("give the types of its keys"):
+            async with self._client.pipeline() as pipe:
+                for key in _TYPES:
+                    pipe.type(key)
+                types = await pipe.execute()
+            wrong = [
+                key for key, found in zip(_TYPES, types, strict=True) if found not in (_TYPES[key], "none")
+            ]
+            if wrong:
+                await self._client.delete(*wrong)
+        return bool(wrong)
+
+    async def sizes(self) -> Sizes:
+        """How many entries the list has.
+
+        Raises:
+            ScoresAwayError: no answer.
+        """
+        async with self._asking("give its sizes"), self._client.pipeline() as pipe:
+            pipe.zcard(keys.NODES)
+            pipe.zcard(keys.GPUS)
+            pipe.hlen(keys.REPORTS)
+            pipe.hlen(keys.ORDER)
+            return Sizes(*await pipe.execute())
+
+    async def differing(self, states: Sequence[NodeState]) -> dict[NodeName, str]:
+        """The nodes whose entries are not as these reports and the promises of this moment make them.
+
+        Returns:
+            By node, its order as it was found: the argument of `mend`. Empty where there is none.
+
+        Raises:
+            ScoresAwayError: no answer.
+        """
+        scores = [node_scores(self._rooms_of(state), self._formula) for state in states]
+        nodes: list[str] = [state.node for state in states]
+        members = [f"{s.node}/{uuid}" for s, of in zip(states, scores, strict=True) for uuid in of.gpus]
+        if not nodes:
+            return {}
+        async with self._asking("give its entries"), self._client.pipeline(transaction=False) as pipe:
+            pipe.hmget(keys.ORDER, nodes)
+            pipe.hmget(keys.REPORTS, nodes)
+            pipe.zmscore(keys.NODES, nodes)
+            if members:
+                pipe.zmscore(keys.GPUS, members)
+            orders, reports, by_node, *rest = await pipe.execute()
+        by_gpu = dict(zip(members, rest[0] if rest else (), strict=True))
+        found: dict[NodeName, str] = {}
+        for state, of, *entry in zip(states, scores, orders, reports, by_node, strict=True):
+            expected = [f"{state.epoch} {state.seq}", _encoded(state), of.node]
+            gpus = all(by_gpu[f"{state.node}/{uuid}"] == score for uuid, score in of.gpus.items())
+            if entry != expected or not gpus:
+                found[state.node] = entry[0] or ""
+        return found
+
+    async def mend(self, states: Sequence[NodeState], found: Mapping[NodeName, str]) -> list[ReportResult]:
+        """Write reports over the entries that `differing` found, unless an entry has got another order since.
+
+        Raises:
+            ScoresLostError: the list is lost; nothing was written. Call `fill`.
+            ScoresAwayError: no answer; some reports may have been written. Compare again.
+        """
+        return await self._update(states, _Mode.MEND, found)
+
+    async def drop_strangers(self, reports: Mapping[NodeName, NodeState]) -> int:
+        """Remove the entries of nodes and GPUs that have no report; returns their number.
+
+        Reads the keys in slices, so other clients wait for none of them for long.
+
+        Raises:
+            ScoresAwayError: no answer; drop again.
+        """
+        dropped = 0
+
+        def is_known(member: str) -> bool:
+            node, _, uuid = member.partition("/")
+            state = reports.get(NodeName(node))
+            return state is not None and any(gpu.uuid == uuid for gpu in state.gpus)
+
+        def is_reported(node: str) -> bool:
+            return node in reports
+
+        for key in (keys.NODES, keys.GPUS, keys.REPORTS, keys.ORDER):
+            cursor = 0
+            while True:
+                async with self._asking("give its entries"):
+                    read = self._client.zscan if _TYPES[key] == "zset" else self._client.hscan
+                    cursor, entries = await read(key, cursor, count=CHUNK)
+                    members = [str(one[0] if _TYPES[key] == "zset" else one) for one in entries]
+                    known = is_known if key == keys.GPUS else is_reported
+                    strangers = [member for member in members if not known(member)]
+                    if strangers:
+                        remove = self._client.zrem if _TYPES[key] == "zset" else self._client.hdel
+                        dropped += await remove(key, *strangers)
+                if not cursor:
+                    break
+        return dropped
+
     async def reports(self, nodes: Sequence[NodeName]) -> dict[NodeName, NodeState]:
         """The last report of each of these nodes; nodes without one are left out.
 
@@ -149,7 +287,7 @@ class ScoreList:
                 node: msgspec.json.decode(text, type=NodeState) for node, text in found if text is not None
             }
         except msgspec.MsgspecError as error:
-            raise ScoresAwayError(f"a report in Redis is damaged ({error}); flush {keys.REPORTS}") from error
+            raise _DamagedError(f"a report in Redis is damaged ({error}); flush {keys.REPORTS}") from error
 
     async def scores(self) -> tuple[dict[NodeName, float], dict[tuple[NodeName, GpuUuid], float]]:
         """All scores, of nodes and of GPUs, for people. No decision reads them.
@@ -170,8 +308,10 @@ class ScoreList:
         Raises:
             ScoresAwayError: no answer; forget again.
         """
-        known = await self.reports([node])
-        members = [f"{node}/{gpu.uuid}" for state in known.values() for gpu in state.gpus]
+        members: list[str] = []
+        with contextlib.suppress(_DamagedError):  # then `drop_strangers` finds the GPUs
+            known = await self.reports([node])
+            members = [f"{node}/{gpu.uuid}" for state in known.values() for gpu in state.gpus]
         async with self._asking(f"forget {node}"), self._client.pipeline() as pipe:
             pipe.zrem(keys.NODES, node)
             pipe.hdel(keys.REPORTS, node)
@@ -180,10 +320,12 @@ class ScoreList:
                 pipe.zrem(keys.GPUS, *members)
             await pipe.execute()
 
-    async def _update(self, states: Sequence[NodeState], mode: _Mode) -> list[ReportResult]:
+    async def _update(
+        self, states: Sequence[NodeState], mode: _Mode, found: Mapping[NodeName, str] = _NOTHING_FOUND
+    ) -> list[ReportResult]:
         if not states:
             return []
-        calls = [self._arguments(state, mode) for state in states]
+        calls = [self._arguments(state, mode, found.get(state.node, "")) for state in states]
         async with self._asking("take in reports"):
             if not self._sha:
                 self._sha = await self._client.script_load(_SCRIPT)
@@ -205,10 +347,10 @@ class ScoreList:
             results: list[int] = await pipe.execute()
         return results
 
-    def _arguments(self, state: NodeState, mode: _Mode) -> list[str]:
+    def _arguments(self, state: NodeState, mode: _Mode, found: str) -> list[str]:
         scores = node_scores(self._rooms_of(state), self._formula)
-        report = msgspec.json.encode(state).decode() if mode is not _Mode.RESCORE else ""
-        head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), mode.value]
+        report = _encoded(state) if mode is not _Mode.RESCORE else ""
+        head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), mode.value, found]
         return head + [text for uuid, score in scores.gpus.items() for text in (uuid, repr(score))]
 
     @contextlib.asynccontextmanager
@@ -219,6 +361,10 @@ class ScoreList:
                 yield
         except (RedisError, OSError, TimeoutError) as error:
             raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}; is it running?") from error
+
+
+def _encoded(state: NodeState) -> str:
+    return msgspec.json.encode(state).decode()
 
 
 def _order(text: str) -> tuple[int, int]:

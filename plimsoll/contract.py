@@ -123,7 +123,7 @@ def parse_pod(pod: Pod) -> PodDemand:
     return PodDemand(
         containers=demands,
         gpu_id=GpuUuid(text) if (text := _text(annotations, GPU_ID)) else None,
-        gpu_models=tuple(_split(_text(annotations, GPU_MODEL) or "")),
+        gpu_models=_models(annotations),
         policy=_text(annotations, POLICY),
         affinity=_text(annotations, AFFINITY),
         anti_affinity=_text(annotations, ANTI_AFFINITY),
@@ -280,12 +280,24 @@ def _flag(annotations: Mapping[str, str], name: str) -> bool:
 def _text(annotations: Mapping[str, str], name: str) -> str | None:
     value = annotations.get(name)
     if value is not None and not value.strip():
-        raise InputError(_annotation(name), value, "is empty", "give a value or leave the annotation out")
+        raise _empty(name, value)
     return value.strip() if value else None
+
+
+def _models(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    text = _text(annotations, GPU_MODEL)
+    models = tuple(_split(text or ""))
+    if text is not None and not models:  # commas alone must not mean any model
+        raise _empty(GPU_MODEL, text)
+    return models
 
 
 def _split(text: str) -> Iterator[str]:
     return (part.strip() for part in text.split(",") if part.strip())
+
+
+def _empty(name: str, value: str) -> InputError:
+    return InputError(_annotation(name), value, "is empty", "give a value or leave the annotation out")
 
 
 def _annotation(name: str) -> str:

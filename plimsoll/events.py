@@ -7,12 +7,22 @@ the same fact has the same id, so an event published twice is stored once.
 
 import enum
 import hashlib
+import re
+import time
 from typing import Final
 
 import msgspec
 from msgspec import Struct, field
 
-from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
+from plimsoll.ids import (
+    NODE_PATTERN,
+    UUID_PATTERN,
+    ContainerName,
+    GpuUuid,
+    NodeName,
+    PodUid,
+    ProcessKey,
+)
 from plimsoll.part.errors import InputError
 
 TYPE_PREFIX: Final = "dev.plimsoll."
@@ -25,6 +35,9 @@ LIMIT_EVENTS: Final = frozenset({"violated", "unenforced", "denied", "paused", "
 
 LARGEST: Final = 2**53
 """The greatest number in an event: JSON readers round greater ones, and our floats would lose digits."""
+
+LONGEST_MODEL: Final = 95
+"""The most characters of a GPU's model, as in NVML."""
 
 LARGEST_RATIO: Final = 10.0
 """The most bytes that a node may promise per usable byte."""
@@ -93,7 +106,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     """All GPUs of one node at one moment.
 
     Attributes:
-        epoch: one more at each start of the monitor, kept on the node's disk; never falls.
+        epoch: one more at each start of the monitor, kept on the node's disk; never falls. At most
+            `largest_epoch`.
         seq: one more with each report of one epoch, from 1.
         time: when the GPUs were sampled, RFC 3339 in UTC.
         heartbeat_s: the longest time until the monitor's next report, in seconds; above 0, at most
@@ -235,18 +249,34 @@ def decode_event(message: bytes) -> CloudEvent:
     return event
 
 
-def decode_report(message: bytes) -> Report:
+def largest_epoch(now_s: float) -> int:
+    """The greatest epoch that a monitor can have at this time: one start per second since 1970.
+
+    A report with a greater epoch is refused. Else a single hostile report could have the greatest epoch there is, and
+    no later report of the node would count. By this bound, an epoch that passes any other exists a second later.
+
+    Args:
+        now_s: the time in seconds since 1970.
+    """
+    return int(now_s)
+
+
+def decode_report(message: bytes, now_s: float | None = None) -> Report:
     """The report in a task or state event.
 
+    Args:
+        message: as it came from the bus.
+        now_s: the time in seconds since 1970, see `largest_epoch`; None: now.
+
     Raises:
-        InputError: the message is damaged, or of another type.
+        InputError: the message is damaged, or of another type, or no monitor can have sent it.
     """
     event = decode_event(message)
     try:
         report = msgspec.json.decode(event.data, type=Report)
     except _UNREADABLE as error:
         raise _damaged(message, error) from error
-    _check_report(report)
+    _check_report(report, time.time() if now_s is None else now_s)
     return report
 
 
@@ -259,15 +289,19 @@ def fact_id(*parts: object) -> str:
     return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]
 
 
-def _check_report(report: Report) -> None:
+def _check_report(report: Report, now_s: float) -> None:
     state = report.state
-    _check_range("state.epoch", state.epoch, 1, LARGEST)
+    if not re.fullmatch(NODE_PATTERN, state.node):
+        remedy = "give the node's name in Kubernetes: 1 to 253 lower-case letters, digits, '-' and '.'"
+        raise InputError("state.node", state.node, "is no name of a node", remedy)
+    _check_range("state.epoch", state.epoch, 1, largest_epoch(now_s))
     _check_range("state.seq", state.seq, 1, LARGEST)
     if not 0 < state.heartbeat_s <= SLOWEST_HEARTBEAT_S:
         remedy = f"give more than 0, at most {SLOWEST_HEARTBEAT_S:g}"
         raise InputError("state.heartbeat_s", state.heartbeat_s, "cannot be", remedy)
     uuids = [gpu.uuid for gpu in state.gpus]
     for place, gpu in enumerate(state.gpus):
+        _check_names(gpu, place)
         name = f"state.gpus[{gpu.uuid}]"
         if gpu.uuid in uuids[:place]:
             raise InputError(f"{name}.uuid", gpu.uuid, "stands twice", "report each GPU once")
@@ -278,6 +312,15 @@ def _check_report(report: Report) -> None:
         for task in gpu.tasks:
             _check_range(f"{name}.tasks[{task.pid}].used_bytes", task.used_bytes, 0, LARGEST)
             _check_range(f"{name}.tasks[{task.pid}].peak_bytes", task.peak_bytes, 0, LARGEST)
+
+
+def _check_names(gpu: Gpu, place: int) -> None:
+    if not re.fullmatch(UUID_PATTERN, gpu.uuid):
+        remedy = "give NVML's UUID: 1 to 95 letters, digits, '-', '_', '.' and '/'"
+        raise InputError(f"state.gpus[{place}].uuid", gpu.uuid, "is no UUID of a GPU", remedy)
+    if not (0 < len(gpu.model) <= LONGEST_MODEL and gpu.model.isprintable() and "," not in gpu.model):
+        remedy = f"give NVML's name: 1 to {LONGEST_MODEL} printable characters, no comma"
+        raise InputError(f"state.gpus[{place}].model", gpu.model, "is no model of a GPU", remedy)
 
 
 def _check_range(field_name: str, value: float, least: int, most: int) -> None:

@@ -10,14 +10,18 @@ from plimsoll.quantity import format_bytes
 
 
 class Reason(enum.Enum):
-    """The reason why a GPU is unfit; the value is the text for people."""
+    """The reason why a node has no GPU for a container; the value is the text for people.
+
+    A summary puts the number of nodes before each text, so each text speaks of nodes. A node whose GPUs are unfit for
+    several reasons has all of them.
+    """
 
     GPU_MEMORY = f"Insufficient {GPU_MEMORY} on one GPU"
     GPU_SHARE = f"Insufficient {GPU_SHARE} on one GPU"
-    GPU_SHARERS = "GPU(s) had too many sharers"
-    GPU_NOT_EMPTY = "GPU(s) were in use and a whole one was asked for"
-    GPU_TAKEN_WHOLE = "GPU(s) belonged to one container alone"
-    GPU_MODEL = "GPU(s) were of another model"
+    GPU_SHARERS = "node(s) had GPUs shared by too many containers"
+    GPU_NOT_EMPTY = "node(s) had GPUs in use while a whole one was asked for"
+    GPU_TAKEN_WHOLE = "node(s) had GPUs that belonged to one container alone"
+    GPU_MODEL = "node(s) didn't have a GPU of the requested model"
     GPU_ID = "node(s) didn't have the requested GPU"
     GPU_COUNT = "node(s) had too few fitting GPUs"
     NO_REPORT = "node(s) had no GPU report"

@@ -32,6 +32,7 @@ from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusals
 from placer.kube.resize import KubeResizer
+from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
@@ -131,6 +132,7 @@ class KubeFrontEnd:
     _recorder: Recorder = field(init=False)
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
+    _retelling: Retelling = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
@@ -156,6 +158,7 @@ class KubeFrontEnd:
             self._report_refused,
             self._work.set,
         )
+        self._retelling = Retelling(self._waiting, self._queue, self._choice, self._report_refused)
         self._metrics.registry.register(WaitingPods(self._queue))
 
     @property
@@ -176,6 +179,7 @@ class KubeFrontEnd:
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
+                group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
         finally:
             unsubscribe()
 
@@ -208,12 +212,14 @@ class KubeFrontEnd:
                 old = change.old if isinstance(change, Modified) else None
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
+                self._retelling.note()
                 try:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
+                self._retelling.note()
             case Synced():
                 self._nodes_synced.set()
 

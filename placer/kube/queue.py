@@ -328,6 +328,29 @@ class Queue:
         for kind in self._parking.with_cause(causes):
             self._wake(kind, now_s)
 
+    def kinds(self) -> tuple[Hashable, ...]:
+        """The kinds of which a pod waits for the kind's next try."""
+        return tuple(key for key, kind in self._kinds.items() if kind.waiting)
+
+    def members(self, kind: Hashable) -> tuple[PodUid, ...]:
+        """The parked pods of a kind."""
+        known = self._kinds.get(kind)
+        ranked = sorted(known.members) if known is not None else ()
+        return tuple(dict.fromkeys(uid for _, _, uid in ranked if self.is_parked(uid, kind)))
+
+    def is_parked(self, uid: PodUid, kind: Hashable) -> bool:
+        """Whether a pod is parked with this kind."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.kind is None or entry.place is not Place.PARKED:
+            return False
+        return entry.kind.key == kind
+
+    def reword(self, kind: Hashable, refusal: Refusal) -> None:
+        """Replace the refusal of a kind by one that holds at this moment; a kind without one stays without."""
+        known = self._kinds.get(kind)
+        if known is not None and known.parked:
+            self._parking.park(known, refusal)
+
     def due_s(self) -> float | None:
         """The next time at which a pod becomes active by itself, on the clock of `now_s`; None if there is none."""
         while self._timed and not _is_due(self._timed[0][2], self._timed[0][0]):

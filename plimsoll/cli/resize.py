@@ -15,7 +15,7 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.api import ConsumerConfig, DeliverPolicy, Header
 from nats.js.errors import NotFoundError
 
 from plimsoll.broker.wire import RUN_NAMESPACE, Line
@@ -28,6 +28,13 @@ from plimsoll.quantity import format_bytes
 from plimsoll.subjects import RESIZE, STREAM, limit_subject
 
 CONNECT_S: Final = 5.0
+
+ASK_AGAIN_S: Final = 3.0
+"""Seconds without an answer after which the placer is asked again: longer than a follower takes to lead, and shorter
+than people wait."""
+
+NO_RESPONDERS: Final = "503"
+"""The status by which NATS answers a request that nobody reads."""
 
 
 class NotResizedError(PlimsollError):
@@ -80,7 +87,7 @@ async def resize(request: Resize, url: str, timeout_s: float) -> Confirmed:
         seen: dict[GpuUuid, Limit] = {}
         try:
             async with asyncio.timeout(timeout_s):
-                asked = await _ask(client, request, timeout_s)
+                asked = await _ask(client, request)
                 await _until_confirmed(jetstream, request, asked, newest, seen)
                 return Confirmed(request, asked, tuple(seen[line.gpu] for line in asked.after))
         except TimeoutError as error:
@@ -116,13 +123,27 @@ async def _newest(jetstream: JetStreamContext) -> int:
         raise NotConfirmedError(f"stream {STREAM} cannot be read ({error!r}); {remedy}") from error
 
 
-async def _ask(client: Client, request: Resize, timeout_s: float) -> Resizing:
+async def _ask(client: Client, request: Resize) -> Resizing:
+    """Ask until a placer answers. A leader that stands still loses the request, and the next one is asked again.
+
+    Repeating a request is harmless, and the first answer to any of the requests counts.
+    """
+    inbox = client.new_inbox()
+    is_delivered = False
     try:
-        message = await client.request(RESIZE, msgspec.json.encode(request), timeout=timeout_s)
-    except nats.errors.NoRespondersError as error:
-        raise NotConfirmedError("no placer answers; nothing was changed; start one and ask again") from error
-    except nats.errors.TimeoutError as error:
-        raise TimeoutError from error
+        answers = await client.subscribe(inbox)
+        while True:
+            await client.publish(RESIZE, msgspec.json.encode(request), reply=inbox)
+            try:
+                message = await answers.next_msg(timeout=ASK_AGAIN_S)
+            except nats.errors.TimeoutError:
+                is_delivered = True
+                continue
+            if (message.headers or {}).get(Header.STATUS) != NO_RESPONDERS:
+                break
+            if not is_delivered:
+                raise NotConfirmedError("no placer answers; nothing was changed; start one and ask again")
+            await asyncio.sleep(ASK_AGAIN_S)  # the leader has ended since, and the next one is on its way
     except nats.errors.Error as error:
         raise NotConfirmedError(
             f"NATS was lost ({error!r}); it is unknown whether the placer acted; ask again"

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from monitor.outbox.store import Store, open_store
 from monitor.publisher import BATCH, Publisher, Target
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.events import largest_epoch
 from plimsoll.ids import NodeName
 from plimsoll.subjects import EVENTS, STREAM
 from tests.monitor.harness import WAIT_S, jetstream, stored, until, until_true
@@ -107,6 +110,24 @@ async def test_events_already_in_the_stream_are_not_doubled(
         assert last.messages == 3
         raw = [await context.get_msg(STREAM, number) for number in (1, 2, last.last_seq)]
         assert [message.data for message in raw] == [entry.body for entry in waiting]
+
+
+@pytest.mark.parametrize("sequence", ["9007199254740992.1", "9" * 5000])
+async def test_an_epoch_that_readers_refuse_does_not_become_ours(
+    tmp_path: Path, nats: EmbeddedServer, sequence: str
+) -> None:
+    """After a hostile event with the last epoch, our next epoch is above all that readers took, and they take it."""
+    began_s = time.time()
+    async with jetstream(nats.url) as context:
+        await Stream().ensure(context)
+        (entry,) = entries(1)
+        event = json.loads(entry.body)
+        event["sequence"] = sequence
+        await context.publish(entry.subject, json.dumps(event).encode())
+        async with filled(tmp_path, entries(2)) as store, publishing(store, nats.url) as (_, epochs):
+            await until_true(lambda: store.waiting_count == 0)
+        (known,) = epochs
+        assert largest_epoch(began_s) - 1 <= known < largest_epoch(time.time())
 
 
 async def until_forgotten(context: JetStreamContext, event_id: str) -> None:

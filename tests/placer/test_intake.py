@@ -18,6 +18,7 @@ from placer.core.policies.headroom import HEADROOM
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState, Report, encode, fact_id
 from plimsoll.ids import NodeName, PodUid
+from plimsoll.part.errors import SHOWN_CHARS
 from plimsoll.subjects import STREAM, state_subject
 from tests.placer.arrivals import CHECK_S, PATIENCE_S, Running, bus, eventually, publish, report, taking_in
 from tests.placer.core.worlds import declared, gpu, request
@@ -121,6 +122,30 @@ async def test_damaged_event_is_named_dropped_and_passed_over(
         assert told["value"]
         assert await outcomes(running) == {"applied": 1, "stale": 0, "damaged": 1}
         await eventually(lambda: unacknowledged(jetstream), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("hostile", "field"),
+    [
+        (report("a", epoch=2**53, gpus=()), "state.epoch"),
+        (report("a", 2, gpus=(gpu("G" * 500_000),)), "state.gpus[0].uuid"),
+    ],
+    ids=["last-epoch", "endless-uuid"],
+)
+async def test_hostile_report_of_a_node_changes_nothing(
+    nats: EmbeddedServer, valkey: EmbeddedServer, hostile: NodeState, field: str
+) -> None:
+    """A report that no monitor can have sent is refused in few words, and the node's later reports count."""
+    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
+        await publish(jetstream, report("a"))
+        with capture_logs() as logs:
+            await publish(jetstream, hostile)
+            await publish(jetstream, report("a", 3))
+            await eventually(running.listed, {NodeName("a"): (1, 3)})
+        [told] = [entry for entry in logs if entry["event"] == "a damaged event is dropped"]
+        assert told["field"] == field
+        assert len(told["value"]) <= SHOWN_CHARS
+        assert await outcomes(running) == {"applied": 2, "stale": 0, "damaged": 1}
 
 
 async def test_damaged_last_event_does_not_hold_up_the_start(

@@ -125,6 +125,9 @@ def test_wishes_are_read() -> None:
         ({"best-effort": "true"}, {"gpu-memory": "1Gi"}, "gpu-memory", "leave out"),
         ({"gpumodel": "L4"}, {"gpu": 1}, "gpumodel", "did you mean plimsoll.dev/gpu-model?"),
         ({"gpu-id": " "}, {"gpu": 1}, "gpu-id", "give a value"),
+        ({"gpu-model": ""}, {"gpu": 1}, "gpu-model", "give a value"),
+        ({"gpu-model": ","}, {"gpu": 1}, "gpu-model", "give a value"),
+        ({"gpu-model": " , ,"}, {"gpu": 1}, "gpu-model", "give a value"),
         ({"policy": "headroom"}, {}, "policy", "request plimsoll.dev/gpu"),
     ],
 )

@@ -67,6 +67,64 @@ def test_impossible_reports_are_refused_by_field(change: dict[str, float], field
         decode_report(json.dumps(event).encode())
 
 
+@pytest.mark.parametrize(
+    "uuid", ["", " ", "GPU-a,GPU-b", 'GPU-"a"', "GPU-'a'", "GPU-a\n", "-a", "GPU-ä", "G" * 96, "G" * 500_000]
+)
+def test_a_text_that_is_no_uuid_is_refused(uuid: str) -> None:
+    """The refusal names place, value and remedy, and it is short even where the value is not."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"][0]["uuid"] = uuid
+    with pytest.raises(
+        InputError, match=r"state\.gpus\[0\]\.uuid: .* is no UUID of a GPU; give NVML's"
+    ) as refused:
+        decode_report(json.dumps(event).encode())
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    ["GPU-5a1c0d2e-1111-2222-3333-444455556666", "MIG-GPU-5a1c0d2e-1111-2222-3333-444455556666/7/0", "g"],
+)
+def test_uuids_of_nvml_are_taken(uuid: str) -> None:
+    """UUIDs of GPUs and of MIG instances pass, in NVML's earlier form too."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"][0]["uuid"] = uuid
+    assert decode_report(json.dumps(event).encode()).state.gpus[0].uuid == uuid
+
+
+@pytest.mark.parametrize("model", ["", "L4,T4", "L4\n", "L" * 96])
+def test_a_text_that_is_no_model_is_refused(model: str) -> None:
+    """No pod could name such a model in `gpu-model`, where commas separate models."""
+    event = json.loads(message())
+    event["data"]["state"]["gpus"][0]["model"] = model
+    with pytest.raises(
+        InputError, match=r"state\.gpus\[0\]\.model: .* is no model of a GPU; give NVML's name"
+    ):
+        decode_report(json.dumps(event).encode())
+
+
+@pytest.mark.parametrize("node", ["", "N1", "n1/x", "n 1", "n_1", "-n", "n" * 254])
+def test_a_text_that_is_no_node_is_refused(node: str) -> None:
+    """A node's name is RFC 1123's, so it is one token on the bus and the part before the slash in Redis."""
+    event = json.loads(message())
+    event["data"]["state"]["node"] = node
+    with pytest.raises(InputError, match=r"state\.node: .* is no name of a node; give the node's name"):
+        decode_report(json.dumps(event).encode())
+
+
+def test_an_epoch_that_no_monitor_can_have_reached_is_refused() -> None:
+    """One start a second since 1970 is the most, so no report can take the last epoch for ever."""
+    event = json.loads(message())
+    event["data"]["state"]["epoch"] = 1_800_000_000
+    body = json.dumps(event).encode()
+    assert decode_report(body, now_s=1_800_000_000.5).state.epoch == 1_800_000_000
+    with pytest.raises(InputError, match=r"state\.epoch: 1800000000 cannot be; give 1 to 1799999999"):
+        decode_report(body, now_s=1_799_999_999.5)
+    event["data"]["state"]["epoch"] = 2**53
+    with pytest.raises(InputError, match=r"state\.epoch"):
+        decode_report(json.dumps(event).encode())
+
+
 @pytest.mark.parametrize("field", ["used_bytes", "peak_bytes"])
 @pytest.mark.parametrize("value", [-1, 10**400])
 def test_impossible_tasks_are_refused_by_field(field: str, value: int) -> None:

@@ -177,6 +177,19 @@ def test_the_front_ends_own_reasons_stand_beside_the_gpus() -> None:
     )
 
 
+def test_reasons_count_nodes_whatever_their_gpus() -> None:
+    """Two nodes with two used GPUs each are two nodes in the summary, and each reason names what it counts."""
+    nodes = [node_view(state(name, gpu(f"{name}-1"), gpu(f"{name}-2"))) for name in ("a", "b")]
+    ledger = Ledger()
+    for view in nodes:
+        place(ledger, [view], f"on-{view.node}", declared("main", 1, gpus=2))
+    decided = refuse(ledger, nodes, "p", whole())
+    assert summary(2, decided.reasons) == (
+        "0/2 nodes are available: 2 node(s) had GPUs in use while a whole one was asked for."
+    )
+    assert all(reason.value.startswith(("node(s) ", "Insufficient ")) for reason in Reason)
+
+
 def test_a_pod_is_booked_once() -> None:
     """A second booking of a pod is a conflict and changes nothing.
 

@@ -257,7 +257,7 @@ async def test_a_change_during_a_bind_counts_in_the_next_attempt(
         changed = await apiserver.must("PATCH", f"/api/v1/namespaces/{namespace}/pods/p", change)
         await until_true(lambda: _shows(world, changed))
         release.set()
-        await world.until_refused("p", "GPU(s) were of another model")
+        await world.until_refused("p", "1 node(s) didn't have a GPU of the requested model")
         assert binds.targets == ["n1"]
 
 

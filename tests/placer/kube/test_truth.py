@@ -76,7 +76,7 @@ async def test_an_edit_of_a_running_pod_frees_no_room(
             assert "was changed by somebody else" in row.reason
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
-        await world.until_refused("next", "1 GPU(s) belonged to one container alone")
+        await world.until_refused("next", "1 node(s) had GPUs that belonged to one container alone")
         assert await drift(apiserver, world) == (0, 0)
         await create_node(apiserver, "n2")
         await world.report("n2", 24)
@@ -128,7 +128,7 @@ async def test_a_static_pod_of_whole_gpus_takes_its_node(
         await create_pod(apiserver, namespace, static)
         await until(lambda: doubts(world))
         await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
-        await world.until_refused("next", "1 GPU(s) belonged to one container alone")
+        await world.until_refused("next", "1 node(s) had GPUs that belonged to one container alone")
         assert [one.name for one in world.told.strangers] == ["static-n1"]
 
 

@@ -20,7 +20,7 @@ from plimsoll import events
 from plimsoll.broker.wire import Line
 from plimsoll.bus import Stream
 from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize import Confirmed, NotConfirmedError, NotResizedError, resize
+from plimsoll.cli.resize import ASK_AGAIN_S, Confirmed, NotConfirmedError, NotResizedError, resize
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api.rpc import Answer, Failed, Refused, Resize, Resizing
@@ -175,6 +175,46 @@ async def test_without_confirmation_it_is_not_done(
     async with placer(nats, answer, then, earlier=(limit(A, 3), limit(B, 3))):
         with pytest.raises(NotConfirmedError, match=said):
             await resize(REQUEST, nats.url, 1.0)
+
+
+async def test_a_request_that_a_stopped_leader_lost_is_sent_again(nats: EmbeddedServer) -> None:
+    """A leader that stands still never answers. The placer that follows answers the repeated request."""
+    stopped = await nats_client.connect(nats.url)
+    lost = asyncio.Event()
+
+    async def lose(_: Msg) -> None:
+        lost.set()
+
+    try:
+        await stopped.subscribe(RESIZE, cb=lose)
+        await Stream().ensure(stopped.jetstream())
+        async with asyncio.TaskGroup() as tasks:
+            resized = tasks.create_task(resize(REQUEST, nats.url, PATIENT_S))
+            await lost.wait()
+            async with placer(nats, resizing(), (limit(A, 3), limit(B, 3))):
+                assert (await resized).asked == resizing()
+    finally:
+        await stopped.close()
+
+
+async def test_a_leader_that_ends_after_it_lost_a_request_is_waited_for(nats: EmbeddedServer) -> None:
+    """While no placer leads, nobody reads the repeated request; the next leader answers it."""
+    ending = await nats_client.connect(nats.url)
+    await Stream().ensure(ending.jetstream())
+    lost = asyncio.Event()
+
+    async def lose(_: Msg) -> None:
+        lost.set()
+
+    await ending.subscribe(RESIZE, cb=lose)
+    await ending.flush()
+    async with asyncio.TaskGroup() as tasks:
+        resized = tasks.create_task(resize(REQUEST, nats.url, PATIENT_S))
+        await lost.wait()
+        await ending.close()
+        await asyncio.sleep(ASK_AGAIN_S * 1.5)  # the request that nobody reads falls into this time
+        async with placer(nats, resizing(), (limit(A, 3), limit(B, 3))):
+            assert (await resized).asked == resizing()
 
 
 async def test_parts_that_are_missing_are_named(nats: EmbeddedServer) -> None:
