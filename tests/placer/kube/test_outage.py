@@ -2,33 +2,19 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import aiohttp
 import pytest
 
 from placer.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import MEMORY, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
-from tests.servers.control_plane import control_plane, until_ready
+from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 PODS = 40
-
-
-@pytest.fixture
-async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """An API server for this test alone, which the test kills and restarts."""
-    async with control_plane(tmp_path / "cluster") as plane:
-        context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(plane.url, connector=connector) as http:
-            yield ApiServer(plane, http)
 
 
 async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
