@@ -1,4 +1,4 @@
-"""After an outage of a real API server the reflector lists at once, and no watch counts as live that shows nothing."""
+"""After an outage of a real API server the reflector lists at once. A watch that only opens is not live."""
 
 import asyncio
 import contextlib
@@ -127,7 +127,7 @@ async def test_server_that_is_back_and_has_forgotten_the_version_is_listed_witho
 async def test_watch_that_opens_and_breaks_again_and_again_does_not_count_as_live(
     own_apiserver: ApiServer,
 ) -> None:
-    """The time without a live watch grows over watches that open and break at their first event. It ends with them."""
+    """While watches open and break at their first event, the time without a live watch grows."""
     timing = Timing(first_backoff_s=0.1, longest_backoff_s=0.1, live_after_s=600)
     async with reflecting(own_apiserver, timing) as (image, reflector, course):
         await until_true(lambda: image.emitted == ["synced"])
@@ -147,7 +147,9 @@ async def test_watch_that_opens_and_breaks_again_and_again_does_not_count_as_liv
         assert "unseen" in [pod.metadata.name for pod in image.pods.values()]
 
 
-async def test_silent_watch_counts_as_live_once_it_has_been_open_for_a_while(own_apiserver: ApiServer) -> None:
+async def test_silent_watch_counts_as_live_once_it_has_been_open_for_a_while(
+    own_apiserver: ApiServer,
+) -> None:
     """In a quiet cluster no event shows that a watch works, so its time open does. Until then the list counts."""
     async with reflecting(own_apiserver, Timing(live_after_s=0.2)) as (image, reflector, course):
         await until_true(lambda: image.emitted)
