@@ -56,8 +56,8 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
 TIMING: Final = Timing(longest_backoff_s=2.0)
-"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster has
-a few placers of two watches each, so frequent attempts are no load for a server that is coming up."""
+"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
+has a few placers of two watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 class PlacementEvents(Protocol):
