@@ -108,12 +108,11 @@ class _Cluster:
         elif self.front_end.broken_s() > GRACE_S:
             missing.append("a watch of pods or nodes is broken")
         # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
-        # A lease of a longer duration is read less often, and still held at its deadline.
-        if (
-            self.lease is not None
-            and max(GRACE_S, self.lease.timing.deadline_s) < self.lease.silent_s() < math.inf
-        ):
-            missing.append("the API server does not answer about the lease")
+        if self.lease is not None:
+            # A lease of a longer duration is read less often, and is held until its deadline.
+            grace_s = max(GRACE_S, self.lease.timing.deadline_s)
+            if grace_s < self.lease.silent_s() < math.inf:
+                missing.append("the API server does not answer about the lease")
         return missing
 
 

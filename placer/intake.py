@@ -171,10 +171,9 @@ class Intake:
         """Take the waiting messages, or wait for some, and acknowledge them."""
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
-        except (
-            TimeoutError
-        ):  # nats-py raises its own or asyncio's, as the server's answer or its own timer comes first
-            # Silence is normal, but a deleted consumer is silent too.
+        except TimeoutError:
+            # Silence is normal, but a deleted consumer is silent too. If the server's answer and nats-py's own timer
+            # come at the same moment, nats-py raises asyncio's error in place of its own.
             await self._jetstream.consumer_info(STREAM, self._options.durable)
             self._read_s = asyncio.get_running_loop().time()
             return
