@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 CLOSE_S: Final = 5.0
 """How long closing a connection may keep the placer from ending."""
 
-SILENT_S: Final = 10.0
-"""Seconds without a watch, a report's reading or a lease's, after which the placer is not ready."""
+GRACE_S: Final = 5.0
+"""Seconds without a live watch, or without an answer about reports or the lease, after which the placer is not ready.
+Shorter times also pass while everything is well: a request for reports that finds none, or the pause after an answer
+that was lost, takes 2 s, and the next answer must have time to come."""
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The pod's own namespace, inside a cluster."""
@@ -103,11 +105,14 @@ class _Cluster:
         missing = []
         if self.front_end is None or not self.front_end.synced.is_set():
             missing.append("pods and nodes are still being read")
-        elif self.front_end.broken_s() > SILENT_S:
+        elif self.front_end.broken_s() > GRACE_S:
             missing.append("a watch of pods or nodes is broken")
         # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
-        if self.lease is not None and SILENT_S < self.lease.silent_s() < math.inf:
-            missing.append("the API server does not answer about the lease")
+        if self.lease is not None:
+            # A lease of a longer duration is read less often, and is held until its deadline.
+            grace_s = max(GRACE_S, self.lease.timing.deadline_s)
+            if grace_s < self.lease.silent_s() < math.inf:
+                missing.append("the API server does not answer about the lease")
         return missing
 
 
@@ -175,7 +180,7 @@ def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[s
         missing.append("NATS is out of reach")
     if not intake.ready.is_set():
         missing.append("the last reports are still being read")
-    elif intake.silent_s() > SILENT_S:
+    elif intake.silent_s() > GRACE_S:
         missing.append("reports are not being read")
     return missing + (cluster.missing() if cluster else [])
 

@@ -185,8 +185,9 @@ class Intake:
         began_s = loop.time()
         try:
             messages = await subscription.fetch(BATCH, timeout=IDLE_S)
-        except nats.errors.TimeoutError:
-            # Silence is normal, but a deleted consumer is silent too.
+        except TimeoutError:
+            # Silence is normal, but a deleted consumer is silent too. If the server's answer and nats-py's own timer
+            # come at the same moment, nats-py raises asyncio's error in place of its own.
             await self._look_for_unread()
             return
         self._read_s = loop.time()

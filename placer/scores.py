@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
@@ -359,8 +361,13 @@ class ScoreList:
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield
-        except (RedisError, OSError, TimeoutError) as error:
-            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}; is it running?") from error
+        except (RedisTimeoutError, TimeoutError) as error:
+            # Redis, the network or this process's own event loop may have been too slow.
+            late = f"no answer was read within {self._timeout_s:g} s"
+            raise ScoresAwayError(f"Redis did not {request}: {late}") from error
+        except (RedisError, OSError) as error:
+            hint = "; is it running?" if isinstance(error, (RedisConnectionError, OSError)) else ""
+            raise ScoresAwayError(f"Redis did not {request}: {_error_text(error)}{hint}") from error
 
 
 def _encoded(state: NodeState) -> str:

@@ -52,6 +52,9 @@ from plimsoll.placer_api.rpc import Resize, Resizing
 
 UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
+TIMING: Final = Timing(longest_backoff_s=2.0)
+"""The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
+has a few placers of two watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 class PlacementEvents(Protocol):
@@ -82,7 +85,7 @@ class KubeOptions:
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = TIMING
     drift_s: float = 300.0
 
 
@@ -184,7 +187,7 @@ class KubeFrontEnd:
             unsubscribe()
 
     def broken_s(self) -> float:
-        """Seconds since one of the watches was last open; 0 while both are, infinite before they were."""
+        """The longer `Reflector.broken_s` of both watches: 0 while both are live, infinite before the lists."""
         return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
@@ -256,9 +259,12 @@ class KubeFrontEnd:
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
         assert doubt is not None, "only a booking in doubt is reported"
-        structlog.get_logger().error(
-            "pod in doubt", pod=f"{doubt.namespace}/{doubt.name}", node=booking.node, reason=doubt.reason
-        )
+        log, name = structlog.get_logger(), f"{doubt.namespace}/{doubt.name}"
+        if not doubt.foreign and self.lease is not None and not self.lease.is_held():
+            # The decision may be that of a placer that has taken the lease over. Then this placer ends soon.
+            log.info("pod placed or changed by another", pod=name, node=booking.node)
+            return
+        log.error("pod in doubt", pod=name, node=booking.node, reason=doubt.reason)
         if doubt.foreign:
             self.bus.foreign(
                 Placement(

@@ -74,6 +74,8 @@ class Timing:
         first_backoff_s, longest_backoff_s: bounds of a pause that doubles with each failure. The reflector waits a
             uniformly random part of it ("full jitter").
         healthy_after_s: a stream that lived this long resets the count of failures.
+        live_after_s: a watch counts as live from its first event on. A watch without an event counts as live once
+            it has been open for so long, because nothing may happen in a quiet cluster.
     """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
@@ -81,6 +83,7 @@ class Timing:
     first_backoff_s: float = 0.8
     longest_backoff_s: float = 30.0
     healthy_after_s: float = 5.0
+    live_after_s: float = 1.0
 
     def backoff_s(self, failures: int, chance: float) -> float:
         """The pause in seconds after so many failures in a row; `chance` is uniform in 0–1."""
@@ -118,7 +121,8 @@ class Reflector(Generic[T]):
     _known: dict[Key, T] = field(default_factory=dict)
     _version: str = ""  # where the next watch begins; empty: list first
     _failures: int = 0
-    _open_s: float | None = -math.inf  # when a watch was last open; None while one is
+    _opened_s: float | None = None  # when the open watch was opened, or -inf once it has delivered an event
+    _current_s: float = -math.inf  # when a list or a live watch last showed the present state
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _is_listing: bool = False
     _turn: asyncio.Timeout | None = None
@@ -137,8 +141,12 @@ class Reflector(Generic[T]):
                 self._version, self._failures = "", 0  # `_refresh` wants a list now
 
     def broken_s(self) -> float:
-        """Seconds since a watch was last open; 0 while one is, infinite before the first."""
-        return 0.0 if self._open_s is None else asyncio.get_running_loop().time() - self._open_s
+        """Seconds since a list ended or a live watch broke; 0 while a watch is live, infinite before the first list.
+
+        A watch that opens and ends again without any event is not live, see `Timing.live_after_s`.
+        """
+        now_s = asyncio.get_running_loop().time()
+        return 0.0 if self._is_live(now_s) else now_s - self._current_s
 
     async def catch_up(self, version: int | None = None) -> None:
         """Return once each change was emitted that the API server had stored when this was called.
@@ -158,13 +166,16 @@ class Reflector(Generic[T]):
         # Each attempt counts as a failure until it has proved healthy: a stream that ends at once, without an
         # error, must not be opened again in a tight loop.
         self._failures += 1
+        is_listed = not self._version
         try:
-            if not self._version:
+            if is_listed:
                 await self._list()
             await self._watch()
         except GoneError as error:
             self._version = ""
             self._log(error)
+            if not is_listed:
+                return  # A server that has restarted answers the first watch so. A pause would only delay the list.
         except ApiError as error:
             pause_s = getattr(error, "retry_after_s", None) or 0.0
             self._log(error)
@@ -231,6 +242,7 @@ class Reflector(Generic[T]):
         for key in self._known.keys() - present:
             self.emit(Deleted(self._known.pop(key)))
         self._version = version
+        self._current_s = asyncio.get_running_loop().time()
         self.emit(Synced())
         self._moved.set()
 
@@ -251,7 +263,6 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
         query = [
             *self.query,
             ("watch", "1"),
@@ -259,15 +270,23 @@ class Reflector(Generic[T]):
             ("resourceVersion", self._version),
             ("timeoutSeconds", str(round(self.chance.uniform(*self.timing.watch_s)))),
         ]
-        try:
-            async with self.transport.stream(self.path, query, self.timing.read_deadline_s) as lines:
-                self._open_s = None
+        async with self.transport.stream(self.path, query, self.timing.read_deadline_s) as lines:
+            self._opened_s = opened_s = loop.time()
+            try:
                 await self._follow(lines)
-        finally:
-            if self._open_s is None:
-                self._open_s = loop.time()
-            if loop.time() - began >= self.timing.healthy_after_s:
-                self._failures = 0
+            finally:
+                self._closed(opened_s, loop.time())
+
+    def _closed(self, opened_s: float, now_s: float) -> None:
+        """Take in that a watch is not open any more."""
+        if self._is_live(now_s):
+            self._current_s = now_s
+        self._opened_s = None
+        if now_s - opened_s >= self.timing.healthy_after_s:
+            self._failures = 0
+
+    def _is_live(self, now_s: float) -> bool:
+        return self._opened_s is not None and now_s - self._opened_s >= self.timing.live_after_s
 
     async def _follow(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
@@ -289,6 +308,7 @@ class Reflector(Generic[T]):
             self._take(item)
         # After the change, so that after an exception in between the next watch delivers the change again.
         self._version = named.resourceVersion or self._version
+        self._opened_s = -math.inf  # the watch has shown that it delivers events
         self._moved.set()
 
     def _decoded(self, document: msgspec.Raw, present: set[Key]) -> T | None:

@@ -21,7 +21,13 @@ from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until, until_true
 
-QUICK = Timing(read_deadline_s=0.5, first_backoff_s=0.02, longest_backoff_s=0.05, healthy_after_s=0.05)
+QUICK = Timing(
+    read_deadline_s=0.5,
+    first_backoff_s=0.02,
+    longest_backoff_s=0.05,
+    healthy_after_s=0.05,
+    live_after_s=0.05,
+)
 
 
 @pytest.fixture
@@ -219,6 +225,20 @@ async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(se
     assert 2 <= len(server.watches) <= 40
 
 
+async def test_server_that_knows_no_version_is_listed_ever_more_slowly(server: FaultyServer) -> None:
+    """A 410 for the version of a list that was just read counts as a failure, so the reflector backs off."""
+
+    async def refuse(_: web.Request, answer: Answer) -> None:
+        answer.stream.set_status(410)
+        await answer.begin()
+
+    server.acts.extend([refuse] * 10_000)
+    timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
+    async with reflecting(server.kubeconfig, timing):
+        await asyncio.sleep(2)  # without backoff this fake gets some 1000 requests a second
+    assert 2 <= len(server.lists) <= 40
+
+
 async def test_server_in_trouble_is_outlived_and_its_retry_after_is_honoured(server: FaultyServer) -> None:
     """The reflector survives HTML from a proxy, a 429 and an answer that is no list, and pauses as long as asked."""
     server.list_faults.extend(
@@ -389,7 +409,7 @@ async def test_catching_up_lists_where_the_watch_is_silent(server: FaultyServer)
 
 
 async def test_broken_watch_is_noticed_and_mends(server: FaultyServer) -> None:
-    """The time counts from the end of the last open watch, and is 0 while one is open."""
+    """The time counts from the end of the last live watch, and is 0 while one is live."""
     let_in = asyncio.Event()
 
     async def refuse(_: web.Request, answer: Answer) -> None:

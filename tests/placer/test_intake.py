@@ -70,6 +70,29 @@ async def test_a_report_alone_is_taken_at_once(
             await eventually(running.listed, orders(report("a", seq)))
 
 
+@pytest.mark.parametrize("error", [nats.errors.TimeoutError, TimeoutError])
+async def test_a_quiet_bus_is_no_failure(
+    nats: EmbeddedServer, valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """A request for reports that finds none is no failure, whichever of its two errors nats-py raises."""
+    requests = 0
+
+    async def find_none(*_: object, **__: object) -> None:
+        nonlocal requests
+        requests += 1
+        await asyncio.sleep(0.01)
+        raise error
+
+    async def has_asked_often() -> bool:
+        return requests > 10
+
+    with capture_logs() as logs:
+        async with bus(nats), taking_in(nats, valkey):
+            monkeypatch.setattr(JetStreamContext.PullSubscription, "fetch", find_none)
+            await eventually(has_asked_often, expected=True)
+    assert [line for line in logs if line["log_level"] == "warning"] == []
+
+
 async def test_late_and_doubled_events_change_nothing(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
     """For any delivery order, and for repeats, the report with the newest epoch and seq stays."""
     states = [

@@ -1,13 +1,22 @@
 """`/readyz` follows what is live now, and names what is missing."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from placer.app import _Cluster
+from placer.kube.frontend import KubeFrontEnd
+from placer.metrics import Metrics
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.kube.client import connect
+from plimsoll.kube.lease import Lease, LeaseTiming
 from tests.placer.arrivals import eventually
 from tests.placer.placers import Placer, Placers, placers
+from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import ControlPlane, control_plane, until_ready
 from tests.servers.waiting import until
 
@@ -78,6 +87,46 @@ async def until_ready_or_replaced(part: Placer, started: Placers) -> None:
         assert part.process.returncode == 1
         again = await started.start(f"{part.name}-again")
         await eventually(again.readiness, READY)
+
+
+class Watched:
+    """A front end whose watches broke some seconds ago."""
+
+    def __init__(self, broken_s: float) -> None:
+        self.synced = asyncio.Event()
+        self.synced.set()
+        self._broken_s = broken_s
+
+    def broken_s(self) -> float:
+        """See `KubeFrontEnd`."""
+        return self._broken_s
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "broken_s", "silent_s", "missing"),
+    [
+        (1, 4.9, 4.9, []),
+        (1, 5.1, 0, ["a watch of pods or nodes is broken"]),
+        (1, 0, 5.1, ["the API server does not answer about the lease"]),
+        (30, 0, 20.9, []),
+        (30, 0, 21.1, ["the API server does not answer about the lease"]),
+    ],
+)
+async def test_short_gaps_are_no_outage(
+    apiserver: ApiServer, lease_s: int, broken_s: float, silent_s: float, missing: list[str]
+) -> None:
+    """A gap of up to 5 s does not make a placer unready, nor does a Lease until the leader counts it as void."""
+    now_s = 1000.0
+    async with connect(apiserver.kubeconfig()) as transport:
+        lease = Lease(transport, "default", "of-a-test", "me", LeaseTiming(lease_s), clock=lambda: now_s)
+        with contextlib.suppress(asyncio.CancelledError):
+            task = asyncio.create_task(lease.run())
+            await lease.held.wait()
+            task.cancel()
+            await task
+        now_s += silent_s
+        front_end = cast("KubeFrontEnd", Watched(broken_s))
+        assert _Cluster(Metrics(), front_end=front_end, lease=lease).missing() == missing
 
 
 async def test_placer_without_nats_names_it(started: Placers, own_nats: EmbeddedServer) -> None:

@@ -253,6 +253,22 @@ async def test_absent_server_is_an_error_to_retry(own_valkey: EmbeddedServer) ->
         await scores.close()
 
 
+async def test_late_answer_is_not_taken_for_a_server_that_is_away(own_valkey: EmbeddedServer) -> None:
+    """Where no answer was read in time, the error says just that: the server, or the caller's loop, may be slow."""
+    scores = ScoreList(own_valkey.url, timeout_s=0.2)
+    try:
+        async with redis.Redis.from_url(own_valkey.url) as client:
+            await client.client_pause(600_000)
+        with pytest.raises(ScoresAwayError) as caught:
+            await scores.orders()
+        assert str(caught.value).endswith(": no answer was read within 0.2 s")
+        await own_valkey.kill()
+        with pytest.raises(ScoresAwayError, match=r"is it running\?"):
+            await scores.orders()
+    finally:
+        await scores.close()
+
+
 async def test_report_comes_back_as_it_was(scores: ScoreList) -> None:
     """A report read back equals the applied one, and a node without a report is left out."""
     state: NodeState = report("n1", gpus=(gpu("GPU-ä", idle_pct=33.3),))

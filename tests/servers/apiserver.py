@@ -5,6 +5,7 @@ changes but what the test and the parts under test change.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 import uuid
@@ -147,7 +148,20 @@ class ApiServer:
 @pytest.fixture(scope="session")
 async def session_apiserver(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiServer]:
     """The API server of the whole run. Tests use `apiserver`."""
-    async with control_plane(tmp_path_factory.mktemp("cluster")) as plane:
+    async with _running(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """An API server for this test alone, which the test kills and restarts."""
+    async with _running(tmp_path / "cluster") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def _running(directory: Path) -> AsyncIterator[ApiServer]:
+    async with control_plane(directory) as plane:
         context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
         connector = aiohttp.TCPConnector(ssl=context)
         async with aiohttp.ClientSession(plane.url, connector=connector) as http:

@@ -2,33 +2,21 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import aiohttp
 import pytest
 
+from placer.core.policies.headroom import HEADROOM
+from placer.kube.frontend import KubeOptions
 from placer.scores import ScoresAwayError
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import MEMORY, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
-from tests.servers.control_plane import control_plane, until_ready
+from tests.servers.control_plane import until_ready
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 PODS = 40
-
-
-@pytest.fixture
-async def own_apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """An API server for this test alone, which the test kills and restarts."""
-    async with control_plane(tmp_path / "cluster") as plane:
-        context = await asyncio.to_thread(ssl.create_default_context, cafile=plane.ca_file)
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(plane.url, connector=connector) as http:
-            yield ApiServer(plane, http)
 
 
 async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
@@ -58,6 +46,12 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
         assert len({one.pod for one in world.ledger.bookings()}) == PODS
         told = Counter(placement.name for placement in world.told.bound)
         assert max(told.values()) == 1
+
+
+def test_watches_of_a_placer_are_tried_again_within_two_seconds() -> None:
+    """However long an API server was away, a placer's watches wait for 2 s at most."""
+    timing = KubeOptions(HEADROOM).timing
+    assert max(timing.backoff_s(failures, 1.0) for failures in range(100)) <= 2
 
 
 async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it_is_back(

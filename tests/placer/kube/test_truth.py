@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from placer.core.ledger import Booking
 from placer.core.score import Formula
@@ -11,6 +12,7 @@ from placer.kube.drift import DriftCheck
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.client import connect
+from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.http import DoubtRow
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
@@ -81,6 +83,26 @@ async def test_an_edit_of_a_running_pod_frees_no_room(
         await create_node(apiserver, "n2")
         await world.report("n2", 24)
         assert gpu_of(await world.until_bound("next")) == ("n2", "GPU-n2-0")
+
+
+async def test_a_placer_without_the_lease_blames_nobody_for_a_decision(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """Another placer may have taken over, so its decision is no error; still the larger of both counts."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24, 24)
+        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "1Gi"}))
+        await world.until_bound("p")
+        async with connect(apiserver.kubeconfig()) as transport:
+            world.front_end.lease = Lease(transport, namespace, "never-held", "me")
+            with capture_logs() as logs:
+                changed = {"plimsoll.dev/decision": decision_text("GPU-n1-1", 1)}
+                path = f"/api/v1/namespaces/{namespace}/pods/p"
+                await apiserver.must("PATCH", path, {"metadata": {"annotations": changed}})
+                await until(lambda: doubts(world))
+    named = [(line["event"], line["log_level"]) for line in logs if line.get("pod") == f"{namespace}/p"]
+    assert named == [("pod placed or changed by another", "info")]
 
 
 async def test_a_pod_that_somebody_else_bound_counts_on_every_gpu_of_its_node(
