@@ -117,6 +117,8 @@ async def test_short_gaps_are_no_outage(
 ) -> None:
     """A gap of up to 5 s does not make a placer unready, nor does a Lease until the leader counts it as void."""
     now_s = 1000.0
+    free = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "of-a-test"}}
+    await apiserver.call("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", free)
     async with connect(apiserver.kubeconfig()) as transport:
         lease = Lease(transport, "default", "of-a-test", "me", LeaseTiming(lease_s), clock=lambda: now_s)
         with contextlib.suppress(asyncio.CancelledError):
