@@ -302,7 +302,7 @@ async def test_a_pod_that_asks_for_something_else_before_its_bind_is_decided_ane
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
-        await world.until_refused("p", "GPU(s) were of another model")
+        await world.until_refused("p", "didn't have a GPU of the requested model")
         assert binds.targets == ["n1"]
         assert world.metrics.registry.get_sample_value(*FAILURES, {"result": "changed"}) == 1
         assert all("Binding was refused" not in note for note in await _refusals(world))
