@@ -14,10 +14,10 @@ CREDIT_NS: Final = 25.0 * MS
 """The largest credit is this times (1 - limit). With less, a program that the host delays loses what it could not
 use: with 8 ms, 5 points of 60 on a busy machine."""
 
-BURST_NS: Final = 13.0 * MS
+BURST_NS: Final = 11.0 * MS
 """The largest credit of a container with one GPU, whatever its limit. In a second that begins with all credit, the
 container uses this and a kernel more than its limit, less what it saved before its gate opened. With kernels of 20 ms
-and a limit of 30 that is 27 ms, and 32 ms without this bound."""
+and a limit of 30 that is 25 ms, and 32 ms without this bound."""
 
 SAVED_NS: Final = 8.0 * MS
 SAVED_BY_SEVERAL_NS: Final = CREDIT_NS

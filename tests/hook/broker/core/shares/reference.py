@@ -16,7 +16,7 @@ from typing import Final
 MS: Final = 1e6
 QUANTUM: Final = 20 * MS
 CREDIT: Final = 25 * MS
-BURST: Final = 13 * MS
+BURST: Final = 11 * MS
 SAVED: Final = 8 * MS
 SPARE: Final = 30 * MS
 OWED: Final = 10 * MS
