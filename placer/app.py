@@ -36,7 +36,8 @@ from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
 from plimsoll.bus import Stream
-from plimsoll.kube.lease import Lease, LeaseTiming
+from plimsoll.kube.lease import Lease
+from plimsoll.kube.lease_rules import LeaseTiming
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError, InputError
 from plimsoll.part.settings import PREFIX

@@ -61,4 +61,4 @@ async def _change(transport: Transport, pod: str, value: str) -> int:
             return 0
         except (ApiError, msgspec.MsgspecError) as error:
             structlog.get_logger().warning("late writes not fenced off, retrying", pod=pod, error=str(error))
-            await asyncio.sleep(pauses.next_s())
+            await asyncio.sleep(pauses.next_s())  # the API server is away, or refuses for now

@@ -55,7 +55,7 @@ class Retelling:
         while True:
             heed_cancellation()
             await self._changed.wait()
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(GATHER_S)  # changes of many nodes come together
             self._changed.clear()
             for kind in self.queue.kinds():
                 await self._retell(kind)
@@ -78,5 +78,5 @@ class Retelling:
                 if waiting is None or waiting.refused_for == note or not self.queue.is_parked(uid, kind):
                     continue
                 self.report(waiting.pod, note)
-                await asyncio.sleep(TELL_S)
-        await asyncio.sleep(REST * spent_s)
+                await asyncio.sleep(TELL_S)  # bounds the writes per second
+        await asyncio.sleep(REST * spent_s)  # decisions have the rest of the time

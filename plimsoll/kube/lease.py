@@ -42,23 +42,13 @@ from plimsoll.kube.client import (
     Transport,
     before_sending,
 )
-from plimsoll.kube.models import ObjectMeta
+from plimsoll.kube.lease_rules import NOTE, LeaseTiming, Record, Seen, free_s, seen, taken
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import CannotGoOnError
-from plimsoll.part.times import rfc3339
 
-RENEWALS: Final = 4
-"""Renewals per duration."""
-LOOKS: Final = 5
-"""Readings by each follower per duration."""
 FROM_MEMORY: Final = (("resourceVersion", "0"),)
 """The query of a reading that the API server answers from its memory. An outdated answer does no harm: to take the
 Lease in an outdated version is refused."""
-DEADLINE_PART: Final = 0.7
-"""The part of the duration for which a renewal is good for the holder itself."""
-NOTE: Final = "plimsoll.dev/note"
-"""The annotation of a Lease with its holder's note. The number before the note is the Lease's number of transitions:
-a note is void once a process that writes no notes has held the Lease."""
 RELEASE_S: Final = 1.0
 """The longest time that giving the Lease back may take at the end."""
 
@@ -67,65 +57,6 @@ log = structlog.get_logger("plimsoll.kube.lease")
 
 class LeaseLostError(CannotGoOnError):
     """Another process has the Lease: this one must end, and may start again as a follower."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTiming:
-    """The times of a Lease; all follow from its duration.
-
-    Attributes:
-        duration_s: whole seconds, at least 1, for which the Lease is good after each renewal. A dead holder is
-            followed by another process after this time and a fifth of it. A holder costs the API server
-            `4 / duration_s` writes a second, each follower `5 / duration_s` reads.
-    """
-
-    duration_s: int = 1
-
-    @property
-    def renew_s(self) -> float:
-        """The time between two renewals, in seconds."""
-        return self.duration_s / RENEWALS
-
-    @property
-    def look_s(self) -> float:
-        """The time between two readings by a follower, in seconds."""
-        return self.duration_s / LOOKS
-
-    @property
-    def deadline_s(self) -> float:
-        """The time in seconds after a renewal's beginning from which on the holder counts it as void."""
-        return self.duration_s * DEADLINE_PART
-
-
-class LeaseSpec(msgspec.Struct, frozen=True):
-    """The fields of a Lease's `spec` that decide who holds it."""
-
-    holderIdentity: str | None = None  # noqa: N815 - the API's names
-    leaseDurationSeconds: int | None = None  # noqa: N815
-    leaseTransitions: int | None = None  # noqa: N815
-
-
-class Record(msgspec.Struct, frozen=True):
-    """A Lease as the API server stores it."""
-
-    metadata: ObjectMeta
-    spec: LeaseSpec = LeaseSpec()
-
-    @property
-    def holder(self) -> str:
-        """The identity of the holder; empty if nobody holds the Lease."""
-        return self.spec.holderIdentity or ""
-
-    @property
-    def transitions(self) -> int:
-        """How often the Lease went to another process."""
-        return self.spec.leaseTransitions or 0
-
-    @property
-    def note(self) -> str | None:
-        """The note of the last holder, or None if it left none."""
-        transitions, _, note = (self.metadata.annotations or {}).get(NOTE, "").partition(" ")
-        return note if transitions == str(self.transitions) else None
 
 
 class Notes(Protocol):
@@ -146,60 +77,6 @@ class Notes(Protocol):
 
     def stored(self) -> None:
         """Learn that the Lease holds the note that `next` gave last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A Lease and the time for which this process has seen it in this version.
-
-    Attributes:
-        record: the Lease; None if there was none.
-        since_s: this process's clock when it first read this version, in seconds.
-    """
-
-    record: Record | None
-    since_s: float
-
-
-def seen(before: Seen | None, record: Record | None, now_s: float) -> Seen:
-    """The next `Seen` after a reading that ended at `now_s`."""
-    unchanged = before is not None and _version(before.record) == _version(record)
-    return Seen(record, before.since_s if before is not None and unchanged else now_s)
-
-
-def free_s(known: Seen, identity: str, timing: LeaseTiming) -> float:
-    """The time on this process's clock from which on it may take the Lease, if that stays in this version.
-
-    Args:
-        known: the Lease.
-        identity: this process. It may take its own Lease at any time: the answer to an earlier change was lost.
-        timing: its duration counts where the Lease names none.
-    """
-    if known.record is None:  # somebody may have deleted it just now
-        return known.since_s + timing.duration_s
-    if known.record.holder in ("", identity):
-        return known.since_s
-    return known.since_s + (known.record.spec.leaseDurationSeconds or timing.duration_s)
-
-
-def taken(record: Record | None, identity: str, timing: LeaseTiming, now: datetime) -> dict[str, object]:
-    """The `spec` with which this process takes or renews a Lease; None stands for a Lease that does not exist.
-
-    Args:
-        record: the Lease that is replaced.
-        identity: this process.
-        timing: its duration is written.
-        now: the wall clock, for people only.
-    """
-    spec: dict[str, object] = {
-        "holderIdentity": identity,
-        "leaseDurationSeconds": timing.duration_s,
-        "renewTime": rfc3339(now),
-    }
-    if record is None or record.holder != identity:
-        spec["acquireTime"] = rfc3339(now)
-        spec["leaseTransitions"] = 0 if record is None else record.transitions + 1
-    return spec
 
 
 def clock_s() -> float:
@@ -226,7 +103,7 @@ class Lease:
     namespace: str
     name: str
     identity: str
-    timing: LeaseTiming = LeaseTiming()
+    timing: LeaseTiming = field(default_factory=LeaseTiming)
     held: asyncio.Event = field(default_factory=asyncio.Event)
     on_failure: Callable[[], None] = lambda: None
     clock: Callable[[], float] = clock_s
@@ -312,7 +189,7 @@ class Lease:
         pause_s = max(0.0, began_s + self.timing.renew_s - self.clock())
         if self._fails:
             await asyncio.sleep(pause_s)
-        else:
+        else:  # until the next renewal is due
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._hurried.wait()
@@ -347,7 +224,7 @@ class Lease:
             else:
                 self._fails = False
             await asyncio.sleep(pause_s)
-
+  # a follower reads at its own pace
     async def _follow(self) -> float:
         """Read the Lease, and take it if it is free. Return the seconds until the next reading."""
         record = await self._read(FROM_MEMORY)
@@ -487,10 +364,6 @@ class LeasedTransport:
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """See `Transport`."""
         return self.real.stream(path, query, read_timeout_s)
-
-
-def _version(record: Record | None) -> tuple[str, str] | None:
-    return (record.metadata.uid, record.metadata.resourceVersion) if record is not None else None
 
 
 def _precondition(record: Record) -> dict[str, str]:

@@ -14,21 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.kube.client import Body, KubeClient, PatchKind, TransientError, Transport, connect
-from plimsoll.kube.lease import (
-    NOTE,
-    RENEWALS,
-    Lease,
-    LeasedTransport,
-    LeaseLostError,
-    LeaseSpec,
-    LeaseTiming,
-    Notes,
-    Record,
-    clock_s,
-    free_s,
-    seen,
-    taken,
-)
+from plimsoll.kube.lease import Lease, LeasedTransport, LeaseLostError, Notes, clock_s
+from plimsoll.kube.lease_rules import NOTE, RENEWALS, LeaseSpec, LeaseTiming, Record, free_s, seen, taken
 from plimsoll.kube.models import ObjectMeta
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until

@@ -13,7 +13,8 @@ from placer.kube.frontend import KubeFrontEnd
 from placer.metrics import Metrics
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
-from plimsoll.kube.lease import Lease, LeaseTiming
+from plimsoll.kube.lease import Lease
+from plimsoll.kube.lease_rules import LeaseTiming
 from tests.placer.arrivals import eventually
 from tests.placer.placers import Placer, Placers, placers
 from tests.servers.apiserver import ApiServer

@@ -110,8 +110,8 @@ class Meter:
     def _place(self, words: Words, now_ns: int, span_ns: int, gained_ns: int, ran_ns: int) -> None:
         """Find where in this tick its work lies.
 
-        That is known while the words tell of one burst. Its begin, its execution and its end change them once each,
-        so two changes neither end a burst and another, nor begin two.
+        The words show the place while they tell of a single burst. A burst changes the words three times: at its
+        begin, when its execution is found, and at its end. So two changes cannot end two bursts, or begin two.
         """
         settled, launched_ns = words[0], words[1]
         is_one = 0 <= settled - self.settled <= 2
