@@ -120,6 +120,12 @@ async def taking_in(
         assert task.cancelled(), task.exception()
 
 
+async def unacknowledged(jetstream: JetStreamContext, durable: str = "placer-test") -> tuple[int, int]:
+    """The number of a consumer's messages that are delivered and unacknowledged, or still to come."""
+    info = await jetstream.consumer_info(STREAM, durable)
+    return info.num_ack_pending or 0, info.num_pending or 0
+
+
 async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
     """Check until the expected state is there; on timeout, fail with the last state."""
     seen: list[object] = []
