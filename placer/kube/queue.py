@@ -14,7 +14,6 @@ its attempt is never lost. A change of a node during an attempt is not noted her
 when it is parked.
 """
 
-import enum
 import heapq
 import random
 from collections.abc import Callable, Hashable
@@ -23,6 +22,7 @@ from itertools import islice
 from typing import Final
 
 from placer.kube.hints import NOTHING, Cause, Gain
+from placer.kube.lanes import Entry, Lane, Place
 from placer.kube.parking import Kind, Parking, Rank, Refusal
 from plimsoll.ids import NodeName, PodUid
 
@@ -37,18 +37,6 @@ LARGEST_DEBT_S: Final = 1.0
 """A retry or a probe that took longer, because the process stood still, counts as this."""
 CREDIT_S: Final = 0.05
 """The time that retries and probes may take in one piece while a fresh pod waits."""
-
-
-class Place(enum.Enum):
-    """Where a pod is."""
-
-    FRESH = "fresh"
-    RETRY = "retry"
-    TAKEN = "deciding"
-    PLACED = "binding"
-    BACKOFF = "backoff"
-    PARKED = "parked"
-    HOPELESS = "given_up"  # only a change of the pod itself can help
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,55 +56,6 @@ class Probe:
     kind: Kind
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
-    uid: PodUid
-    priority: int
-    number: int
-    place: Place = Place.FRESH
-    kind: Kind | None = None
-    attempts: int = 0
-    ready_s: float = 0.0  # in FRESH and RETRY: the time at which the pod came to its lane
-    due_s: float = 0.0  # in BACKOFF: the time at which the pod becomes active by itself
-    is_outdated: bool = False  # in TAKEN and PLACED: the pod has changed since its attempt began
-
-    @property
-    def rank(self) -> Rank:
-        return (-self.priority, self.number, self.uid)
-
-
-class _Lane:
-    """Active pods by rank. The heap may hold outdated items."""
-
-    def __init__(self, place: Place, entries: dict[PodUid, _Entry]) -> None:
-        self._place = place
-        self._entries = entries
-        self._heap: list[Rank] = []
-
-    def push(self, entry: _Entry) -> None:
-        heapq.heappush(self._heap, entry.rank)
-
-    def head(self) -> _Entry | None:
-        while self._heap:
-            entry = self._entries.get(self._heap[0][2])
-            if entry is not None and entry.place is self._place and entry.rank == self._heap[0]:
-                return entry
-            heapq.heappop(self._heap)
-        return None
-
-    def first(self, most: int) -> list[PodUid]:
-        """So many pods at most, by rank. Outdated items count too."""
-        found: list[PodUid] = []
-        edge = [(self._heap[0], 0)] if self._heap else []
-        while edge and len(found) < most:
-            (_, _, uid), at = heapq.heappop(edge)
-            found.append(uid)
-            for child in (2 * at + 1, 2 * at + 2):
-                if child < len(self._heap):
-                    heapq.heappush(edge, (self._heap[child], child))
-        return found
-
-
 class Queue:
     """All pods that wait for a node, with their attempts.
 
@@ -126,18 +65,18 @@ class Queue:
 
     def __init__(self, spread: Callable[[], float] = random.random) -> None:
         self._spread = spread
-        self._entries: dict[PodUid, _Entry] = {}
+        self._entries: dict[PodUid, Entry] = {}
         self._kinds: dict[Hashable, Kind] = {}
         self._parking = Parking(self._rank_of)
-        self._fresh = _Lane(Place.FRESH, self._entries)
-        self._retries = _Lane(Place.RETRY, self._entries)
-        self._timed: list[tuple[float, int, _Entry | Kind]] = []  # may hold outdated items
+        self._fresh = Lane(Place.FRESH, self._entries)
+        self._retries = Lane(Place.RETRY, self._entries)
+        self._timed: list[tuple[float, int, Entry | Kind]] = []  # may hold outdated items
         self._numbers = 0
         self._credit_s = CREDIT_S
         self._was_fresh: bool | None = None  # the lane of the work under way
         self._since_s = 0.0
         self._probed_node: NodeName | None = None
-        self._fitting: _Entry | None = None  # the pod whose probe fitted, until it is tried
+        self._fitting: Entry | None = None  # the pod whose probe fitted, until it is tried
         self._counts = dict.fromkeys(Place, 0)
 
     def __len__(self) -> int:
@@ -179,7 +118,7 @@ class Queue:
         """
         entry = self._entries.get(uid)
         if entry is None:
-            entry = self._entries[uid] = _Entry(uid, priority, self._number(), ready_s=now_s)
+            entry = self._entries[uid] = Entry(uid, priority, self._number(), ready_s=now_s)
             self._counts[Place.FRESH] += 1
             if tried:
                 self._activate(entry, now_s)
@@ -366,7 +305,7 @@ class Queue:
             else:
                 self._activate(thing, now_s)
 
-    def _set_timer(self, thing: _Entry | Kind) -> None:
+    def _set_timer(self, thing: Entry | Kind) -> None:
         heapq.heappush(self._timed, (thing.due_s, self._number(), thing))
 
     def _charge(self, now_s: float) -> None:
@@ -378,7 +317,7 @@ class Queue:
             self._credit_s = max(-LARGEST_DEBT_S, self._credit_s - spent_s)
         self._was_fresh, self._since_s = None, now_s
 
-    def _other_work(self, fresh: _Entry | None, now_s: float) -> Try | Probe | None:
+    def _other_work(self, fresh: Entry | None, now_s: float) -> Try | Probe | None:
         """A probe or a retry. All probes of a node come before the retries, so the highest rank gets its room."""
         fitting, self._fitting = self._fitting, None
         if fitting is not None and fitting.place is Place.RETRY:
@@ -400,7 +339,7 @@ class Queue:
         assert entry is not None, "a parked kind has a member"
         return Probe(entry.uid, self._probed_node, kind)
 
-    def _tried(self, entry: _Entry, now_s: float) -> Try:
+    def _tried(self, entry: Entry, now_s: float) -> Try:
         self._move(entry, Place.TAKEN)
         entry.attempts += 1
         entry.is_outdated = False
@@ -414,7 +353,7 @@ class Queue:
         kind.due_s = max(now_s, kind.refused_s + _backoff_s(kind.refusals))
         self._set_timer(kind)
 
-    def _promote(self, kind: Kind, now_s: float) -> _Entry | None:
+    def _promote(self, kind: Kind, now_s: float) -> Entry | None:
         """Let the first member be tried for all; returns it."""
         entry = self._best_member(kind)
         if entry is not None:
@@ -437,18 +376,18 @@ class Queue:
         elif front is not None:
             self._become_member(kind, front)
 
-    def _add(self, kind: Kind, entry: _Entry, now_s: float) -> None:
+    def _add(self, kind: Kind, entry: Entry, now_s: float) -> None:
         if entry.kind is not kind:
             self._leave_kind(entry, now_s)
             entry.kind = kind
         self._become_member(kind, entry)
 
-    def _become_member(self, kind: Kind, entry: _Entry) -> None:
+    def _become_member(self, kind: Kind, entry: Entry) -> None:
         self._move(entry, Place.PARKED)
         kind.waiting += 1
         heapq.heappush(kind.members, entry.rank)
 
-    def _leave_kind(self, entry: _Entry, now_s: float) -> None:
+    def _leave_kind(self, entry: Entry, now_s: float) -> None:
         kind, entry.kind = entry.kind, None
         if kind is None:
             return
@@ -461,7 +400,7 @@ class Queue:
             self._parking.leave(kind)
             del self._kinds[kind.key]
 
-    def _best_member(self, kind: Kind) -> _Entry | None:
+    def _best_member(self, kind: Kind) -> Entry | None:
         while kind.members:
             entry = self._entries.get(kind.members[0][2])
             if (
@@ -474,12 +413,12 @@ class Queue:
             heapq.heappop(kind.members)
         return None
 
-    def _activate(self, entry: _Entry, now_s: float) -> None:
+    def _activate(self, entry: Entry, now_s: float) -> None:
         self._move(entry, Place.RETRY)
         entry.number, entry.ready_s = self._number(), now_s
         self._retries.push(entry)
 
-    def _move(self, entry: _Entry, place: Place) -> None:
+    def _move(self, entry: Entry, place: Place) -> None:
         self._counts[entry.place] -= 1
         self._counts[place] += 1
         entry.place = place
@@ -489,7 +428,7 @@ class Queue:
         return self._numbers
 
 
-def _is_due(thing: _Entry | Kind, due_s: float) -> bool:
+def _is_due(thing: Entry | Kind, due_s: float) -> bool:
     """Whether a pod or a kind still waits for this time."""
     if isinstance(thing, Kind):
         return thing.waiting > 0 and thing.front is None and thing.due_s == due_s

@@ -126,11 +126,9 @@ class Refusals:
         self.on_work()
         if waiting.wanted is wanted and explained is not None:
             waiting.overtaken = 0
-            note, demand = cut(explained.text), wanted.request.demand
-            causes = causes_of(explained.reasons, demand)
-            refusal = Refusal(note, causes, ask_of(demand), explained.reasons)
+            refusal = refusal_of(wanted, explained)
             self.queue.park(uid, self._kind(wanted), refusal, now_s)
-            self.report(waiting.pod, note, UNSCHEDULABLE)
+            self.report(waiting.pod, refusal.note, UNSCHEDULABLE)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:
             waiting.overtaken += 1
             self.queue.at_once(uid, now_s)
@@ -148,6 +146,13 @@ class Refusals:
             return wanted.kind, expected
         meta = wanted.pod.metadata
         return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
+
+
+def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
+    """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
+    demand = wanted.request.demand
+    causes = causes_of(explained.reasons, demand)
+    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons)
 
 
 def _now_s() -> float:

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.kube.choice import NodeChoice
-from placer.kube.hints import ask_of, causes_of
-from placer.kube.parking import Refusal
 from placer.kube.queue import Queue
-from placer.kube.record import cut
+from placer.kube.refusals import refusal_of
 from placer.kube.waiting import Waiting
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
@@ -70,13 +68,14 @@ class Retelling:
         explained = await self.choice.explain(wanted)
         spent_s = asyncio.get_running_loop().time() - began_s
         if explained is not None:  # else a node has a place by now, and the kind is tried because of that
-            demand, note = wanted.request.demand, cut(explained.text)
-            causes = causes_of(explained.reasons, demand)
-            self.queue.reword(kind, Refusal(note, causes, ask_of(demand), explained.reasons))
+            refusal = refusal_of(wanted, explained)
+            self.queue.reword(kind, refusal)
             for uid in members:
                 waiting = self.waiting.get(uid)
-                if waiting is None or waiting.refused_for == note or not self.queue.is_parked(uid, kind):
+                if waiting is None or waiting.refused_for == refusal.note:
                     continue
-                self.report(waiting.pod, note)
+                if not self.queue.is_parked(uid, kind):
+                    continue
+                self.report(waiting.pod, refusal.note)
                 await asyncio.sleep(TELL_S)  # bounds the writes per second
         await asyncio.sleep(REST * spent_s)  # decisions have the rest of the time

@@ -3,15 +3,9 @@
 import pytest
 
 from placer.kube.hints import EVERYTHING, Cause, Gain
+from placer.kube.lanes import Place
 from placer.kube.parking import PROBES_AT_MOST, Refusal
-from placer.kube.queue import (
-    CREDIT_S,
-    LONGEST_BACKOFF_S,
-    PARKED_AT_MOST_S,
-    Place,
-    Probe,
-    Queue,
-)
+from placer.kube.queue import CREDIT_S, LONGEST_BACKOFF_S, PARKED_AT_MOST_S, Probe, Queue
 from plimsoll.ids import NodeName
 from tests.placer.kube.queues import ANY, N1, A, B, C, park, probed, queue_of, tried
 

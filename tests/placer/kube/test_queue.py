@@ -4,17 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.kube.hints import EVERYTHING, NOTHING, Cause
+from placer.kube.lanes import Place
 from placer.kube.parking import Refusal
-from placer.kube.queue import (
-    CREDIT_S,
-    LONGEST_BACKOFF_S,
-    PARKED_AT_MOST_S,
-    RETRIES_SHARE,
-    Place,
-    Probe,
-    Queue,
-    Try,
-)
+from placer.kube.queue import CREDIT_S, LONGEST_BACKOFF_S, PARKED_AT_MOST_S, RETRIES_SHARE, Probe, Queue, Try
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.queues import ANY, N1, A, B, C, D, park, queue_of, tried
 

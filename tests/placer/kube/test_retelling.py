@@ -1,6 +1,6 @@
 """On a real API server the reasons of pods that wait follow the nodes, for each pod, by few writes."""
 
-from placer.kube.queue import Place
+from placer.kube.lanes import Place
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.test_waking import refusals
 from tests.placer.kube.world import MEMORY, World, condition, scheduler

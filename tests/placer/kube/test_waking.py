@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from placer.kube.hints import EVERYTHING
-from placer.kube.queue import Place
+from placer.kube.lanes import Place
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase, Task
 from plimsoll.ids import NodeName, PodUid

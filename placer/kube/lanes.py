@@ -1,0 +1,86 @@
+"""The pods of the queue, and the lanes in which those stand that may be tried now."""
+
+import enum
+import heapq
+from dataclasses import dataclass
+
+from placer.kube.parking import Kind, Rank
+from plimsoll.ids import PodUid
+
+
+class Place(enum.Enum):
+    """Where a pod is."""
+
+    FRESH = "fresh"
+    RETRY = "retry"
+    TAKEN = "deciding"
+    PLACED = "binding"
+    BACKOFF = "backoff"
+    PARKED = "parked"
+    HOPELESS = "given_up"  # only a change of the pod itself can help
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A pod in the queue.
+
+    Attributes:
+        uid: the pod.
+        priority: `spec.priority`; higher goes first.
+        number: the order of entry; a pod that comes back gets a new one.
+        place: where the pod is.
+        kind: the kind with which it is parked, or for which it is tried.
+        attempts: the number of its attempts.
+        ready_s: in `FRESH` and `RETRY`, the time at which the pod came to its lane.
+        due_s: in `BACKOFF`, the time at which the pod becomes active by itself.
+        is_outdated: in `TAKEN` and `PLACED`, whether the pod has changed since its attempt began.
+    """
+
+    uid: PodUid
+    priority: int
+    number: int
+    place: Place = Place.FRESH
+    kind: Kind | None = None
+    attempts: int = 0
+    ready_s: float = 0.0
+    due_s: float = 0.0
+    is_outdated: bool = False
+
+    @property
+    def rank(self) -> Rank:
+        """The pod's place in any order of pods."""
+        return (-self.priority, self.number, self.uid)
+
+
+class Lane:
+    """Active pods by rank. The heap may hold outdated items."""
+
+    def __init__(self, place: Place, entries: dict[PodUid, Entry]) -> None:
+        self._place = place
+        self._entries = entries
+        self._heap: list[Rank] = []
+
+    def push(self, entry: Entry) -> None:
+        """Add a pod that is in this lane's place, or whose rank changed."""
+        heapq.heappush(self._heap, entry.rank)
+
+    def head(self) -> Entry | None:
+        """The first pod, which stays; None if there is none."""
+        while self._heap:
+            entry = self._entries.get(self._heap[0][2])
+            if entry is not None and entry.place is self._place and entry.rank == self._heap[0]:
+                return entry
+            heapq.heappop(self._heap)
+        return None
+
+    def first(self, most: int) -> list[PodUid]:
+        """So many pods at most, by rank. Outdated items count too."""
+        found: list[PodUid] = []
+        edge = [(self._heap[0], 0)] if self._heap else []
+        while edge and len(found) < most:
+            (_, _, uid), at = heapq.heappop(edge)
+            found.append(uid)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(self._heap):
+                    heapq.heappush(edge, (self._heap[child], child))
+        return found
