@@ -5,15 +5,16 @@ room. A decision reads a bounded number of nodes, however many there are. Nodes 
 been silent for too long, are no candidates.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from placer.core.candidates import Candidate, Candidates
-from placer.core.ledger import Ledger
+from placer.core.ledger import Booking, Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
+from placer.core.supposition import Supposition
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName
@@ -25,6 +26,15 @@ GPUs needs more than one."""
 MOST_UNFIT: Final = 128
 """The number of nodes without a place that one decision passes over: their checks take some 3 ms. For a pod that
 takes longer on each node, both numbers are smaller."""
+
+
+Held = Callable[[NodeName], Collection[Booking]]
+"""The bookings that count on a node beside those of the ledger: GPUs that are held for other pods."""
+
+
+def nothing_held(_: NodeName) -> Collection[Booking]:
+    """No GPU of any node is held."""
+    return ()
 
 
 @dataclass(slots=True)
@@ -93,27 +103,42 @@ class Decider:
         fit: NodeFit,
         among: Iterable[NodeName] | None,
         weight: int = 1,
+        held: Held = nothing_held,
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
         A node takes `weight` times as long as for a small pod, so fewer nodes are read.
         """
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
-        decided = self._best(request, policy, fit, candidates, weight)
+        decided = self._best(request, policy, fit, candidates, weight, held)
         if isinstance(decided, Plan):
             self.ledger.book(decided.booking)
         return decided
 
-    def plan_on(self, request: Request, policy: Policy, node: NodeName) -> Plan | Refusal:
+    def plan_on(
+        self, request: Request, policy: Policy, node: NodeName, held: Held = nothing_held
+    ) -> Plan | Refusal:
         """Plan on one node, without booking; a node without a report has no GPU."""
         found = self.candidates.find(node) or Candidate.without_report(node)
-        return plan_on(request, found.node, self.ledger, policy, found.rooms)
+        return self._plan_on(request, policy, found, held)
+
+    def _plan_on(self, request: Request, policy: Policy, candidate: Candidate, held: Held) -> Plan | Refusal:
+        node = candidate.node
+        if more := held(node.node):
+            return Supposition(node, self.ledger, more).plan(request, policy)
+        return plan_on(request, node, self.ledger, policy, candidate.rooms)
 
     def _named(self, nodes: Iterable[NodeName]) -> Iterator[Candidate]:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
 
     def _best(
-        self, request: Request, policy: Policy, fit: NodeFit, candidates: Iterable[Candidate], weight: int
+        self,
+        request: Request,
+        policy: Policy,
+        fit: NodeFit,
+        candidates: Iterable[Candidate],
+        weight: int,
+        held: Held,
     ) -> Plan | Refusal:
         # Every place scores alike for a pod without a GPU.
         highest = inf if request.demand.containers else 0.0
@@ -130,7 +155,7 @@ class Decider:
                 refusals.append(Refusal({node.node: unfit}))
             else:
                 self.gpus_read += len(node.gpus)
-                tried = plan_on(request, node, self.ledger, policy, candidate.rooms)
+                tried = self._plan_on(request, policy, candidate, held)
                 if isinstance(tried, Refusal):
                     refusals.append(tried)
                 else:

@@ -1,4 +1,4 @@
-"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable` and `pod.foreign` events.
+"""Publishes decisions on the bus, as `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted` events.
 
 What always holds: a decision never waits for the bus. Several events are on their way at once, and the events of one
 pod follow each other in order. The others wait in a bounded queue. A full queue drops its oldest event, counts and
@@ -39,7 +39,7 @@ SOURCE: Final = "/placer"
 
 log = structlog.get_logger(__name__)
 
-Decided = Literal["placed", "unplaceable", "foreign"]
+Decided = Literal["placed", "unplaceable", "foreign", "preempted"]
 
 
 def placement(metadata: ObjectMeta, plan: Plan) -> Placement:
@@ -91,6 +91,10 @@ class Publisher:
     def foreign(self, placement: Placement) -> None:
         """Queue an event for a GPU pod that somebody else bound; the same pod, queued again soon, is stored once."""
         self._queue_event("foreign", placement)
+
+    def preempted(self, placement: Placement) -> None:
+        """Queue an event for a pod that was deleted to make room for another; returns at once."""
+        self._queue_event("preempted", placement)
 
     async def run(self) -> None:
         """Publish queued events; returns only by cancellation."""

@@ -169,12 +169,13 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Data of `pod.placed`, `pod.unplaceable` and `pod.foreign`: the decision and its reason.
+    """Data of `pod.placed`, `pod.unplaceable`, `pod.foreign` and `pod.preempted`: the decision and its reason.
 
     Attributes:
-        node: for `foreign`, the node that somebody else bound the pod to; None for `unplaceable`.
+        node: for `foreign`, the node that somebody else bound the pod to; for `preempted`, the node where it ends;
+            None for `unplaceable`.
         gpus: by container; empty unless the pod was placed.
-        reason: a text for people: why the pod waits, or why it is foreign; empty for `placed`.
+        reason: a text for people: why the pod waits, is foreign, or ends; empty for `placed`.
     """
 
     namespace: str

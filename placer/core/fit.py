@@ -143,6 +143,10 @@ class Load:
         self.ports, self.numbers = +self.ports, +self.numbers
         self.pods -= 1
 
+    def copy(self) -> "Load":
+        """A load of its own, equal to this one."""
+        return Load(self.amounts.copy(), self.ports.copy(), self.numbers.copy(), self.pods)
+
     def clashes(self, port: HostPort) -> bool:
         """Whether the node cannot open this port beside those that are taken."""
         if port.number not in self.numbers:

@@ -198,6 +198,15 @@ class Ledger:
         """The bookings that have a grant on one GPU."""
         return tuple(self._by_gpu.get((node, gpu), {}).values())
 
+    def part(self, node: NodeName, gpus: Iterable[GpuUuid]) -> "Ledger":
+        """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""
+        part = Ledger()
+        part._peaks_bytes = self._peaks_bytes
+        for gpu in gpus:
+            for booking in self.on_gpu(node, gpu):
+                part.restore(booking)
+        return part
+
     def promised_share_pct(self, node: NodeName, gpu: GpuUuid, but: tuple[PodUid, ContainerName]) -> int:
         """The compute time of one GPU, in percent, that is promised to all containers except `but`."""
         return sum(

@@ -39,6 +39,7 @@ class Verdicts:
         fitting: the nodes that had a place when they were judged.
         unseen: the nodes that have yet to be judged; all others have verdicts once `covers_all`.
         covers_all: whether every node of the cluster has been listed once.
+        alike: by reasons, the number of nodes that have exactly these.
     """
 
     fits: Changes
@@ -47,6 +48,7 @@ class Verdicts:
     fitting: dict[NodeName, None] = field(default_factory=dict)
     unseen: dict[NodeName, None] = field(default_factory=dict)
     covers_all: bool = False
+    alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _counts: Counter[str] = field(default_factory=Counter)
     _free_bytes: dict[NodeName, int] = field(default_factory=dict)  # of the nodes refused for their GPUs
     _most_free: Ranking[tuple[int, NodeName]] = field(default_factory=lambda: Ranking(Work()))
@@ -83,6 +85,7 @@ class Verdicts:
         """Note that a node is unfit apart from its GPUs; a change of its GPUs does not help."""
         self._drop(node)
         self.reasons[node] = self._same.setdefault(reasons, reasons)
+        self.alike[reasons] += 1
         self._counts.update(reasons)
 
     def refuse_gpus(self, node: NodeName, refusal: Refusal) -> None:
@@ -136,6 +139,9 @@ class Verdicts:
         reasons = self.reasons.pop(node, None)
         if reasons is None:
             return
+        self.alike[reasons] -= 1
+        if not self.alike[reasons]:
+            del self.alike[reasons]
         self._counts.subtract(reasons)
         for reason in reasons:
             if not self._counts[reason]:

@@ -19,7 +19,9 @@ from plimsoll.part.errors import InputError
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class _LabelSelector(msgspec.Struct, frozen=True):
+class LabelSelector(msgspec.Struct, frozen=True):
+    """A `metav1.LabelSelector`."""
+
     matchLabels: Labels | None = None  # noqa: N815 - the API's names
     matchExpressions: list[NodeSelectorRequirement] | None = None  # noqa: N815
 
@@ -32,9 +34,9 @@ class _LabelSelector(msgspec.Struct, frozen=True):
 
 class _Term(msgspec.Struct, frozen=True):
     topologyKey: str  # noqa: N815
-    labelSelector: _LabelSelector | None = None  # noqa: N815
+    labelSelector: LabelSelector | None = None  # noqa: N815
     namespaces: list[str] | None = None
-    namespaceSelector: _LabelSelector | None = None  # noqa: N815
+    namespaceSelector: LabelSelector | None = None  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,24 @@ class Keepouts:
                 del self._domains[rule]
                 self._selecting.clear()
         return self._serial != before
+
+    def close(
+        self, newcomer: Pod, labels: Mapping[str, str], without: Iterable[tuple[Keepout, ...]] = ()
+    ) -> bool:
+        """Whether a rule keeps a new pod out of a node with these labels.
+
+        Args:
+            newcomer: the new pod.
+            labels: the node's.
+            without: the rules of pods on that node which are supposed to be gone.
+        """
+        gone = Counter(rule for rules in without for rule in rules)
+        if not gone:
+            return self.closed_to(newcomer).closes(labels)
+        return any(
+            rule.selects(newcomer) and domains[labels.get(rule.topology_key, "")] > gone[rule]
+            for rule, domains in self._domains.items()
+        )
 
     def closed_to(self, newcomer: Pod) -> Closed:
         """The domains where a new pod must not go."""

@@ -20,8 +20,11 @@ from placer.core.ledger import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
-from placer.decide import Decider
+from placer.decide import Decider, Held
 from placer.kube.cluster import Cluster
+from placer.kube.nominations import bookings_of
+from placer.kube.occupants import priority_of
+from placer.kube.trial import NodeTrial
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
 from plimsoll.ids import NodeName, PodUid
@@ -104,8 +107,9 @@ def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> bytes:
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
     read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name)
+    rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
     places = (spec.nodeSelector, required, spec.tolerations, spec.os)
-    return hashlib.sha256(msgspec.json.encode((read, places), order="sorted")).digest()
+    return hashlib.sha256(msgspec.json.encode((read, rank, places), order="sorted")).digest()
 
 
 def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules) -> int:
@@ -125,6 +129,8 @@ class NodeChoice:
 
     def decide(self, wanted: Wanted) -> Plan | Refusal:
         """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
+
+        A pod that is nominated for a node goes there, if it fits there now.
 
         Raises:
             ConflictError: the pod is booked already.
@@ -148,7 +154,7 @@ class NodeChoice:
             for _ in range(_most(SLICE, wanted)):
                 if not known.unseen or len(known.fitting) >= few:
                     wanted.found[:] = islice(known.fitting, few)
-                    return None if known.fitting else known.explanation(len(self.cluster.nodes))
+                    return None if known.fitting else self._explanation(wanted, known)
                 self._judge(wanted, known, next(reversed(known.unseen)))
             await asyncio.sleep(0)  # other tasks run between two slices
             if self._key(wanted) != key:
@@ -159,13 +165,60 @@ class NodeChoice:
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
+        if self.cluster.nominations.on(node):
+            tried = NodeTrial(self.decider, self.cluster, wanted, node).plan()
+            return () if isinstance(tried, Plan) else tried
+        return self._shared_obstacles(wanted, node)
+
+    def reasons_against(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        """The reasons why one node cannot take a pod of this kind, from the verdicts where there is one."""
+        known = self._known.get(self._key(wanted))
+        if known is not None:
+            self._catch_up(known)
+            if (reasons := known.reasons.get(node)) is not None:
+                return reasons
+        return self._shared_obstacles(wanted, node)
+
+    def counts(self, wanted: Wanted) -> dict[tuple[str, ...], int]:
+        """The number of nodes with each combination of reasons, as far as they have been judged for this kind."""
+        known = self._known.get(self._key(wanted))
+        return dict(known.alike) if known is not None else {}
+
+    def state(self, wanted: Wanted) -> tuple[Hashable, int, int]:
+        """Equal at two times if no node has changed for pods of this kind in between."""
+        self.decider.candidates.refresh()
+        return self._key(wanted), self.cluster.changes.serial, self.decider.candidates.changes.serial
+
+    def _shared_obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
         if reasons or not _wants_gpu(wanted):
             return reasons
-        tried = self.decider.plan_on(wanted.request, wanted.policy, node)
+        tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
         return tried.reasons[node] if isinstance(tried, Refusal) else ()
 
+    def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation | None:
+        """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
+        explained = known.explanation(len(self.cluster.nodes))
+        own = self.cluster.nominations.find(wanted.request.pod)
+        if own is None or own.node not in self.cluster.nodes:
+            return explained
+        obstacles = self.obstacles(wanted, own.node)
+        return Explanation(explained.text, explained.reasons.union(obstacles)) if obstacles else None
+
+    def _held(self, wanted: Wanted) -> Held:
+        nominations, priority = self.cluster.nominations, priority_of(wanted.pod)
+        return lambda node: bookings_of(nominations.against_others(priority, node))
+
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
+        own = self.cluster.nominations.find(wanted.request.pod)
+        if own is not None:
+            plan = NodeTrial(self.decider, self.cluster, wanted, own.node).plan()
+            if isinstance(plan, Plan):
+                self.decider.ledger.book(plan.booking)
+                return plan
+        return self._decide_anywhere(wanted)
+
+    def _decide_anywhere(self, wanted: Wanted) -> Plan | Refusal:
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._known.get(key)
         if known is not None:
@@ -194,7 +247,12 @@ class NodeChoice:
         self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
     ) -> Plan | Refusal:
         return self.decider.choose(
-            wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes, wanted.weight
+            wanted.request,
+            wanted.policy,
+            lambda node: self._misfits(wanted, key, node),
+            nodes,
+            wanted.weight,
+            self._held(wanted),
         )
 
     def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
@@ -215,7 +273,7 @@ class NodeChoice:
         elif not _wants_gpu(wanted):
             known.accept(node)
         else:
-            tried = self.decider.plan_on(wanted.request, wanted.policy, node)
+            tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
             if isinstance(tried, Refusal):
                 known.refuse_gpus(node, tried)
             else:

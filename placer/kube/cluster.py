@@ -7,7 +7,7 @@ Node load and GPU ledger are freed here together. A decision books in the ledger
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from placer.core.changes import Changes
@@ -19,6 +19,8 @@ from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
 from placer.kube.bookings import Bookings
 from placer.kube.hints import EVERYTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
+from placer.kube.nominations import Nominations
+from placer.kube.occupants import Occupant, Occupants, priority_of
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
@@ -40,11 +42,26 @@ class _Resident:
         return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
 
 
+@dataclass(slots=True)
+class Supposed:
+    """A node as it would be, without some of its pods.
+
+    Attributes:
+        load: the load of the others, and of the nominations that count.
+        without: the pods that are supposed to be gone.
+    """
+
+    load: Load
+    without: dict[PodUid, Occupant] = field(default_factory=dict)
+
+
 class Cluster:
     """Nodes and their pods. Not thread-safe: one event loop owns it.
 
     Attributes:
         bookings: the GPU bookings of bound pods.
+        occupants: the bound pods.
+        nominations: the room that is held for pods without a node.
         changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`).
     """
 
@@ -55,8 +72,11 @@ class Cluster:
         self._offers: dict[NodeName, Offer] = {}
         self._loads: dict[NodeName, Load] = {}
         self._residents: dict[PodUid, _Resident] = {}
-        self.changes = Changes()
         self._listeners: list[Listener] = []
+        self._filled: list[Callable[[NodeName], None]] = []
+        self.occupants = Occupants()
+        self.changes = Changes()
+        self.nominations = Nominations(self.changes.note, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
         self._keepouts = Keepouts()
@@ -70,6 +90,10 @@ class Cluster:
         node. The listener must not change the cluster.
         """
         self._listeners.append(listener)
+
+    def on_filled(self, listener: Callable[[NodeName], None]) -> None:
+        """Call `listener` with each node that may have less room than before, or has left. It must change nothing."""
+        self._filled.append(listener)
 
     @property
     def nodes(self) -> KeysView[NodeName]:
@@ -112,6 +136,7 @@ class Cluster:
             self._by_pods.add((self._pods_on(name), name))
         self._relabel(name, {} if old is None else _labels(old.node), _labels(node))
         self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
+        self._note_filled(name)
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
@@ -121,6 +146,7 @@ class Cluster:
             return
         self._by_pods.remove((self._pods_on(name), name))
         self._relabel(name, _labels(offer.node), {})
+        self._note_filled(name)
 
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
@@ -135,13 +161,33 @@ class Cluster:
         """Forget the GPUs of a node whose report was dropped."""
         self.bookings.forget_report(node)
 
-    def misfits(self, pod: Pod, rules: NodeRules, needs: Needs, name: NodeName) -> tuple[str, ...]:
-        """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node."""
+    def offer(self, name: NodeName) -> Offer | None:
+        """A node as pods are checked against it; None for a node that does not exist."""
+        return self._offers.get(name)
+
+    def load_on(self, name: NodeName) -> Load:
+        """A copy of a node's load, without nominations."""
+        return self._load(name).copy()
+
+    def misfits(
+        self, pod: Pod, rules: NodeRules, needs: Needs, name: NodeName, supposed: Supposed | None = None
+    ) -> tuple[str, ...]:
+        """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node.
+
+        Args:
+            pod: the pod; only its labels, namespace and priority are read.
+            rules: `rules_of` it.
+            needs: `needs_of` it.
+            name: the node.
+            supposed: the node as it would be. None: as it is, for any pod that is not nominated for it.
+        """
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
-        reasons = misfits(rules, needs, offer, self._load(name))
-        if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
+        load = self._load_for(pod, name) if supposed is None else supposed.load
+        reasons = misfits(rules, needs, offer, load)
+        gone = () if supposed is None else [one.keepouts for one in supposed.without.values()]
+        if not reasons and self._keepouts.close(pod, _labels(offer.node), gone):
             return (KEPT_OUT,)
         return reasons
 
@@ -166,6 +212,7 @@ class Cluster:
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
+        self.occupants.put(Occupant(pod, needs, keepouts))
         self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:
@@ -174,6 +221,7 @@ class Cluster:
     def release(self, uid: PodUid) -> bool:
         """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
         self.bookings.release(uid)
+        self.occupants.remove(uid)
         return self._unsettle(uid)
 
     def _settle(self, uid: PodUid, resident: _Resident) -> None:
@@ -190,6 +238,7 @@ class Cluster:
             self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
             if not had_rules:
                 self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
+        self._note_filled(resident.node)
 
     def _unsettle(self, uid: PodUid) -> bool:
         resident = self._residents.pop(uid, None)
@@ -218,6 +267,24 @@ class Cluster:
     def _announce(self, node: NodeName | None, lifted: Cause) -> None:
         for listener in self._listeners:
             listener(node, lifted)
+
+    def _note_filled(self, node: NodeName) -> None:
+        for listener in self._filled:
+            listener(node)
+
+    def _nomination_ended(self, node: NodeName) -> None:
+        if node in self._offers:
+            self._announce(node, EVERYTHING)
+
+    def _load_for(self, pod: Pod, name: NodeName) -> Load:
+        """The load of a node for a pod that is not nominated for it."""
+        held = self.nominations.against_others(priority_of(pod), name)
+        if not held:
+            return self._load(name)
+        load = self.load_on(name)
+        for one in held:
+            load.add(one.needs)
+        return load
 
     def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
         """Change the load of a node, and its place among the nodes."""

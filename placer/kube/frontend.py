@@ -22,11 +22,14 @@ from placer.core.policies import Policy
 from placer.core.resize.change import NotNowError
 from placer.decide import Decider
 from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Target, answer
+from placer.kube.budgets import Budgets
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
 from placer.kube.fence import fence
 from placer.kube.hints import NOTHING, causes_of
+from placer.kube.preempting import Preempting
+from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
@@ -34,6 +37,7 @@ from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusa
 from placer.kube.resize import KubeResizer
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
+from placer.kube.victim_search import VictimSearch
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
@@ -43,7 +47,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
-from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
+from plimsoll.kube.models import TERMINAL_PHASES, DisruptionBudget, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
@@ -68,6 +72,9 @@ class PlacementEvents(Protocol):
 
     def foreign(self, placement: Placement) -> None:
         """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
+
+    def preempted(self, placement: Placement) -> None:
+        """Queue an event for a pod that was deleted to make room for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,8 @@ class KubeFrontEnd:
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
     _retelling: Retelling = field(init=False)
+    _budgets: Budgets = field(default_factory=Budgets)
+    _preempting: Preempting = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
@@ -152,16 +161,29 @@ class KubeFrontEnd:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        self._preempting = Preempting(
+            self._waiting,
+            self._queue,
+            self._choice,
+            VictimSearch(self._choice, self._budgets),
+            PreemptionWrites(self._placing, self.clock),
+            self.leads,
+            lambda pod: understood(pod, self.options.policy),
+            self._report_preempted,
+            lambda pod, note: self._report_refused(pod, note, SCHEDULER_ERROR),
+            self._work.set,
+        )
         self._refusals = Refusals(
             self._waiting,
             self._queue,
             self._choice,
+            self._preempting,
             self.decider.ledger,
             self._metrics,
             self._report_refused,
             self._work.set,
         )
-        self._retelling = Retelling(self._waiting, self._queue, self._choice, self._report_refused)
+        self._retelling = Retelling(self._waiting, self._queue, self._preempting, self._report_refused)
         self._metrics.registry.register(WaitingPods(self._queue))
 
     @property
@@ -174,15 +196,19 @@ class KubeFrontEnd:
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
+        path = "/apis/policy/v1/poddisruptionbudgets"
+        budgets = Reflector(self.transport, path, DisruptionBudget, self._budgets.on_change, timing=timing)
         self._watches = pods, nodes
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
+                group.create_task(budgets.run(), name="kube: watch disruption budgets")
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
+                group.create_task(self._preempting.run(), name="kube: preempt")
         finally:
             unsubscribe()
 
@@ -239,18 +265,22 @@ class KubeFrontEnd:
                 elif pod.spec.nodeName:
                     self._confirm(pod)
                 elif _is_ours(pod):
+                    self._preempting.observe(pod, is_ours=True)
                     known = change.old if isinstance(change, Modified) else None
                     self._await_node(pod, changed=known is None or not same_pod(pod, known))
                 elif not self._cluster.is_assumed(uid):
                     self._forget_waiting(uid)
+                    self._preempting.observe(pod, is_ours=False)
 
     def _drop(self, uid: PodUid) -> None:
         """Free the room of a pod that is gone or ended, for waiting pods."""
         self._forget_waiting(uid)
+        self._preempting.forget(uid)
         self._cluster.release(uid)
 
     def _confirm(self, pod: Pod) -> None:
         self._forget_waiting(PodUid(pod.metadata.uid))
+        self._preempting.forget(PodUid(pod.metadata.uid))
         try:
             self._cluster.confirm(pod)
         except InputError as error:
@@ -314,6 +344,7 @@ class KubeFrontEnd:
             await self.lease.held.wait()
             await self._take_over(pods)
         self._cluster.bookings.decides = True
+        self._preempting.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         self.leads.set()
         places = asyncio.Semaphore(self.options.binds_at_once)
@@ -373,6 +404,7 @@ class KubeFrontEnd:
         self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
         is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
+        is_news |= bool(obstacles) and self._preempting.could_help(wanted, probe.node)
         self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
 
     def _attempt(self, uid: PodUid) -> _Placed | None:
@@ -396,6 +428,7 @@ class KubeFrontEnd:
             return None
         if isinstance(result, Plan):
             self._cluster.assume(result.booking, wanted.needs)
+            self._preempting.placed(uid)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)
         self._refusals.add(wanted, is_final=result.is_final)
@@ -442,6 +475,21 @@ class KubeFrontEnd:
         note = f"Successfully assigned {_name(pod)} to {node}"
         self._recorder.record(News(pod, "Scheduled", note, None))
         self.bus.placed(placement(pod.metadata, placed))
+
+    def _report_preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
+        structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
+        note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+        self._recorder.record(News(victim, "Preempted", note, None, preemptor))
+        meta = victim.metadata
+        self.bus.preempted(
+            Placement(
+                namespace=meta.namespace,
+                name=meta.name,
+                pod=PodUid(meta.uid),
+                node=node,
+                reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
+            )
+        )
 
     def _report_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
         uid = PodUid(pod.metadata.uid)

@@ -57,21 +57,27 @@ REMEMBERED_EVENTS: Final = 4000
 """Events whose repeats are counted; the oldest is dropped first, and its repeat becomes a new event."""
 
 
+ACTIONS: Final = {"Scheduled": "Binding", "FailedScheduling": "Scheduling", "Preempted": "Preempting"}
+"""The action of an event, by its reason, as kube-scheduler has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class News:
     """News of one pod.
 
     Attributes:
         pod: the pod as the decision read it.
-        reason: `Scheduled` or `FailedScheduling`.
+        reason: `Scheduled`, `FailedScheduling` or `Preempted`.
         note: the text for people.
-        condition: the `reason` of a `PodScheduled: False` condition, or None if the pod was bound.
+        condition: the `reason` of a `PodScheduled: False` condition; None for a pod that has a node.
+        related: for a victim of preemption, the pod that gets its room.
     """
 
     pod: Pod
     reason: str
     note: str
     condition: str | None
+    related: Pod | None = None
 
 
 @dataclass(slots=True)
@@ -312,27 +318,22 @@ class Recorder:
 
     def _event(self, news: News, name: str) -> dict[str, Any]:
         meta = news.pod.metadata
-        scheduled = news.condition is None
-        return {
+        event: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": meta.namespace},
             "eventTime": rfc3339(self.clock()),
-            "type": "Normal" if scheduled else "Warning",
+            "type": "Warning" if news.reason == "FailedScheduling" else "Normal",
             "reason": news.reason,
-            "action": "Binding" if scheduled else "Scheduling",
+            "action": ACTIONS[news.reason],
             "note": cut(news.note),
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": meta.namespace,
-                "name": meta.name,
-                "uid": meta.uid,
-                "resourceVersion": meta.resourceVersion,
-            },
+            "regarding": _reference(news.pod),
             "reportingController": SCHEDULER_NAME,
             "reportingInstance": self.instance,
         }
+        if news.related is not None:
+            event["related"] = _reference(news.related)
+        return event
 
 
 def cut(note: str) -> str:
@@ -341,6 +342,18 @@ def cut(note: str) -> str:
     if len(raw) <= NOTE_BYTES:
         return note
     return raw[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    meta = pod.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "resourceVersion": meta.resourceVersion,
+    }
 
 
 def _may_pass(error: PlimsollError) -> bool:

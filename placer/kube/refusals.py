@@ -16,6 +16,7 @@ from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice, Wanted
 from placer.kube.hints import ask_of, causes_of
 from placer.kube.parking import Refusal
+from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
 from placer.kube.record import cut
 from placer.kube.waiting import Waiting
@@ -72,6 +73,7 @@ class Refusals:
         waiting: the pods without a node, by uid; the owner changes them.
         queue: the same pods, by rank.
         choice: judges nodes.
+        preempting: explains, and has pods of lower priority deleted where that makes room.
         ledger: the learned peaks, on which answers to best-effort pods depend.
         metrics: counts the refusals that pods shared.
         report: takes each refusal.
@@ -81,6 +83,7 @@ class Refusals:
     waiting: Mapping[PodUid, Waiting]
     queue: Queue
     choice: NodeChoice
+    preempting: Preempting
     ledger: Ledger
     metrics: Metrics
     report: Report
@@ -115,7 +118,7 @@ class Refusals:
             if waiting.wanted is not wanted:
                 self._settle(waiting, wanted, None)
             elif not self.share(waiting, wanted):
-                explained = await self.choice.explain(wanted)
+                explained = await self.preempting.refuse(wanted)
                 waiting = self.waiting.get(wanted.request.pod)
                 if waiting is not None:
                     self._settle(waiting, wanted, explained)
@@ -138,8 +141,13 @@ class Refusals:
             self.report(waiting.pod, PUT_OFF, SCHEDULER_ERROR)
 
     def _kind(self, wanted: Wanted) -> Hashable:
-        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too."""
+        """Equal for pods that share a refusal; while there are anti-affinity rules, their labels are equal too.
+
+        A nominated pod shares none, because it alone may have the room that is held for it.
+        """
         request = wanted.request
+        if self.choice.cluster.nominations.find(request.pod) is not None:
+            return wanted.kind, request.pod
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.peak_bytes(request.owner) if learns else None
         if not self.choice.cluster.has_rules:

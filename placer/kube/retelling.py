@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from placer.kube.choice import NodeChoice
+from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
 from placer.kube.refusals import refusal_of
 from placer.kube.waiting import Waiting
@@ -34,13 +34,13 @@ class Retelling:
     Attributes:
         waiting: the pods without a node, by uid; the owner changes them.
         queue: the same pods, parked by kind.
-        choice: explains refusals.
+        preempting: explains refusals.
         report: takes a pod and its new text.
     """
 
     waiting: Mapping[PodUid, Waiting]
     queue: Queue
-    choice: NodeChoice
+    preempting: Preempting
     report: Callable[[Pod, str], None]
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,9 +65,9 @@ class Retelling:
         if wanted is None:
             return  # placed or gone meanwhile
         began_s = asyncio.get_running_loop().time()
-        explained = await self.choice.explain(wanted)
+        explained = await self.preempting.explain(wanted)
         spent_s = asyncio.get_running_loop().time() - began_s
-        if explained is not None:  # else a node has a place by now, and the kind is tried because of that
+        if explained is not None:  # else the kind is tried, as a node has a place by now or may get one
             refusal = refusal_of(wanted, explained)
             self.queue.reword(kind, refusal)
             for uid in members:

@@ -118,6 +118,9 @@ class Transport(Protocol):
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
         """Change an object or its subresource; returns the answer's body."""
 
+    async def delete(self, path: str, body: Body) -> bytes:
+        """Delete an object by these `DeleteOptions`; returns the answer's body."""
+
     def stream(
         self, path: str, query: Query, read_timeout_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -208,6 +211,10 @@ class KubeClient:
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
         """See `Transport`."""
         return await self._request("PATCH", path, body=body, content_type=kind.value)
+
+    async def delete(self, path: str, body: Body) -> bytes:
+        """See `Transport`."""
+        return await self._request("DELETE", path, body=body)
 
     @asynccontextmanager
     async def stream(

@@ -360,6 +360,11 @@ class LeasedTransport:
         async with self.lease.while_held(f"PATCH {path}"):
             return await self.real.patch(path, body, kind)
 
+    async def delete(self, path: str, body: Body) -> bytes:
+        """See `Transport`; raises `TransientError` without the Lease."""
+        async with self.lease.while_held(f"DELETE {path}"):
+            return await self.real.delete(path, body)
+
     def stream(
         self, path: str, query: Query, read_timeout_s: float
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:

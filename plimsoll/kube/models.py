@@ -159,6 +159,7 @@ class PodSpec(Struct, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     priority: int | None = None
+    preemptionPolicy: str | None = None  # noqa: N815
     schedulingGates: list[Raw] | None = None  # noqa: N815
     topologySpreadConstraints: list[dict[str, Any]] | None = None  # noqa: N815
     resourceClaims: list[Raw] | None = None  # noqa: N815
@@ -185,6 +186,8 @@ class PodStatus(Struct, frozen=True):
 
     phase: str | None = None
     conditions: list[PodCondition] | None = None
+    nominatedNodeName: str | None = None  # noqa: N815
+    startTime: str | None = None  # noqa: N815
 
 
 class Pod(Struct, frozen=True):
@@ -233,6 +236,32 @@ class Node(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class DisruptionBudgetSpec(Struct, frozen=True):
+    """`spec` of a pod disruption budget; the selector is kept raw."""
+
+    selector: Raw | UnsetType = UNSET
+
+
+class DisruptionBudgetStatus(Struct, frozen=True):
+    """`status` of a pod disruption budget, as its controller counts.
+
+    Attributes:
+        disruptionsAllowed: the pods that may be disrupted now.
+        disruptedPods: the names of the pods whose disruption was accepted, and counted, already.
+    """
+
+    disruptionsAllowed: int = 0  # noqa: N815
+    disruptedPods: dict[str, Raw] | None = None  # noqa: N815
+
+
+class DisruptionBudget(Struct, frozen=True):
+    """A `PodDisruptionBudget` of `policy/v1`, as listed or watched."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})

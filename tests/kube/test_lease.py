@@ -300,6 +300,10 @@ class Scripted:
         """See `Transport`."""
         return await self._answer()
 
+    async def delete(self, path: str, body: object) -> bytes:  # noqa: ARG002 - as in `Transport`
+        """See `Transport`."""
+        return await self._answer()
+
     def stream(
         self, path: str, query: object, read_timeout_s: float
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:

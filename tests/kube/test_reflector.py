@@ -353,6 +353,10 @@ class _Lists:
         """Never called."""
         raise AssertionError((path, body, kind))
 
+    async def delete(self, path: str, body: object) -> bytes:
+        """Never called."""
+        raise AssertionError((path, body))
+
     def stream(
         self, path: str, query: object, read_timeout_s: float
     ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[bytes]]:

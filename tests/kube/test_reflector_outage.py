@@ -44,6 +44,10 @@ class Course:
         """Never called."""
         raise AssertionError((path, body, kind))
 
+    async def delete(self, path: str, body: Body) -> bytes:
+        """Never called."""
+        raise AssertionError((path, body))
+
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, query: Query, read_timeout_s: float

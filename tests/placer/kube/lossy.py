@@ -33,6 +33,7 @@ class LossyBinds:
         pod_faults: the faults of the next patches of pods, in order.
         read_faults: the faults of the next reads of single pods, in order.
         event_faults: the faults of the next new events, in order.
+        delete_faults: the faults of the next deletions, in order.
         targets: the node of each requested bind, in order.
         patched: the path of each forwarded patch, in order.
     """
@@ -41,6 +42,7 @@ class LossyBinds:
     pod_faults: deque[Fault] = field(default_factory=deque)
     read_faults: deque[Fault] = field(default_factory=deque)
     event_faults: deque[Fault] = field(default_factory=deque)
+    delete_faults: deque[Fault] = field(default_factory=deque)
     targets: list[str] = field(default_factory=list)
     patched: list[str] = field(default_factory=list)
     _real: Transport | None = None
@@ -80,6 +82,12 @@ class LossyBinds:
         if "/pods/" in path and not path.endswith("/status") and self.pod_faults:
             return await self.pod_faults.popleft()(lambda: self.real.patch(path, body, kind))
         return await self.real.patch(path, body, kind)
+
+    async def delete(self, path: str, body: Body) -> bytes:
+        """See `Transport`."""
+        if self.delete_faults:
+            return await self.delete_faults.popleft()(lambda: self.real.delete(path, body))
+        return await self.real.delete(path, body)
 
     def stream(
         self, path: str, query: Query, read_timeout_s: float

@@ -42,6 +42,7 @@ class Told:
     bound: list[Placement] = field(default_factory=list)
     refused: list[Placement] = field(default_factory=list)
     strangers: list[Placement] = field(default_factory=list)
+    victims: list[Placement] = field(default_factory=list)
 
     def placed(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
@@ -54,6 +55,10 @@ class Told:
     def foreign(self, placement: Placement) -> None:
         """See `PlacementEvents`."""
         self.strangers.append(placement)
+
+    def preempted(self, placement: Placement) -> None:
+        """See `PlacementEvents`."""
+        self.victims.append(placement)
 
 
 @dataclass(slots=True)

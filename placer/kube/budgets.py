@@ -1,0 +1,90 @@
+"""Pod disruption budgets: which of some pods cannot be disrupted without a violation.
+
+Rules and order are those of kube-scheduler 1.36 (`plugins/defaultpreemption`, `filterPodsWithPDBViolation`). A budget
+is no obstacle to preemption, as there: victims that violate none are preferred. Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+from msgspec import UNSET
+
+from placer.kube.antiaffinity import LabelSelector
+from placer.kube.occupants import Occupant
+from plimsoll.kube.models import DisruptionBudget
+from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    selector: LabelSelector
+    allowed: int
+    disrupted: frozenset[str]
+
+
+class Budgets:
+    """All budgets, by namespace.
+
+    Attributes:
+        are_read: whether all budgets were read once.
+    """
+
+    def __init__(self) -> None:
+        self.are_read = False
+        self._budgets: defaultdict[str, dict[str, _Budget]] = defaultdict(dict)
+
+    def on_change(self, change: Change[DisruptionBudget]) -> None:
+        """Take a change from the watch."""
+        match change:
+            case Added(budget) | Modified(budget):
+                self._put(budget)
+            case Deleted(budget):
+                self._drop(budget)
+            case Synced():
+                self.are_read = True
+
+    def split(self, pods: Sequence[Occupant]) -> tuple[list[Occupant], list[Occupant]]:
+        """The pods whose end would violate a budget if all of these ended, and the others; both keep their order."""
+        left: dict[tuple[str, str], int] = {}
+        violating, others = [], []
+        for one in pods:
+            (violating if self._violates(one, left) else others).append(one)
+        return violating, others
+
+    def _violates(self, one: Occupant, left: dict[tuple[str, str], int]) -> bool:
+        """Count one more disruption in `left`, by budget; whether a budget does not allow it."""
+        meta, violated = one.pod.metadata, False
+        if not meta.labels:
+            return False
+        for name, budget in self._budgets.get(meta.namespace, {}).items():
+            if meta.name in budget.disrupted or not budget.selector.selects(meta.labels):
+                continue
+            key = (meta.namespace, name)
+            left[key] = left.get(key, budget.allowed) - 1
+            violated |= left[key] < 0
+        return violated
+
+    def _put(self, budget: DisruptionBudget) -> None:
+        meta, status = budget.metadata, budget.status
+        selector: LabelSelector | None = None
+        try:
+            if budget.spec.selector is not UNSET:
+                selector = msgspec.json.decode(budget.spec.selector, type=LabelSelector | None)
+        except msgspec.MsgspecError as error:
+            structlog.get_logger().error(
+                "disruption budget cannot be read", namespace=meta.namespace, name=meta.name, error=str(error)
+            )
+        if selector is None or not (selector.matchLabels or selector.matchExpressions):
+            self._drop(budget)  # as in kube-scheduler, an empty selector selects nothing
+            return
+        disrupted = frozenset(status.disruptedPods or ())
+        self._budgets[meta.namespace][meta.name] = _Budget(selector, status.disruptionsAllowed, disrupted)
+
+    def _drop(self, budget: DisruptionBudget) -> None:
+        meta = budget.metadata
+        self._budgets[meta.namespace].pop(meta.name, None)
+        if not self._budgets[meta.namespace]:
+            del self._budgets[meta.namespace]

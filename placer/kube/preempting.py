@@ -1,0 +1,409 @@
+"""Preemption: makes room for a refused pod by the end of pods of lower priority, and holds that room for it.
+
+The pod is nominated first, in the API server too, then its victims are deleted. It is placed by a decision of its own
+once they are gone. What always holds: a pod has its victims ended at one node at a time, and no pod is deleted for a
+pod that has left the queue. A nomination that was read from the API server, after a restart or a change of the
+leader, counts as one that was made here.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import structlog
+
+from placer.core.fit import needs_of
+from placer.core.plan import Plan
+from placer.core.verdicts import Explanation
+from placer.kube.choice import NodeChoice, Wanted
+from placer.kube.liftable import are_liftable
+from placer.kube.nominations import Nomination
+from placer.kube.occupants import Occupant, priority_of
+from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.queue import Queue
+from placer.kube.trial import NodeTrial
+from placer.kube.victim_search import VictimSearch
+from placer.kube.victims import Victims
+from placer.kube.waiting import Waiting
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.kube.client import ApiError
+from plimsoll.kube.models import Pod
+from plimsoll.part.ending import heed_cancellation
+from plimsoll.part.errors import InputError
+
+AT_ONCE: Final = 8
+"""Preemptions that are carried out together; more wait. Each writes twice for each victim, one after another."""
+SPARED_S: Final = 300.0
+"""Seconds for which a pod whose deletion was refused, by a webhook or for want of rights, is no victim again."""
+REFUSED_PAUSE_S: Final = 5.0
+"""Seconds before a pod is tried again after a deletion for it was refused, so that pods do not end in a row."""
+LINGER_S: Final = 60.0
+"""Seconds for which a pod waits for the node's report after its victims are gone, while the last report still shows
+their memory. A monitor reports the end of a process within seconds."""
+ROUNDS: Final = 3
+"""Searches in a row, if the victims that were found are gone or safe by the end of the search."""
+NAMED: Final = 3
+"""The victims that a text names."""
+
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
+UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
+"""kube-scheduler's own texts."""
+BUDGETS_UNREAD: Final = "the disruption budgets have not been read yet."
+CHANGING: Final = "the nodes changed during each search for victims."
+
+OnPreempted = Callable[[Pod, Pod, NodeName], None]
+"""Called with a victim that was deleted, the preemptor, and their node."""
+OnFailed = Callable[[Pod, str], None]
+"""Called with a preemptor and the reason why its victims did not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A preemption to carry out."""
+
+    pod: Pod
+    node: NodeName
+    victims: tuple[Occupant, ...]
+
+
+@dataclass(slots=True)
+class Preempting:
+    """Explains refusals, with preemption as the last resort; `run` carries it out.
+
+    Attributes:
+        waiting: the pods without a node, by uid; the owner changes them.
+        queue: the same pods, by rank.
+        choice: judges nodes.
+        search: finds victims.
+        writes: the writes to the API server.
+        leads: set while this placer decides.
+        understand: reads a pod's demand; raises `InputError`.
+        on_preempted: see `OnPreempted`.
+        on_failed: see `OnFailed`.
+        on_work: called when the queue may have work.
+    """
+
+    waiting: Mapping[PodUid, Waiting]
+    queue: Queue
+    choice: NodeChoice
+    search: VictimSearch
+    writes: PreemptionWrites
+    leads: asyncio.Event
+    understand: Callable[[Pod], Wanted]
+    on_preempted: OnPreempted
+    on_failed: OnFailed
+    on_work: Callable[[], None]
+    _orders: asyncio.Queue[_Order | Pod] = field(
+        default_factory=asyncio.Queue
+    )  # a pod: take its nomination back
+    _under_way: set[PodUid] = field(default_factory=set)
+    _told: set[PodUid] = field(
+        default_factory=set
+    )  # pods whose nomination was written here: the watch is late
+    _spared: dict[PodUid, float] = field(default_factory=dict)  # until when
+    _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
+    _filled: set[NodeName] = field(default_factory=set)
+    _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.search.is_spared = self._is_spared
+        self.choice.cluster.on_filled(self._note_filled)
+
+    async def refuse(self, wanted: Wanted) -> Explanation | None:
+        """Explain a refusal, as `NodeChoice.explain` does, after trying preemption.
+
+        If victims are found, the pod is nominated when this returns, and they are deleted meanwhile. No other task
+        has run between the explanation and the return.
+        """
+        for _ in range(ROUNDS):
+            explained = await self.choice.explain(wanted)
+            if explained is None or not self._may_matter(wanted):
+                return explained
+            why_not = self._ineligible(wanted)
+            if why_not is not None:
+                return _with(explained, why_not)
+            found = await self.search.search(wanted)
+            explained = await self.choice.explain(wanted)  # for the nodes that changed during the search
+            if explained is None or not self._still_waits(wanted):
+                return explained
+            if isinstance(found, str):
+                self._end(wanted.request.pod)
+                return _with(explained, found)
+            again = self.search.on_node(wanted, found.node)
+            if isinstance(again, Victims):
+                return _with(explained, self._nominate(wanted, again))
+        return _with(explained, CHANGING)
+
+    async def explain(self, wanted: Wanted) -> Explanation | None:
+        """Explain a refusal as `refuse` would, but end no pod: None also if victims could make room."""
+        explained = await self.choice.explain(wanted)
+        if explained is None or not self._may_matter(wanted):
+            return explained
+        why_not = self._ineligible(wanted)
+        if why_not is not None:
+            return _with(explained, why_not)
+        found = await self.search.search(wanted)
+        explained = await self.choice.explain(wanted)
+        if explained is None or isinstance(found, Victims):
+            return None
+        return _with(explained, found)
+
+    def could_help(self, wanted: Wanted, node: NodeName) -> bool:
+        """Whether the end of pods on a node that has changed could make room for a parked pod now."""
+        if not self.choice.cluster.occupants.below(priority_of(wanted.pod), node):
+            return False
+        return self._ineligible(wanted) is None and isinstance(self.search.on_node(wanted, node), Victims)
+
+    def observe(self, pod: Pod, *, is_ours: bool) -> None:
+        """Take a pod without a node as the watch shows it, for the nomination in its status."""
+        uid, node = PodUid(pod.metadata.uid), NodeName(pod.status.nominatedNodeName or "")
+        nominations = self.choice.cluster.nominations
+        if is_ours and uid in self._told and self.leads.is_set():
+            return
+        known = nominations.find(uid)
+        if not node or pod.metadata.deletionTimestamp:
+            nominations.drop(uid)
+            return
+        try:
+            needs = needs_of(pod)
+        except InputError:
+            nominations.drop(uid)  # it can never be placed
+            return
+        if known is not None and (known.node, known.needs, known.priority, known.is_ours) == (
+            node,
+            needs,
+            priority_of(pod),
+            is_ours,
+        ):
+            known.pod = pod
+            return
+        nominations.put(Nomination(pod, node, needs, is_ours=is_ours))
+        self._note_filled(node)
+
+    def forget(self, uid: PodUid) -> None:
+        """Hold no room for a pod that is gone, or has a node."""
+        self.choice.cluster.nominations.drop(uid)
+        self._told.discard(uid)
+        self._freed.pop(uid, None)
+
+    def placed(self, uid: PodUid) -> None:
+        """Hold no room for a pod beside the place that it has now."""
+        self.choice.cluster.nominations.drop(uid)
+
+    def check_all(self) -> None:
+        """Check all nominations; a leader does so before its first decision, because others may have made them."""
+        for node in self.choice.cluster.nominations.nodes():
+            self._check(node)
+
+    async def run(self) -> NoReturn:
+        """Carry out preemptions until cancelled. Those under way are abandoned then; the next leader goes on."""
+        places = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._check_filled(), name="kube: check nominations")
+            while True:
+                heed_cancellation()
+                order = await self._orders.get()
+                await places.acquire()
+                work = self._carry_out(order) if isinstance(order, _Order) else self._take_back(order)
+                task = group.create_task(work, name="kube: carry out a preemption")
+                task.add_done_callback(lambda _: places.release())
+
+    def _may_matter(self, wanted: Wanted) -> bool:
+        """Whether any pod of lower priority has a node, or the pod was nominated."""
+        cluster = self.choice.cluster
+        is_nominated = cluster.nominations.find(wanted.request.pod) is not None
+        return is_nominated or cluster.occupants.has_below(priority_of(wanted.pod))
+
+    def _still_waits(self, wanted: Wanted) -> bool:
+        waiting = self.waiting.get(wanted.request.pod)
+        return waiting is not None and waiting.wanted is wanted
+
+    def _ineligible(self, wanted: Wanted) -> str | None:
+        """Why a pod may not preempt now; None if it may."""
+        uid = wanted.request.pod
+        if wanted.pod.spec.preemptionPolicy == "Never":
+            return NEVER
+        if not self.search.budgets.are_read:
+            return BUDGETS_UNREAD
+        if uid in self._under_way:
+            return UNDER_WAY
+        own = self.choice.cluster.nominations.find(uid)
+        if own is None or not are_liftable(self.choice.reasons_against(wanted, own.node)):
+            return None
+        return TERMINATING if self._still_end(own) else None
+
+    def _still_end(self, own: Nomination) -> bool:
+        """Whether pods still end on the nominated node, or their memory is still reported."""
+        on_node = self.choice.cluster.occupants.below(own.priority, own.node)
+        if any(one.is_being_preempted or one.uid in own.victims for one in on_node):
+            self._freed.pop(own.uid, None)
+            return True
+        found = self.choice.decider.candidates.find(own.node)
+        reported = found.node.gpus if found is not None else ()
+        if not any(uid in gpu.measured_bytes for gpu in reported for uid in own.victims):
+            return False
+        return _now_s() - self._freed.setdefault(own.uid, _now_s()) < LINGER_S
+
+    def _nominate(self, wanted: Wanted, victims: Victims) -> str:
+        """Hold the room of the victims, and have them deleted; returns the text for people."""
+        uid, node, nominations = wanted.request.pod, victims.node, self.choice.cluster.nominations
+        for other in nominations.on(node):
+            if other.is_ours and other.uid != uid and other.priority < priority_of(wanted.pod):
+                self._end(other.uid)  # as kube-scheduler does: it may find another place sooner
+        pod = self.waiting[uid].pod
+        booking = victims.plan.booking if victims.plan.booking.grants else None
+        ending = frozenset(one.uid for one in victims.pods)
+        nominations.put(Nomination(pod, node, wanted.needs, booking, ending))
+        self._under_way.add(uid)
+        self._told.add(uid)
+        self._freed.pop(uid, None)
+        self._orders.put_nowait(_Order(pod, node, victims.pods))
+        names = [_name(one.pod) for one in victims.pods]
+        named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+        structlog.get_logger().info("preempting", pod=_name(pod), node=node, victims=names)
+        return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
+
+    def _end(self, uid: PodUid) -> None:
+        """End a pod's nomination, in the API server too."""
+        ended = self.choice.cluster.nominations.drop(uid)
+        waiting = self.waiting.get(uid)
+        if ended is None or not ended.is_ours or waiting is None:
+            return
+        self._told.add(uid)
+        self._freed.pop(uid, None)
+        self._orders.put_nowait(waiting.pod)
+
+    def _end_and_retry(self, uid: PodUid) -> None:
+        """End a pod's nomination, and try the pod again."""
+        self._end(uid)
+        waiting = self.waiting.get(uid)
+        if waiting is not None:
+            self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
+            self.on_work()
+
+    async def _take_back(self, pod: Pod) -> None:
+        if self.choice.cluster.nominations.find(PodUid(pod.metadata.uid)) is not None:
+            return  # nominated anew meanwhile
+        try:
+            await self.writes.nominate(pod, None)
+        except ApiError as error:
+            # The next leader would find that the pod does not fit there, and try this again.
+            structlog.get_logger().warning("nomination not taken back", pod=_name(pod), error=str(error))
+
+    async def _carry_out(self, order: _Order) -> None:
+        uid = PodUid(order.pod.metadata.uid)
+        try:
+            refused = await self._write(order)
+            if refused is not None:
+                structlog.get_logger().warning("preemption refused", pod=_name(order.pod), error=refused)
+                self.on_failed(order.pod, f"preemption: {refused}")
+                await asyncio.sleep(REFUSED_PAUSE_S)
+        finally:
+            self._under_way.discard(uid)
+        if refused is not None and self._holds(order):
+            self._end_and_retry(uid)
+
+    async def _write(self, order: _Order) -> str | None:
+        """Write the nomination, then end the victims; returns what was refused, or None."""
+        try:
+            if not self._holds(order) or not await self.writes.nominate(order.pod, order.node):
+                return None
+        except ApiError as error:
+            return f"the nomination of {order.node} was not written: {error}"
+        for victim in order.victims:
+            heed_cancellation()
+            known = self.choice.cluster.occupants.find(victim.uid)
+            if known is None or known.pod.metadata.deletionTimestamp:
+                continue
+            if not self._holds(order):
+                return None  # the pod is gone, or has a place: no further pod needs to end
+            try:
+                ended = await self.writes.end(known.pod, order.pod)
+            except ApiError as error:
+                self._spared[victim.uid] = _now_s() + SPARED_S
+                return f"pod {_name(victim.pod)} was not deleted: {error}"
+            if ended:
+                self.on_preempted(known.pod, order.pod, order.node)
+        return None
+
+    def _holds(self, order: _Order) -> bool:
+        """Whether the room of this order is still held for its pod."""
+        own = self.choice.cluster.nominations.find(PodUid(order.pod.metadata.uid))
+        return own is not None and own.node == order.node
+
+    def _is_spared(self, uid: PodUid) -> bool:
+        until_s = self._spared.get(uid)
+        if until_s is None:
+            return False
+        if _now_s() < until_s:
+            return True
+        del self._spared[uid]
+        self.search.forget()
+        return False
+
+    def _note_filled(self, node: NodeName) -> None:
+        if self.choice.cluster.nominations.on(node):
+            self._filled.add(node)
+            self._some_filled.set()
+
+    async def _check_filled(self) -> NoReturn:
+        await self.leads.wait()
+        while True:
+            heed_cancellation()
+            await self._some_filled.wait()
+            self._some_filled.clear()
+            filled, self._filled = self._filled, set()
+            for node in filled:
+                self._check(node)
+                await asyncio.sleep(0)  # other tasks run between two nodes
+
+    def _check(self, node: NodeName) -> None:
+        """End the nominations for a node that have no room, even once all pods that end there are gone."""
+        for own in self.choice.cluster.nominations.on(node):
+            if node not in self.choice.cluster.nodes:
+                self._end_and_retry(own.uid)
+            elif own.is_ours and own.uid in self.waiting:
+                plan = self._plan_later(own)
+                if plan is None:
+                    self._end_and_retry(own.uid)
+                elif plan.booking.grants and plan.booking != own.booking:
+                    own.booking = plan.booking
+                    self.choice.cluster.changes.note(node)
+
+    def _plan_later(self, own: Nomination) -> Plan | None:
+        """The place of a nominated pod once the pods that end there are gone; on its GPU as before, if possible."""
+        waiting = self.waiting[own.uid]
+        try:
+            wanted = waiting.wanted = waiting.wanted or self.understand(waiting.pod)
+        except InputError:
+            return None
+        gpus = {grant.gpu for grant in own.booking.grants} if own.booking is not None else set()
+        only: tuple[GpuUuid | None, ...] = (*gpus, None) if len(gpus) == 1 else (None,)
+        for gpu in only:
+            trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, own.node, gpu)
+            for one in self.choice.cluster.occupants.below(own.priority, own.node):
+                if one.is_being_preempted or one.uid in own.victims:
+                    trial.remove(one)
+            for uid in own.victims:
+                trial.remove_memory(uid)
+            plan = trial.plan()
+            if isinstance(plan, Plan):
+                return plan
+        return None
+
+
+def _with(explained: Explanation | None, preemption: str) -> Explanation | None:
+    """An explanation with a sentence about preemption, as kube-scheduler adds it."""
+    if explained is None:
+        return None
+    return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,168 @@
+"""Searches the cluster for the cheapest victims whose end makes room for a refused pod.
+
+As in kube-scheduler, nodes are tried until a tenth of them, or `ENOUGH`, are possible. Nodes of pods with the lowest
+priority come first. A node without a way is not tried again for the same kind of pod until the node changes. Other
+tasks run between two nodes. What always holds: nothing is changed here.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from placer.core.reasons import summary_of
+from placer.kube.budgets import Budgets
+from placer.kube.choice import KINDS, NodeChoice, Wanted
+from placer.kube.liftable import are_liftable, is_too_small
+from placer.kube.occupants import Occupant, priority_of
+from placer.kube.trial import NodeTrial
+from placer.kube.victims import Victims, cheapest, victims_among
+from plimsoll.ids import GpuUuid, NodeName, PodUid
+
+ENOUGH: Final = 100
+"""The nodes with victims that one search compares, as in kube-scheduler up to 1000 nodes. It compares a tenth of a
+larger cluster; here a node takes up to some 10 ms, so the number stays."""
+FEW_NODES: Final = 128
+"""In a cluster of so many nodes each node's part of the text is found out, else by the reasons that nodes share."""
+
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+"""kube-scheduler's own texts."""
+
+
+@dataclass(slots=True)
+class _Failed:
+    """The nodes on which no victims help pods of one kind, with the reasons that stay."""
+
+    fits: int
+    rooms: int
+    nodes: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class VictimSearch:
+    """Finds victims.
+
+    Attributes:
+        choice: judges nodes.
+        budgets: the disruption budgets.
+        is_spared: whether a pod is no victim, although its priority is lower.
+    """
+
+    choice: NodeChoice
+    budgets: Budgets
+    is_spared: Callable[[PodUid], bool] = lambda _: False
+    _failed: dict[Hashable, _Failed] = field(default_factory=dict)  # the kind used last stands last
+
+    async def search(self, wanted: Wanted) -> Victims | str:
+        """The cheapest victims, or why there are none, in kube-scheduler's words.
+
+        Both hold for the nodes as they were when they were tried; ask `on_node` again before acting. Cancelling loses
+        nothing.
+        """
+        found: list[Victims] = []
+        tried: dict[NodeName, tuple[str, ...]] = {}
+        cluster = self.choice.cluster
+        for node in tuple(cluster.occupants.nodes_below(priority_of(wanted.pod))):
+            if node not in cluster.nodes:
+                continue
+            failed = self._known(wanted)
+            reasons = failed.nodes.get(node)
+            if reasons is None:
+                result = self.on_node(wanted, node)
+                if isinstance(result, Victims):
+                    found.append(result)
+                else:
+                    reasons = result
+                    if not cluster.nominations.on(node):  # else pods of one kind may differ there
+                        failed.nodes[node] = result
+                await asyncio.sleep(0)  # other tasks run between two nodes
+            if reasons is not None:
+                tried[node] = reasons
+            if len(found) >= ENOUGH and any(not one.violations for one in found):
+                break
+        return cheapest(found) if found else self._text(wanted, tried)
+
+    def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
+        """The cheapest victims on one node, or the reasons that their end would not lift."""
+        cluster = self.choice.cluster
+        offer, reasons = cluster.offer(node), self.choice.reasons_against(wanted, node)
+        if offer is None or not are_liftable(reasons) or is_too_small(wanted.needs, offer, reasons):
+            return (NOT_HELPFUL,)
+        lower = cluster.occupants.below(priority_of(wanted.pod), node)
+        lower = [one for one in lower if not self.is_spared(one.uid)]
+        if not lower:
+            return (NO_VICTIMS,)
+        found: list[Victims] = []
+        left: set[str] = set()
+        for trial, pods in self._trials(wanted, node, lower):
+            result = victims_among(trial, node, pods, self.budgets)
+            if not isinstance(result, Victims):
+                left.update(result)
+            elif result.pods:
+                found.append(result)
+            else:
+                return (NOT_HELPFUL,)  # the pod fits by now, so nobody has to end
+        return cheapest(found) if found else tuple(sorted(left)) or reasons
+
+    def _trials(
+        self, wanted: Wanted, node: NodeName, lower: Collection[Occupant]
+    ) -> Iterator[tuple[NodeTrial, list[Occupant]]]:
+        """The ways to try a node, each with the pods that may be victims in it."""
+        for gpu in self._single_gpus(wanted, node) or (None,):
+            trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, node, gpu)
+            # Where only the GPU is short, the end of pods on other GPUs does not help.
+            is_narrow = gpu is not None and not trial.misfits()
+            pods = [one for one in lower if not is_narrow or trial.concerns_gpus(one)]
+            if pods:
+                yield trial, pods
+
+    def _single_gpus(self, wanted: Wanted, node: NodeName) -> tuple[GpuUuid, ...]:
+        """The GPUs of a node, for a pod that wants one GPU; none for any other pod."""
+        containers = wanted.request.demand.containers
+        if len(containers) != 1 or containers[0].gpus != 1:
+            return ()
+        found = self.choice.decider.candidates.find(node)
+        return tuple(gpu.uuid for gpu in found.node.gpus) if found is not None else ()
+
+    def _text(self, wanted: Wanted, tried: dict[NodeName, tuple[str, ...]]) -> str:
+        cluster, counts = self.choice.cluster, Counter[str]()
+        total = len(cluster.nodes)
+        if total <= FEW_NODES:
+            tried = {node: tried.get(node) or self._reasons(wanted, node) for node in cluster.nodes}
+        for reasons in tried.values():
+            counts.update(reasons)
+        alike = self.choice.counts(wanted).items()
+        open_nodes = sum(nodes for reasons, nodes in alike if are_liftable(reasons))
+        open_tried = sum(1 for reasons in tried.values() if reasons != (NOT_HELPFUL,))
+        others = total - len(tried)
+        without_victims = min(max(open_nodes - open_tried, 0), others)
+        counts += Counter({NO_VICTIMS: without_victims, NOT_HELPFUL: others - without_victims})
+        return summary_of(total, counts)
+
+    def _reasons(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        result = self.on_node(wanted, node)
+        return (NOT_HELPFUL,) if isinstance(result, Victims) else result
+
+    def _known(self, wanted: Wanted) -> _Failed:
+        """The nodes that failed for this kind and have not changed since."""
+        key, fits, rooms = self.choice.state(wanted)
+        known = self._failed.pop(key, None) or _Failed(fits, rooms)
+        for changes, serial in (
+            (self.choice.cluster.changes, known.fits),
+            (self.choice.decider.candidates.changes, known.rooms),
+        ):
+            if not changes.reaches_back_to(serial):
+                known.nodes.clear()
+            for node in changes.since(serial):
+                known.nodes.pop(node, None)
+        known.fits, known.rooms = fits, rooms
+        if len(self._failed) >= KINDS:
+            del self._failed[next(iter(self._failed))]
+        self._failed[key] = known
+        return known
+
+    def forget(self) -> None:
+        """Try all nodes again: a pod that was spared may be a victim now."""
+        self._failed.clear()

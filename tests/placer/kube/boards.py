@@ -1,0 +1,206 @@
+"""Small clusters for preemption: bound pods, budgets and a refused pod in a line each, and an API server's part.
+
+The API server accepts every patch. A deletion is graceful: the pod gets its deletion timestamp, and ends when the
+test says so. Tests on a real API server are in `test_preemption_servers`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from placer.core.verdicts import Explanation
+from placer.kube.choice import Wanted, understood
+from placer.kube.preemption_writes import PreemptionWrites
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.ids import PodUid
+from plimsoll.kube.client import NotFoundError, Transport
+from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
+from plimsoll.kube.reflector import Added, Synced
+from plimsoll.quantity import GIB
+from tests.placer.kube.decided import decision_text
+from tests.placer.kube.scene import MEMORY, SHARE, Object, Scene, scene
+
+WHOLE = "plimsoll.dev/gpu"
+
+
+def pod(
+    name: str,
+    node: str | None = None,
+    priority: int = 0,
+    limits: Object | None = None,
+    *,
+    labels: Object | None = None,
+    annotations: Object | None = None,
+    started: str | None = None,
+    status: Object | None = None,
+    version: int = 1,
+    metadata: Object | None = None,
+    scheduler: str = SCHEDULER_NAME,
+    **spec: object,
+) -> Pod:
+    """A pod, bound if it has a node."""
+    document = {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "resourceVersion": str(version),
+            "labels": labels or {},
+            "annotations": annotations or {},
+            **(metadata or {}),
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "priority": priority,
+            "nodeName": node,
+            "containers": [{"name": "main", "resources": {"limits": limits or {}}}],
+            **spec,
+        },
+        "status": {"startTime": started, **(status or {})},
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+
+def on_gpu(
+    name: str,
+    gpu: str,
+    priority: int = 0,
+    gib: int | None = None,
+    share: int = 0,
+    *,
+    is_whole: bool = False,
+    cpu: str = "0",
+    **more: Any,  # noqa: ANN401 - passed on
+) -> Pod:
+    """A pod that the placer gave a part of this GPU (`GPU-<node>-<n>`)."""
+    node = gpu.removeprefix("GPU-").rpartition("-")[0]
+    limits: Object = {"cpu": cpu}
+    limits |= {WHOLE: "1"} if is_whole else {SHARE: str(share)} if share else {}
+    limits |= {MEMORY: str(gib * GIB)} if gib is not None else {}
+    text = decision_text(gpu, gib, 100 if is_whole else share, **({"whole": True} if is_whole else {}))
+    given = {"plimsoll.dev/decision": text, "gpus.plimsoll.dev/main": gpu}
+    return pod(name, node, priority, limits, annotations=given, **more)
+
+
+def budget(name: str, app: str, allowed: int, *disrupted: str) -> DisruptionBudget:
+    """A budget of the pods with this label `app`."""
+    document = {
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"disruptionsAllowed": allowed, "disruptedPods": dict.fromkeys(disrupted, "t")},
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=DisruptionBudget)
+
+
+Fault = Callable[[str], Awaitable[None]]
+
+
+@dataclass
+class Board:
+    """A front end without servers, and what it wrote.
+
+    Attributes:
+        deleted: the names of the pods that were deleted, in order.
+        nominated: each nomination that was written, in order: pod and node.
+        faults: called with the name of each pod before its deletion; may raise.
+    """
+
+    scene: Scene
+    deleted: list[str] = field(default_factory=list)
+    nominated: list[tuple[str, str | None]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.front_end = self.scene.front_end
+        self.preempting = self.front_end._preempting
+        self.preempting.writes = PreemptionWrites(cast("Transport", self))
+        self.front_end._budgets.on_change(Synced())
+        self.front_end.leads.set()
+
+    def budgets(self, *budgets: DisruptionBudget) -> None:
+        """The watch shows budgets."""
+        for one in budgets:
+            self.front_end._budgets.on_change(Added(one))
+
+    def want(self, refused: Pod) -> Wanted:
+        """The watch shows a pod without a node, which is read."""
+        self.scene.show(refused)
+        waiting = self.front_end._waiting[PodUid(refused.metadata.uid)]
+        waiting.wanted = wanted = understood(refused, self.front_end.options.policy)
+        return wanted
+
+    async def refuse(self, refused: Pod) -> Explanation | None:
+        """Refuse a pod, as after its decision."""
+        wanted = self.want(refused)
+        return await self.preempting.refuse(wanted)
+
+    def nomination(self, name: str) -> tuple[str, set[str]] | None:
+        """The nominated node of a pod, and its victims."""
+        found = self.scene.cluster.nominations.find(PodUid(name))
+        return (str(found.node), {str(uid) for uid in found.victims}) if found is not None else None
+
+    async def settle(self) -> None:
+        """Do all work that can be done now, preemptions included."""
+        for _ in range(3):
+            await self.scene.settle()
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+    # The transport's part, as far as preemption uses it.
+
+    async def get(self, path: str) -> bytes:
+        """The pod, as the watch showed it last."""
+        found = self.scene.pods.get(path.rpartition("/")[2])
+        if found is None:
+            raise NotFoundError("gone", 404)
+        return msgspec.json.encode(found)
+
+    async def patch(self, path: str, body: Any, kind: object) -> bytes:  # noqa: ANN401, ARG002 - as in `Transport`
+        """Take a status."""
+        name = path.split("/")[-2]
+        await asyncio.sleep(0)
+        if name not in self.scene.pods:
+            raise NotFoundError("gone", 404)
+        if "nominatedNodeName" in body["status"]:
+            self.nominated.append((name, body["status"]["nominatedNodeName"]))
+            self._change(name, nominatedNodeName=body["status"]["nominatedNodeName"])
+        else:
+            conditions = msgspec.convert(body["status"]["conditions"], list[PodCondition])
+            self._change(name, conditions=conditions)
+        return b"{}"
+
+    async def delete(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - as in `Transport`
+        """Begin to end a pod."""
+        name = path.rpartition("/")[2]
+        await asyncio.sleep(0)
+        for fault in self.faults:
+            await fault(name)
+        if name not in self.scene.pods:
+            raise NotFoundError("gone", 404)
+        assert body["preconditions"]["uid"] == name
+        self.deleted.append(name)
+        self.scene.show_again(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        return b"{}"
+
+    def _change(self, name: str, **status: object) -> None:
+        known = self.scene.pods[name]
+        changed = msgspec.structs.replace(known.status, **status)
+        self.scene.show(msgspec.structs.replace(known, status=changed))
+
+
+@asynccontextmanager
+async def board() -> AsyncIterator[Board]:
+    """A board whose preemptions are carried out meanwhile."""
+    async with scene() as made:
+        playing = Board(made)
+        task = asyncio.create_task(playing.preempting.run(), name="preempt")
+        try:
+            yield playing
+            assert not task.done(), "the preemptions ended by themselves"
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
