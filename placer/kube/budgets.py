@@ -49,7 +49,8 @@ class Budgets:
     def split(self, pods: Sequence[Occupant]) -> tuple[list[Occupant], list[Occupant]]:
         """The pods whose end would violate a budget if all of these ended, and the others; both keep their order."""
         left: dict[tuple[str, str], int] = {}
-        violating, others = [], []
+        violating: list[Occupant] = []
+        others: list[Occupant] = []
         for one in pods:
             (violating if self._violates(one, left) else others).append(one)
         return violating, others

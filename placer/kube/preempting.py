@@ -117,6 +117,7 @@ class Preempting:
         If victims are found, the pod is nominated when this returns, and they are deleted meanwhile. No other task
         has run between the explanation and the return.
         """
+        explained: Explanation | None = None
         for _ in range(ROUNDS):
             explained = await self.choice.explain(wanted)
             if explained is None or not self._may_matter(wanted):

@@ -5,6 +5,7 @@ Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_p
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -16,26 +17,29 @@ from tests.placer.kube.scene import MEMORY, SHARE, keeper
 GIB = 2**30
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-ENDING = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [TARGET]}}
+ENDING: dict[str, Any] = {
+    "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "status": {"conditions": [TARGET]},
+}
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 EARLY, LATE, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"
 
 
-def cpu(name: str, node: str, priority: int, amount: str = "8", **more: object) -> Pod:
+def cpu(name: str, node: str, priority: int, amount: str = "8", **more: Any) -> Pod:  # noqa: ANN401 - passed on
     """A bound pod that takes this much CPU; a node has 8."""
-    return pod(name, node, priority, {"cpu": amount}, **more)  # type: ignore[arg-type]
+    return pod(name, node, priority, {"cpu": amount}, **more)
 
 
-def wants(priority: int = 10, limits: dict[str, str] | None = None, **more: object) -> Pod:
+def wants(priority: int = 10, limits: dict[str, str] | None = None, **more: Any) -> Pod:  # noqa: ANN401 - passed on
     """The refused pod; it wants all CPU of a node unless it says otherwise."""
-    return pod("p", None, priority, {"cpu": "8"} if limits is None else limits, **more)  # type: ignore[arg-type]
+    return pod("p", None, priority, {"cpu": "8"} if limits is None else limits, **more)
 
 
 def nominated(name: str, node: str, priority: int, limits: dict[str, str]) -> Pod:
     """A pod of another scheduler that is nominated for a node."""
-    more = {"scheduler": "default-scheduler", "status": {"nominatedNodeName": node}}
-    return pod(name, None, priority, limits, **more)  # type: ignore[arg-type]
+    status = {"nominatedNodeName": node}
+    return pod(name, None, priority, limits, scheduler="default-scheduler", status=status)
 
 
 @dataclass(frozen=True)
@@ -362,4 +366,4 @@ async def test_victims(name: str) -> None:
             assert explained.text.partition(" preemption: ")[2] == row.text
             assert not made.deleted
         else:
-            assert made.nomination("p") == (row.node, row.victims), explained.text
+            assert made.nomination("p") == (row.node, set(row.victims)), explained.text

@@ -15,11 +15,12 @@ from tests.servers.waiting import until
 RBAC = "rbac.authorization.k8s.io"
 ROLE = "plimsoll-placer-for-a-test"
 RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]},
 ]
 LEASE_RULES = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
@@ -40,7 +41,7 @@ async def grant(apiserver: ApiServer, path: str, kind: str, rules: Sequence[Obje
 async def test_documented_rights_are_enough(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """With only the rights listed in `placer.kube`, pods are placed, refused with a condition, and resized."""
+    """With only the rights listed in `placer.kube`, pods are placed, refused, resized and preempted."""
     path = f"/apis/{RBAC}/v1"
     await grant(apiserver, path, "ClusterRole", RULES)
     try:
@@ -54,6 +55,10 @@ async def test_documented_rights_are_enough(
             await world.events("small", "Scheduled")
             await world.events("large", "FailedScheduling")
             await world.front_end.resize(Resize(pod="small", namespace=namespace, gpu_memory="6Gi"))
+            urgent = pod_manifest("urgent", {MEMORY: "20Gi"})
+            urgent["spec"]["priorityClassName"] = "system-node-critical"
+            await create_pod(apiserver, "kube-system", urgent)
+            await world.events("small", "Preempted")
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{path}/{kind}/{ROLE}")
