@@ -27,7 +27,7 @@ from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
 from placer.kube.fence import fence
-from placer.kube.hints import NOTHING, causes_of
+from placer.kube.hints import EVERYTHING, NOTHING, causes_of
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Probe, Queue, Try
@@ -197,7 +197,9 @@ class KubeFrontEnd:
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
         path = "/apis/policy/v1/poddisruptionbudgets"
-        budgets = Reflector(self.transport, path, DisruptionBudget, self._budgets.on_change, timing=timing)
+        # With the longer pauses that are the default: nothing but preemption waits for budgets, and a placer of an
+        # earlier version had no right to them.
+        budgets = Reflector(self.transport, path, DisruptionBudget, self._on_budget)
         self._watches = pods, nodes
         try:
             async with asyncio.TaskGroup() as group:
@@ -271,6 +273,12 @@ class KubeFrontEnd:
                 elif not self._cluster.is_assumed(uid):
                     self._forget_waiting(uid)
                     self._preempting.observe(pod, is_ours=False)
+
+    def _on_budget(self, change: Change[DisruptionBudget]) -> None:
+        were_read = self._budgets.are_read
+        self._budgets.on_change(change)
+        if self._budgets.are_read and not were_read:
+            self._wakeups.wake(EVERYTHING)  # pods that could not preempt until now
 
     def _drop(self, uid: PodUid) -> None:
         """Free the room of a pod that is gone or ended, for waiting pods."""
@@ -454,6 +462,8 @@ class KubeFrontEnd:
         )
         if self._cluster.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self._cluster.release(uid)
+            if (waiting := self._waiting.get(uid)) is not None:
+                self._preempting.not_bound(waiting.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
             self._report_refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)

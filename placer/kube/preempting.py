@@ -159,10 +159,18 @@ class Preempting:
 
     def observe(self, pod: Pod, *, is_ours: bool) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
+        if is_ours and PodUid(pod.metadata.uid) in self._told and self.leads.is_set():
+            return
+        self._take_over(pod, is_ours=is_ours)
+
+    def not_bound(self, pod: Pod) -> None:
+        """Hold the room of a nominated pod again: its bind failed."""
+        self._take_over(pod, is_ours=True)
+
+    def _take_over(self, pod: Pod, *, is_ours: bool) -> None:
+        """Hold the room that a pod's status names."""
         uid, node = PodUid(pod.metadata.uid), NodeName(pod.status.nominatedNodeName or "")
         nominations = self.choice.cluster.nominations
-        if is_ours and uid in self._told and self.leads.is_set():
-            return
         known = nominations.find(uid)
         if not node or pod.metadata.deletionTimestamp:
             nominations.drop(uid)

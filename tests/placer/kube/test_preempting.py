@@ -7,16 +7,16 @@ from placer.kube import preempting
 from placer.kube.choice import Wanted
 from placer.kube.victim_search import VictimSearch
 from placer.kube.victims import Victims
-from plimsoll.ids import NodeName
+from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import ConflictError, RefusedError
 from plimsoll.kube.models import Pod
+from plimsoll.kube.reflector import Synced
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import Board, board, on_gpu, pod
 from tests.placer.kube.scene import MEMORY, SHARE
 from tests.placer.kube.test_preemption import ENDING, GIB, TAINT, cpu
 
 CPU = {"cpu": "8"}
-HOUR = "2026-01-01T01:00:00Z"
 
 
 def waiting(name: str, priority: int, limits: dict[str, str] | None = None, **more: object) -> Pod:
@@ -349,3 +349,35 @@ async def test_shares_of_a_gpu_are_held_for_two_preemptors() -> None:
             await later(made)
         assert made.scene.is_placed("p")
         assert made.scene.is_placed("q")
+
+
+async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
+    """A nominated pod whose bind is refused is nominated again, so that no lower pod gets the room meanwhile."""
+    async with board() as made:
+        made.scene.node("n1")
+        made.scene.show(cpu("a", "n1", 0))
+        made.scene.show(waiting("p", 10))
+        await made.settle()
+        made.scene.delete("a")
+        pod = made.scene.pods["p"]
+        made.preempting.placed(PodUid("p"))
+        made.preempting.not_bound(pod)
+        made.scene.show(waiting("low", 5))
+        await later(made)
+        assert made.scene.is_placed("p")
+        assert not made.scene.is_placed("low")
+
+
+async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
+    """Before the budgets were read no pod ends; the refusal says so, and is tried again once they were."""
+    async with board() as made:
+        made.front_end._budgets.are_read = False
+        made.scene.node("n1")
+        made.scene.show(cpu("a", "n1", 0))
+        made.scene.show(waiting("p", 10))
+        await later(made)
+        assert "the disruption budgets have not been read yet" in made.scene.refusal("p")
+        assert not made.deleted
+        made.front_end._on_budget(Synced())
+        await later(made)
+        assert made.deleted == ["a"]

@@ -105,9 +105,7 @@ async def test_the_next_scheduler_keeps_a_nomination(
         pods = [await world.pod(name) for name in ("a", "b")]
         (gone,) = [one["metadata"]["name"] for one in pods if one["spec"]["nodeName"] == node]
         await world.until(gone, is_ending)
-    await create_pod(
-        apiserver, namespace, manifest("thief", "test-mid", {MEMORY: "5Gi"}, preemptionPolicy="Never")
-    )
+    await create_pod(apiserver, namespace, manifest("thief", "test-polite", {MEMORY: "5Gi"}))
     async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
         for name in ("n1", "n2"):
             await world.report(name, 24)
