@@ -196,3 +196,33 @@ async def test_one_that_cannot_read_reports_leaves_the_lease_to_others(
     await started.start("hearing")
     await eventually(lambda: holder(apiserver), "hearing")
     assert [line.event for line in deaf.lines()].count("lease taken") == 0
+
+
+async def test_the_next_leader_keeps_the_room_of_a_preemption(pair: Pair) -> None:
+    """A leader is killed while its victim ends. The next one gives the room to the preemptor, and to no lower pod."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await pair.api.must("POST", classes, {"metadata": {"name": "test-below"}, "value": -10})
+
+    async def ask(name: str, memory: str, priority: str) -> None:
+        pod = pod_manifest(name, {MEMORY: memory})
+        pod["spec"] |= {"priorityClassName": priority, "terminationGracePeriodSeconds": 600}
+        await create_pod(pair.api, pair.namespace, pod)
+
+    async def is_ending() -> bool:
+        return "deletionTimestamp" in (await get_pod(pair.api, pair.namespace, "victim"))["metadata"]
+
+    try:
+        await ask("victim", "20Gi", "test-below")
+        await pair.until_bound("victim")
+        await ask("urgent", "20Gi", "system-cluster-critical")
+        await until(is_ending)
+        pair.leader.process.send_signal(signal.SIGKILL)
+        await pair.follower.until("lease taken")
+        await pair.pod("thief", "5Gi")
+        path = f"/api/v1/namespaces/{pair.namespace}/pods/victim?gracePeriodSeconds=0"
+        await pair.api.must("DELETE", path)
+        await pair.until_bound("urgent")
+        assert not await pair.is_bound("thief")
+        assert pair.follower.placed() == ["urgent"]
+    finally:
+        await pair.api.must("DELETE", f"{classes}/test-below")
