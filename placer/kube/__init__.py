@@ -5,8 +5,14 @@ help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`)
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
 for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that already have a
-node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`). Not
-here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`).
+
+Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
+of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)
+and in the cluster (`victim_search`), the room that is held meanwhile (`nominations`), the writes
+(`preemption_writes`), and the course of it all (`preempting`).
+
+Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.
@@ -16,16 +22,19 @@ stopped between its last look at the lease and the system call of its write, and
 still send that one write, and the network may deliver a write late. Such a write fails: the Lease names the pods to
 which its holder may be writing (`scope`), and the next one changes them first (`fence`).
 
-Limits: no preemption; CPU and memory count as requested in the spec, not as resized in place. Pods that another
-scheduler places at the same moment may take the same CPU; the kubelet then fails the later one.
+Limits: CPU and memory count as requested in the spec, not as resized in place. Pods that another scheduler places at
+the same moment may take the same CPU; the kubelet then fails the later one. A scheduler that does not read
+`status.nominatedNodeName` of pods that are not its own, such as kube-scheduler, may take room that is held here.
 
 Rights needed, all cluster-wide:
 
-- pods: get, list, watch, patch (the decision, for a resize; an annotation without meaning, at a takeover)
+- pods: get, list, watch, patch (the decision, for a resize; an annotation without meaning, at a takeover), delete
+  (the victims of preemption)
 - pods/binding: create
-- pods/status: patch
+- pods/status: patch (conditions, the nominated node)
 - nodes: get, list, watch
 - events.k8s.io events: create, patch
+- policy poddisruptionbudgets: list, watch; without them no pod is preempted
 
 And in the namespace of the Lease (`PLIMSOLL_LEASE_NAMESPACE`):
 

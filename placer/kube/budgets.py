@@ -30,14 +30,17 @@ class Budgets:
 
     Attributes:
         are_read: whether all budgets were read once.
+        serial: grows with each change.
     """
 
     def __init__(self) -> None:
         self.are_read = False
+        self.serial = 0
         self._budgets: defaultdict[str, dict[str, _Budget]] = defaultdict(dict)
 
     def on_change(self, change: Change[DisruptionBudget]) -> None:
         """Take a change from the watch."""
+        self.serial += 1
         match change:
             case Added(budget) | Modified(budget):
                 self._put(budget)

@@ -332,6 +332,7 @@ class Preempting:
                 ended = await self.writes.end(known.pod, order.pod)
             except ApiError as error:
                 self._spared[victim.uid] = _now_s() + SPARED_S
+                self.search.forget()
                 return f"pod {_name(victim.pod)} was not deleted: {error}"
             if ended:
                 self.on_preempted(known.pod, order.pod, order.node)

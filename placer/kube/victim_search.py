@@ -1,8 +1,8 @@
 """Searches the cluster for the cheapest victims whose end makes room for a refused pod.
 
-As in kube-scheduler, nodes are tried until a tenth of them, or `ENOUGH`, are possible. Nodes of pods with the lowest
-priority come first. A node without a way is not tried again for the same kind of pod until the node changes. Other
-tasks run between two nodes. What always holds: nothing is changed here.
+As in kube-scheduler, nodes are tried until `ENOUGH` have victims. Nodes of pods with the lowest priority come first.
+A node is not tried again for the same kind of pod until the node, or a budget, changes. Other tasks run between two
+nodes. What always holds: nothing is changed here.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 
 
 @dataclass(slots=True)
-class _Failed:
-    """The nodes on which no victims help pods of one kind, with the reasons that stay."""
+class _Tried:
+    """The nodes that were tried for pods of one kind: the victims, or the reasons that stay without them."""
 
     fits: int
     rooms: int
-    nodes: dict[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    nodes: dict[NodeName, Victims | tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -53,33 +53,33 @@ class VictimSearch:
     choice: NodeChoice
     budgets: Budgets
     is_spared: Callable[[PodUid], bool] = lambda _: False
-    _failed: dict[Hashable, _Failed] = field(default_factory=dict)  # the kind used last stands last
+    _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | str:
         """The cheapest victims, or why there are none, in kube-scheduler's words.
 
-        Both hold for the nodes as they were when they were tried; ask `on_node` again before acting. Cancelling loses
-        nothing.
+        Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `on_node`
+        again before acting. Cancelling loses nothing.
         """
         found: list[Victims] = []
         tried: dict[NodeName, tuple[str, ...]] = {}
         cluster = self.choice.cluster
+        own = cluster.nominations.find(wanted.request.pod)
         for node in tuple(cluster.occupants.nodes_below(priority_of(wanted.pod))):
             if node not in cluster.nodes:
                 continue
-            failed = self._known(wanted)
-            reasons = failed.nodes.get(node)
-            if reasons is None:
+            known = self._known(wanted).nodes
+            is_shared = own is None or own.node != node  # its own room counts as free for the pod alone
+            result = known.get(node) if is_shared else None
+            if result is None:
                 result = self.on_node(wanted, node)
-                if isinstance(result, Victims):
-                    found.append(result)
-                else:
-                    reasons = result
-                    if not cluster.nominations.on(node):  # else pods of one kind may differ there
-                        failed.nodes[node] = result
+                if is_shared:
+                    known[node] = result
                 await asyncio.sleep(0)  # other tasks run between two nodes
-            if reasons is not None:
-                tried[node] = reasons
+            if isinstance(result, Victims):
+                found.append(result)
+            else:
+                tried[node] = result
             if len(found) >= ENOUGH and any(not one.violations for one in found):
                 break
         return cheapest(found) if found else self._text(wanted, tried)
@@ -145,10 +145,11 @@ class VictimSearch:
         result = self.on_node(wanted, node)
         return (NOT_HELPFUL,) if isinstance(result, Victims) else result
 
-    def _known(self, wanted: Wanted) -> _Failed:
-        """The nodes that failed for this kind and have not changed since."""
-        key, fits, rooms = self.choice.state(wanted)
-        known = self._failed.pop(key, None) or _Failed(fits, rooms)
+    def _known(self, wanted: Wanted) -> _Tried:
+        """The nodes that were tried for this kind and have not changed since."""
+        kind, fits, rooms = self.choice.state(wanted)
+        key = kind, self.budgets.serial
+        known = self._tried.pop(key, None) or _Tried(fits, rooms)
         for changes, serial in (
             (self.choice.cluster.changes, known.fits),
             (self.choice.decider.candidates.changes, known.rooms),
@@ -158,11 +159,11 @@ class VictimSearch:
             for node in changes.since(serial):
                 known.nodes.pop(node, None)
         known.fits, known.rooms = fits, rooms
-        if len(self._failed) >= KINDS:
-            del self._failed[next(iter(self._failed))]
-        self._failed[key] = known
+        if len(self._tried) >= KINDS:
+            del self._tried[next(iter(self._tried))]
+        self._tried[key] = known
         return known
 
     def forget(self) -> None:
-        """Try all nodes again: a pod that was spared may be a victim now."""
-        self._failed.clear()
+        """Try all nodes again: other pods than before are spared."""
+        self._tried.clear()

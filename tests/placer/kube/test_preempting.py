@@ -381,3 +381,39 @@ async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
         made.front_end._on_budget(Synced())
         await later(made)
         assert made.deleted == ["a"]
+
+
+async def test_a_nomination_for_a_node_that_leaves_ends() -> None:
+    """A preemptor whose nominated node is deleted preempts on another node."""
+    async with board() as made:
+        for name, priority in (("n1", 0), ("n2", 5)):
+            made.scene.node(name)
+            made.scene.show(cpu(f"on-{name}", name, priority))
+        made.scene.show(waiting("p", 10))
+        await made.settle()
+        assert made.deleted == ["on-n1"]
+        made.scene.remove_node("n1")
+        await later(made)
+        assert made.deleted == ["on-n1", "on-n2"]
+        assert made.nomination("p") == ("n2", {"on-n2"})
+
+
+async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found out about a node holds for all pods of a kind until the node changes."""
+    tried: list[str] = []
+    on_node = VictimSearch.on_node
+
+    def counted(search: VictimSearch, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
+        tried.append(node)
+        return on_node(search, wanted, node)
+
+    monkeypatch.setattr(VictimSearch, "on_node", counted)
+    async with board() as made:
+        for index in range(60):
+            made.scene.node(f"n{index}")
+            made.scene.show(cpu(f"a{index}", f"n{index}", 0))
+        for index in range(30):
+            made.scene.show(waiting(f"p{index}", 10))
+        await later(made)
+        assert len(made.deleted) == 30
+        assert len(tried) < 60 + 10 * 30
