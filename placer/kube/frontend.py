@@ -29,6 +29,7 @@ from placer.kube.drift import DriftCheck
 from placer.kube.fence import fence
 from placer.kube.hints import EVERYTHING, NOTHING, causes_of
 from placer.kube.preempting import Preempting
+from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
@@ -161,16 +162,20 @@ class KubeFrontEnd:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        orders = Orders(
+            self._cluster,
+            PreemptionWrites(self._placing, self.clock),
+            self._report_preempted,
+            lambda pod, note: self._report_refused(pod, note, SCHEDULER_ERROR),
+        )
         self._preempting = Preempting(
             self._waiting,
             self._queue,
             self._choice,
-            VictimSearch(self._choice, self._budgets),
-            PreemptionWrites(self._placing, self.clock),
+            VictimSearch(self._choice, self._budgets, lambda: orders.spared),
+            orders,
             self.leads,
             lambda pod: understood(pod, self.options.policy),
-            self._report_preempted,
-            lambda pod, note: self._report_refused(pod, note, SCHEDULER_ERROR),
             self._work.set,
         )
         self._refusals = Refusals(

@@ -19,25 +19,18 @@ from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice, Wanted
 from placer.kube.liftable import are_liftable
 from placer.kube.nominations import Nomination
-from placer.kube.occupants import Occupant, priority_of
-from placer.kube.preemption_writes import PreemptionWrites
+from placer.kube.occupants import priority_of
+from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
 from placer.kube.victim_search import VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
 from plimsoll.ids import GpuUuid, NodeName, PodUid
-from plimsoll.kube.client import ApiError
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
 
-AT_ONCE: Final = 8
-"""Preemptions that are carried out together; more wait. Each writes twice for each victim, one after another."""
-SPARED_S: Final = 300.0
-"""Seconds for which a pod whose deletion was refused, by a webhook or for want of rights, is no victim again."""
-REFUSED_PAUSE_S: Final = 5.0
-"""Seconds before a pod is tried again after a deletion for it was refused, so that pods do not end in a row."""
 LINGER_S: Final = 60.0
 """Seconds for which a pod waits for the node's report after its victims are gone, while the last report still shows
 their memory. A monitor reports the end of a process within seconds."""
@@ -53,20 +46,6 @@ UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 BUDGETS_UNREAD: Final = "the disruption budgets have not been read yet."
 CHANGING: Final = "the nodes changed during each search for victims."
 
-OnPreempted = Callable[[Pod, Pod, NodeName], None]
-"""Called with a victim that was deleted, the preemptor, and their node."""
-OnFailed = Callable[[Pod, str], None]
-"""Called with a preemptor and the reason why its victims did not end."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """A preemption to carry out."""
-
-    pod: Pod
-    node: NodeName
-    victims: tuple[Occupant, ...]
-
 
 @dataclass(slots=True)
 class Preempting:
@@ -77,11 +56,9 @@ class Preempting:
         queue: the same pods, by rank.
         choice: judges nodes.
         search: finds victims.
-        writes: the writes to the API server.
+        orders: carries preemptions out.
         leads: set while this placer decides.
         understand: reads a pod's demand; raises `InputError`.
-        on_preempted: see `OnPreempted`.
-        on_failed: see `OnFailed`.
         on_work: called when the queue may have work.
     """
 
@@ -89,26 +66,18 @@ class Preempting:
     queue: Queue
     choice: NodeChoice
     search: VictimSearch
-    writes: PreemptionWrites
+    orders: Orders
     leads: asyncio.Event
     understand: Callable[[Pod], Wanted]
-    on_preempted: OnPreempted
-    on_failed: OnFailed
     on_work: Callable[[], None]
-    _orders: asyncio.Queue[_Order | Pod] = field(
-        default_factory=asyncio.Queue
-    )  # a pod: take its nomination back
-    _under_way: set[PodUid] = field(default_factory=set)
-    _told: set[PodUid] = field(
-        default_factory=set
-    )  # pods whose nomination was written here: the watch is late
-    _spared: dict[PodUid, float] = field(default_factory=dict)  # until when
+    # Pods whose nomination was written here: what the watch shows of it is late.
+    _told: set[PodUid] = field(default_factory=set)
     _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
     _filled: set[NodeName] = field(default_factory=set)
     _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.search.is_spared = self._is_spared
+        self.orders.on_end = self._end_and_retry
         self.choice.cluster.on_filled(self._note_filled)
 
     async def refuse(self, wanted: Wanted) -> Explanation | None:
@@ -207,17 +176,14 @@ class Preempting:
             self._check(node)
 
     async def run(self) -> NoReturn:
-        """Carry out preemptions until cancelled. Those under way are abandoned then; the next leader goes on."""
-        places = asyncio.Semaphore(AT_ONCE)
+        """Carry out preemptions, and check nominations whose nodes fill up, until cancelled.
+
+        Preemptions under way are abandoned then; the next leader goes on.
+        """
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.orders.run(), name="kube: carry out preemptions")
             group.create_task(self._check_filled(), name="kube: check nominations")
-            while True:
-                heed_cancellation()
-                order = await self._orders.get()
-                await places.acquire()
-                work = self._carry_out(order) if isinstance(order, _Order) else self._take_back(order)
-                task = group.create_task(work, name="kube: carry out a preemption")
-                task.add_done_callback(lambda _: places.release())
+        raise AssertionError("both tasks are endless")
 
     def _may_matter(self, wanted: Wanted) -> bool:
         """Whether any pod of lower priority has a node, or the pod was nominated."""
@@ -236,7 +202,7 @@ class Preempting:
             return NEVER
         if not self.search.budgets.are_read:
             return BUDGETS_UNREAD
-        if uid in self._under_way:
+        if self.orders.is_under_way(uid):
             return UNDER_WAY
         own = self.choice.cluster.nominations.find(uid)
         if own is None or not are_liftable(self.choice.reasons_against(wanted, own.node)):
@@ -265,10 +231,9 @@ class Preempting:
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
         nominations.put(Nomination(pod, node, wanted.needs, booking, ending))
-        self._under_way.add(uid)
         self._told.add(uid)
         self._freed.pop(uid, None)
-        self._orders.put_nowait(_Order(pod, node, victims.pods))
+        self.orders.put(Order(pod, node, victims.pods))
         names = [_name(one.pod) for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
         structlog.get_logger().info("preempting", pod=_name(pod), node=node, victims=names)
@@ -282,7 +247,7 @@ class Preempting:
             return
         self._told.add(uid)
         self._freed.pop(uid, None)
-        self._orders.put_nowait(waiting.pod)
+        self.orders.take_back(waiting.pod)
 
     def _end_and_retry(self, uid: PodUid) -> None:
         """End a pod's nomination, and try the pod again."""
@@ -291,67 +256,6 @@ class Preempting:
         if waiting is not None:
             self.queue.put(uid, priority_of(waiting.pod), _now_s(), tried=True)
             self.on_work()
-
-    async def _take_back(self, pod: Pod) -> None:
-        if self.choice.cluster.nominations.find(PodUid(pod.metadata.uid)) is not None:
-            return  # nominated anew meanwhile
-        try:
-            await self.writes.nominate(pod, None)
-        except ApiError as error:
-            # The next leader would find that the pod does not fit there, and try this again.
-            structlog.get_logger().warning("nomination not taken back", pod=_name(pod), error=str(error))
-
-    async def _carry_out(self, order: _Order) -> None:
-        uid = PodUid(order.pod.metadata.uid)
-        try:
-            refused = await self._write(order)
-            if refused is not None:
-                structlog.get_logger().warning("preemption refused", pod=_name(order.pod), error=refused)
-                self.on_failed(order.pod, f"preemption: {refused}")
-                await asyncio.sleep(REFUSED_PAUSE_S)
-        finally:
-            self._under_way.discard(uid)
-        if refused is not None and self._holds(order):
-            self._end_and_retry(uid)
-
-    async def _write(self, order: _Order) -> str | None:
-        """Write the nomination, then end the victims; returns what was refused, or None."""
-        try:
-            if not self._holds(order) or not await self.writes.nominate(order.pod, order.node):
-                return None
-        except ApiError as error:
-            return f"the nomination of {order.node} was not written: {error}"
-        for victim in order.victims:
-            heed_cancellation()
-            known = self.choice.cluster.occupants.find(victim.uid)
-            if known is None or known.pod.metadata.deletionTimestamp:
-                continue
-            if not self._holds(order):
-                return None  # the pod is gone, or has a place: no further pod needs to end
-            try:
-                ended = await self.writes.end(known.pod, order.pod)
-            except ApiError as error:
-                self._spared[victim.uid] = _now_s() + SPARED_S
-                self.search.forget()
-                return f"pod {_name(victim.pod)} was not deleted: {error}"
-            if ended:
-                self.on_preempted(known.pod, order.pod, order.node)
-        return None
-
-    def _holds(self, order: _Order) -> bool:
-        """Whether the room of this order is still held for its pod."""
-        own = self.choice.cluster.nominations.find(PodUid(order.pod.metadata.uid))
-        return own is not None and own.node == order.node
-
-    def _is_spared(self, uid: PodUid) -> bool:
-        until_s = self._spared.get(uid)
-        if until_s is None:
-            return False
-        if _now_s() < until_s:
-            return True
-        del self._spared[uid]
-        self.search.forget()
-        return False
 
     def _note_filled(self, node: NodeName) -> None:
         if self.choice.cluster.nominations.on(node):

@@ -47,12 +47,12 @@ class VictimSearch:
     Attributes:
         choice: judges nodes.
         budgets: the disruption budgets.
-        is_spared: whether a pod is no victim, although its priority is lower.
+        spared: gives the pods that are no victims now, although their priority is lower.
     """
 
     choice: NodeChoice
     budgets: Budgets
-    is_spared: Callable[[PodUid], bool] = lambda _: False
+    spared: Callable[[], frozenset[PodUid]] = frozenset
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
     async def search(self, wanted: Wanted) -> Victims | str:
@@ -90,8 +90,10 @@ class VictimSearch:
         offer, reasons = cluster.offer(node), self.choice.reasons_against(wanted, node)
         if offer is None or not are_liftable(reasons) or is_too_small(wanted.needs, offer, reasons):
             return (NOT_HELPFUL,)
-        lower = cluster.occupants.below(priority_of(wanted.pod), node)
-        lower = [one for one in lower if not self.is_spared(one.uid)]
+        spared = self.spared()
+        lower = [
+            one for one in cluster.occupants.below(priority_of(wanted.pod), node) if one.uid not in spared
+        ]
         if not lower:
             return (NO_VICTIMS,)
         found: list[Victims] = []
@@ -148,7 +150,7 @@ class VictimSearch:
     def _known(self, wanted: Wanted) -> _Tried:
         """The nodes that were tried for this kind and have not changed since."""
         kind, fits, rooms = self.choice.state(wanted)
-        key = kind, self.budgets.serial
+        key = kind, self.budgets.serial, self.spared()
         known = self._tried.pop(key, None) or _Tried(fits, rooms)
         for changes, serial in (
             (self.choice.cluster.changes, known.fits),
@@ -163,7 +165,3 @@ class VictimSearch:
             del self._tried[next(iter(self._tried))]
         self._tried[key] = known
         return known
-
-    def forget(self) -> None:
-        """Try all nodes again: other pods than before are spared."""
-        self._tried.clear()

@@ -116,7 +116,7 @@ class Board:
     def __post_init__(self) -> None:
         self.front_end = self.scene.front_end
         self.preempting = self.front_end._preempting
-        self.preempting.writes = PreemptionWrites(cast("Transport", self))
+        self.preempting.orders.writes = PreemptionWrites(cast("Transport", self))
         self.front_end._on_budget(Synced())
         self.front_end.leads.set()
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from placer.kube import preempting
+from placer.kube import preempting, preemption_orders
 from placer.kube.choice import Wanted
 from placer.kube.victim_search import VictimSearch
 from placer.kube.victims import Victims
@@ -72,6 +72,7 @@ async def test_a_lower_pod_does_not_get_the_gpu_that_is_held() -> None:
         assert made.scene.is_placed("small")
         assert not made.scene.is_placed("low")
         assert not made.scene.is_placed("late")
+        assert made.nominated == [("p", "n1")]
 
 
 async def test_a_higher_pod_takes_the_room_and_the_preemptor_is_nominated_anew() -> None:
@@ -166,7 +167,7 @@ async def test_a_pod_whose_deletion_is_refused_is_spared(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a refused deletion the pod says so, the nomination ends, and other victims are found."""
-    monkeypatch.setattr(preempting, "REFUSED_PAUSE_S", 0.0)
+    monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.0)
     async with board() as made:
 
         async def refuse(name: str) -> None:
@@ -294,6 +295,11 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
         made.scene.delete("a")
         await later(made)
         assert not made.scene.is_placed("p")
+        refused = made.front_end._waiting[PodUid("p")].wanted
+        assert refused is not None
+        explained = await made.preempting.refuse(refused)
+        assert explained is not None
+        assert preempting.TERMINATING in explained.text
         assert made.deleted == ["a"]
         made.scene.report("n1", 24, 24)
         await later(made)
@@ -417,3 +423,44 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
         await later(made)
         assert len(made.deleted) == 30
         assert len(tried) < 60 + 10 * 30
+
+
+async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
+    """A refusal of a nominated pod is void once its room is free, though that room is held against all other pods."""
+    async with board() as made:
+        made.scene.node("n1")
+        wanted = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
+        assert await made.front_end._choice.explain(wanted) is None
+        other = made.want(waiting("other", 10))
+        assert await made.front_end._choice.explain(other) is not None
+
+
+async def test_a_refusal_is_not_shared_with_pods_of_higher_priority() -> None:
+    """Room that is held keeps a low pod waiting. An equal pod of higher priority gets that room."""
+    async with board() as made:
+        made.scene.node("n1")
+        status = {"nominatedNodeName": "n1"}
+        made.scene.show(waiting("other", 10, {"cpu": "4"}, scheduler="default-scheduler", status=status))
+        made.scene.show(waiting("low", 5))
+        await later(made)
+        assert not made.scene.is_placed("low")
+        made.scene.show(waiting("high", 20))
+        await later(made)
+        assert made.scene.is_placed("high")
+
+
+async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> None:
+    """A nominated pod is placed once its own victims are gone, while those of an equal, later one still end."""
+    async with board() as made:
+        made.scene.node("n1")
+        for name in "ab":
+            made.scene.show(cpu(name, "n1", 0, "4"))
+        for name in "pq":
+            made.scene.show(waiting(name, 10, {"cpu": "4"}))
+            await made.settle()
+        assert len(made.deleted) == 2
+        made.scene.delete(made.deleted[0])
+        await later(made)
+        assert made.scene.is_placed("p")
+        assert not made.scene.is_placed("q")
+        assert made.nominated == [("p", "n1"), ("q", "n1")]

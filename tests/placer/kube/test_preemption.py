@@ -249,8 +249,8 @@ ROWS = {
     "a whole GPU: the one with the fewest pods": Row(
         wants(limits={WHOLE: "1"}),
         (
-            *(on_gpu(f"a{index}", "GPU-n1-0", 1, 4) for index in range(3)),
-            on_gpu("b", "GPU-n1-1", 1, 20),
+            *(on_gpu(f"a{index}", "GPU-n1-0", 1, 4, started=LATE) for index in range(3)),
+            on_gpu("b", "GPU-n1-1", 1, 20, started=EARLY),
         ),
         "n1",
         frozenset({"b"}),
