@@ -191,9 +191,11 @@ class Cluster:
             return (KEPT_OUT,)
         return reasons
 
-    def assume(self, booking: Booking, needs: Needs) -> None:
+    def assume(self, booking: Booking, needs: Needs, pod: Pod | None = None) -> None:
         """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already."""
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
+        if pod is not None:
+            self.occupants.put(Occupant(pod, booking.node, needs, is_bound=False))
         self._settle(booking.pod, _Resident(booking.node, needs, assumed=True))
 
     def is_assumed(self, uid: PodUid) -> bool:
@@ -212,7 +214,7 @@ class Cluster:
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
-        self.occupants.put(Occupant(pod, needs, keepouts))
+        self.occupants.put(Occupant(pod, name, needs, keepouts))
         self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:

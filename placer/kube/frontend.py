@@ -440,7 +440,7 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            self._cluster.assume(result.booking, wanted.needs)
+            self._cluster.assume(result.booking, wanted.needs, pod)
             self._preempting.placed(uid)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)

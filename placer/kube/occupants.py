@@ -1,7 +1,7 @@
 """The pods that have a node, by node and by priority, as preemption reads them.
 
 What always holds: each pod stands here once, as the watch showed it last. A pod that is only assumed to have a node
-is not here: nobody may delete a pod whose bind is under way. Pure.
+stands here too, and nobody may delete it while its bind is under way. Pure.
 """
 
 import bisect
@@ -28,23 +28,22 @@ class Occupant:
 
     Attributes:
         pod: as the watch showed it last.
+        node: its node.
         needs: the resources of the node that it takes.
         keepouts: its anti-affinity rules.
+        is_bound: False while its bind is under way.
     """
 
     pod: Pod
+    node: NodeName
     needs: Needs
     keepouts: tuple[Keepout, ...] = ()
+    is_bound: bool = True
 
     @property
     def uid(self) -> PodUid:
         """The pod's uid."""
         return PodUid(self.pod.metadata.uid)
-
-    @property
-    def node(self) -> NodeName:
-        """The pod's node."""
-        return NodeName(self.pod.spec.nodeName or "")
 
     @property
     def priority(self) -> int:

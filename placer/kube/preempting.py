@@ -23,7 +23,7 @@ from placer.kube.occupants import priority_of
 from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
-from placer.kube.victim_search import VictimSearch
+from placer.kube.victim_search import BEING_BOUND, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -71,6 +71,7 @@ class Preempting:
     understand: Callable[[Pod], Wanted]
     on_work: Callable[[], None]
     # Pods whose nomination was written here: what the watch shows of it is late.
+    _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
     _told: set[PodUid] = field(default_factory=set)
     _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
     _filled: set[NodeName] = field(default_factory=set)
@@ -100,11 +101,21 @@ class Preempting:
                 return explained
             if isinstance(found, str):
                 self._end(wanted.request.pod)
+                if BEING_BOUND in found:
+                    self._hasty.add(wanted.request.pod)
                 return _with(explained, found)
             again = self.search.on_node(wanted, found.node)
             if isinstance(again, Victims):
                 return _with(explained, self._nominate(wanted, again))
+        self._hasty.add(wanted.request.pod)
         return _with(explained, CHANGING)
+
+    def may_pass(self, uid: PodUid) -> bool:
+        """Whether the last refusal of a pod may pass without any change that is announced; asks once."""
+        if uid not in self._hasty:
+            return False
+        self._hasty.discard(uid)
+        return True
 
     async def explain(self, wanted: Wanted) -> Explanation | None:
         """Explain a refusal as `refuse` would, but end no pod: None also if victims could make room."""
@@ -165,6 +176,7 @@ class Preempting:
         self.choice.cluster.nominations.drop(uid)
         self._told.discard(uid)
         self._freed.pop(uid, None)
+        self._hasty.discard(uid)
 
     def placed(self, uid: PodUid) -> None:
         """Hold no room for a pod beside the place that it has now."""

@@ -267,6 +267,12 @@ class Queue:
         for kind in self._parking.with_cause(causes):
             self._wake(kind, now_s)
 
+    def wake_kind(self, kind: Hashable, now_s: float) -> None:
+        """Try a parked kind again after its backoff: its refusal may not last."""
+        known = self._kinds.get(kind)
+        if known is not None and known.parked:
+            self._wake(known, now_s)
+
     def kinds(self) -> tuple[Hashable, ...]:
         """The kinds of which a pod waits for the kind's next try."""
         return tuple(key for key, kind in self._kinds.items() if kind.waiting)

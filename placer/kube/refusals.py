@@ -130,7 +130,10 @@ class Refusals:
         if waiting.wanted is wanted and explained is not None:
             waiting.overtaken = 0
             refusal = refusal_of(wanted, explained)
-            self.queue.park(uid, self._kind(wanted), refusal, now_s)
+            kind = self._kind(wanted)
+            self.queue.park(uid, kind, refusal, now_s)
+            if self.preempting.may_pass(uid):
+                self.queue.wake_kind(kind, now_s)
             self.report(waiting.pod, refusal.note, UNSCHEDULABLE)
         elif waiting.overtaken < OVERTAKEN_AT_MOST:
             waiting.overtaken += 1

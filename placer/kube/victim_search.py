@@ -29,6 +29,8 @@ FEW_NODES: Final = 128
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 """kube-scheduler's own texts."""
+BEING_BOUND: Final = "Preemption victims are still being bound"
+"""No pod is deleted while its bind is under way. The refused pod is tried again."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class VictimSearch:
             result = known.get(node) if is_shared else None
             if result is None:
                 result = self.on_node(wanted, node)
-                if is_shared:
+                if is_shared and result != (BEING_BOUND,):
                     known[node] = result
                 await asyncio.sleep(0)  # other tasks run between two nodes
             if isinstance(result, Victims):
@@ -96,6 +98,17 @@ class VictimSearch:
         ]
         if not lower:
             return (NO_VICTIMS,)
+        bound = [one for one in lower if one.is_bound]
+        result = self._among(wanted, node, bound, reasons)
+        if len(bound) == len(lower) or isinstance(result, Victims):
+            return result
+        later = self._among(wanted, node, lower, reasons)
+        return (BEING_BOUND,) if isinstance(later, Victims) else later
+
+    def _among(
+        self, wanted: Wanted, node: NodeName, lower: Collection[Occupant], reasons: tuple[str, ...]
+    ) -> Victims | tuple[str, ...]:
+        """The cheapest victims among some pods of a node; `reasons` are those against the node now."""
         found: list[Victims] = []
         left: set[str] = set()
         for trial, pods in self._trials(wanted, node, lower):

@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from placer.core.fit import needs_of
+from placer.core.ledger import Booking
 from placer.kube import preempting, preemption_orders
 from placer.kube.choice import Wanted
 from placer.kube.victim_search import VictimSearch
@@ -464,3 +466,20 @@ async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> No
         assert made.scene.is_placed("p")
         assert not made.scene.is_placed("q")
         assert made.nominated == [("p", "n1"), ("q", "n1")]
+
+
+async def test_a_pod_whose_bind_is_under_way_is_left_alone_and_preempted_later() -> None:
+    """No pod ends during its bind. The preemptor is tried again by itself, and then finds the bound pod."""
+    async with board() as made:
+        made.scene.node("n1")
+        low = cpu("a", "n1", 0)
+        booking = Booking(PodUid("a"), NodeName("n1"), ())
+        made.scene.ledger.book(booking)
+        made.scene.cluster.assume(booking, needs_of(low), low)
+        made.scene.show(waiting("p", 10))
+        await made.settle()
+        assert "1 Preemption victims are still being bound" in made.scene.refusal("p")
+        assert not made.deleted
+        made.scene.show(low)
+        await later(made)
+        assert made.deleted == ["a"]
