@@ -7,10 +7,11 @@ nodes. What always holds: nothing is changed here.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
+from placer.core.plan import Plan
 from placer.core.reasons import summary_of
 from placer.kube.budgets import Budgets
 from placer.kube.choice import KINDS, NodeChoice, Wanted
@@ -67,10 +68,10 @@ class VictimSearch:
         tried: dict[NodeName, tuple[str, ...]] = {}
         cluster = self.choice.cluster
         own = cluster.nominations.find(wanted.request.pod)
+        known = self._known(wanted).nodes
         for node in tuple(cluster.occupants.nodes_below(priority_of(wanted.pod))):
             if node not in cluster.nodes:
                 continue
-            known = self._known(wanted).nodes
             is_shared = own is None or own.node != node  # its own room counts as free for the pod alone
             result = known.get(node) if is_shared else None
             if result is None:
@@ -78,6 +79,7 @@ class VictimSearch:
                 if is_shared and result != (BEING_BOUND,):
                     known[node] = result
                 await asyncio.sleep(0)  # other tasks run between two nodes
+                known = self._known(wanted).nodes
             if isinstance(result, Victims):
                 found.append(result)
             else:
@@ -109,29 +111,30 @@ class VictimSearch:
         self, wanted: Wanted, node: NodeName, lower: Collection[Occupant], reasons: tuple[str, ...]
     ) -> Victims | tuple[str, ...]:
         """The cheapest victims among some pods of a node; `reasons` are those against the node now."""
+        if not lower:
+            return reasons
+        empty = self._trial(wanted, node)
+        for one in lower:
+            empty.remove(one)
+        left = empty.plan()
+        if not isinstance(left, Plan):
+            return left  # as on most nodes where no victims help
         found: list[Victims] = []
-        left: set[str] = set()
-        for trial, pods in self._trials(wanted, node, lower):
-            result = victims_among(trial, node, pods, self.budgets)
-            if not isinstance(result, Victims):
-                left.update(result)
-            elif result.pods:
-                found.append(result)
-            else:
-                return (NOT_HELPFUL,)  # the pod fits by now, so nobody has to end
-        return cheapest(found) if found else tuple(sorted(left)) or reasons
-
-    def _trials(
-        self, wanted: Wanted, node: NodeName, lower: Collection[Occupant]
-    ) -> Iterator[tuple[NodeTrial, list[Occupant]]]:
-        """The ways to try a node, each with the pods that may be victims in it."""
         for gpu in self._single_gpus(wanted, node) or (None,):
-            trial = NodeTrial(self.choice.decider, self.choice.cluster, wanted, node, gpu)
+            trial = self._trial(wanted, node, gpu)
             # Where only the GPU is short, the end of pods on other GPUs does not help.
             is_narrow = gpu is not None and not trial.misfits()
             pods = [one for one in lower if not is_narrow or trial.concerns_gpus(one)]
-            if pods:
-                yield trial, pods
+            result = victims_among(trial, node, pods, self.budgets)
+            if isinstance(result, Victims):
+                found.append(result)
+        if not found:
+            return reasons
+        # Without victims, the pod fits by now, so nobody has to end.
+        return cheapest(found) if all(one.pods for one in found) else (NOT_HELPFUL,)
+
+    def _trial(self, wanted: Wanted, node: NodeName, only: GpuUuid | None = None) -> NodeTrial:
+        return NodeTrial(self.choice.decider, self.choice.cluster, wanted, node, only)
 
     def _single_gpus(self, wanted: Wanted, node: NodeName) -> tuple[GpuUuid, ...]:
         """The GPUs of a node, for a pod that wants one GPU; none for any other pod."""

@@ -483,3 +483,16 @@ async def test_a_pod_whose_bind_is_under_way_is_left_alone_and_preempted_later()
         made.scene.show(low)
         await later(made)
         assert made.deleted == ["a"]
+
+
+async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None:
+    """A node whose room is held keeps equal pods out. The pod for which it is held may have victims there."""
+    async with board() as made:
+        made.scene.node("n1")
+        made.scene.show(cpu("a", "n1", 0))
+        nominated = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
+        explained = await made.refuse(waiting("q", 10))
+        assert explained is not None
+        assert "1 Insufficient cpu" in explained.text
+        assert await made.preempting.refuse(nominated) is not None
+        assert made.nomination("p") == ("n1", {"a"})
