@@ -70,8 +70,8 @@ class Preempting:
     leads: asyncio.Event
     understand: Callable[[Pod], Wanted]
     on_work: Callable[[], None]
-    # Pods whose nomination was written here: what the watch shows of it is late.
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
+    # Pods whose nomination was written here: what the watch shows of it is late.
     _told: set[PodUid] = field(default_factory=set)
     _freed: dict[PodUid, float] = field(default_factory=dict)  # preemptors: since when they wait for a report
     _filled: set[NodeName] = field(default_factory=set)
@@ -238,7 +238,7 @@ class Preempting:
         uid, node, nominations = wanted.request.pod, victims.node, self.choice.cluster.nominations
         for other in nominations.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(wanted.pod):
-                self._end(other.uid)  # as kube-scheduler does: it may find another place sooner
+                self._end_and_retry(other.uid)  # as kube-scheduler does: it may find another place sooner
         pod = self.waiting[uid].pod
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
