@@ -417,7 +417,10 @@ class KubeFrontEnd:
         self._metrics.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, wanted.request.demand) if obstacles else NOTHING
         is_news = not probe.kind.refusal.reasons.issuperset(obstacles)
-        is_news |= bool(obstacles) and self._preempting.could_help(wanted, probe.node)
+        left = self._preempting.left_by_victims(wanted, probe.node) if obstacles else None
+        if left is not None:
+            is_news |= not left  # it could preempt there
+            causes |= causes_of(left, wanted.request.demand) if left else NOTHING
         self._queue.probed(probe, causes, self._now_s(), is_news=is_news)
 
     def _attempt(self, uid: PodUid) -> _Placed | None:

@@ -79,12 +79,16 @@ class Gain:
         best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
         above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
             first were not kept out by memory before, and pods that declare more than the second still are.
+        above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
+        preempt_bytes: the most bytes of one GPU that they could get so.
     """
 
     causes: Cause
     best_bytes: int = 0
     above_bytes: int = -1
     up_to_bytes: int = 2**63 - 1
+    above_priority: int | None = None
+    preempt_bytes: int = 0
 
 
 def ask_of(demand: PodDemand) -> int:

@@ -123,6 +123,13 @@ class Occupants:
             return []
         return [one for one in self.on(node) if one.priority < priority]
 
+    def lowest(self, node: NodeName, under: int) -> int | None:
+        """The lowest priority of a pod on a node; None if none is lower than `under`."""
+        if not self.has_below(under):
+            return None
+        found = min((one.priority for one in self.on(node)), default=under)
+        return found if found < under else None
+
     def has_below(self, priority: int) -> bool:
         """Whether any pod has a lower priority."""
         return bool(self._priorities) and self._priorities[0] < priority

@@ -6,6 +6,7 @@ probed on that node, or woken. Pure.
 
 import bisect
 import heapq
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,12 +31,14 @@ class Refusal:
         causes: see `placer.kube.hints.causes_of`.
         ask_bytes: see `placer.kube.hints.ask_of`.
         reasons: all reasons in the note.
+        priority: that of the kind's pods; None if they may not preempt.
     """
 
     note: str = ""
     causes: Cause = EVERYTHING
     ask_bytes: int = 0
     reasons: frozenset[str] = frozenset()
+    priority: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +87,7 @@ class Parking:
         self._probes: dict[NodeName, list[tuple[Rank, int, Kind]]] = {}
         self._planned = 0
         self._parked = 0
+        self._preemptors: Counter[int] = Counter()  # parked kinds that may preempt, by priority
 
     def __len__(self) -> int:
         return self._parked
@@ -93,11 +97,18 @@ class Parking:
         """Whether a kind is to be probed on a node."""
         return self._planned > 0
 
+    @property
+    def highest(self) -> int | None:
+        """The highest priority of a parked kind that may preempt; None if none may."""
+        return max(self._preemptors, default=None)
+
     def park(self, kind: Kind, refusal: Refusal) -> None:
         """Put a refusal in force; it knows every change so far."""
         self.leave(kind)
         kind.parked, kind.woken, kind.refusal = True, False, refusal
         self._parked += 1
+        if refusal.priority is not None:
+            self._preemptors[refusal.priority] += 1
         self._index(kind)
 
     def leave(self, kind: Kind) -> None:
@@ -106,6 +117,10 @@ class Parking:
             return
         kind.parked = kind.woken = False
         self._parked -= 1
+        priority = kind.refusal.priority
+        if priority is not None:
+            self._preemptors[priority] -= 1
+            self._preemptors += Counter()  # drops those that are 0
         self._planned -= len(kind.unprobed)
         kind.unprobed.clear()
         for cause in kind.refusal.causes:
@@ -187,3 +202,7 @@ class Parking:
             start = bisect.bisect_left(items, (above_bytes + 1,))
             for item in items[start : bisect.bisect_left(items, (up_to_bytes + 1,))]:
                 yield item[2]
+            if gain.above_priority is not None:
+                for _, _, kind in items[: bisect.bisect_left(items, (gain.preempt_bytes + 1,))]:
+                    if kind.refusal.priority is not None and kind.refusal.priority > gain.above_priority:
+                        yield kind

@@ -23,7 +23,7 @@ from placer.kube.occupants import priority_of
 from placer.kube.preemption_orders import Order, Orders
 from placer.kube.queue import Queue
 from placer.kube.trial import NodeTrial
-from placer.kube.victim_search import BEING_BOUND, VictimSearch
+from placer.kube.victim_search import BEING_BOUND, NO_VICTIMS, NOT_HELPFUL, NoVictims, VictimSearch
 from placer.kube.victims import Victims
 from placer.kube.waiting import Waiting
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -99,11 +99,11 @@ class Preempting:
             explained = await self.choice.explain(wanted)  # for the nodes that changed during the search
             if explained is None or not self._still_waits(wanted):
                 return explained
-            if isinstance(found, str):
+            if isinstance(found, NoVictims):
                 self._end(wanted.request.pod)
-                if BEING_BOUND in found:
+                if BEING_BOUND in found.reasons:
                     self._hasty.add(wanted.request.pod)
-                return _with(explained, found)
+                return _with(explained, found.text, found.reasons)
             again = self.search.on_node(wanted, found.node)
             if isinstance(again, Victims):
                 return _with(explained, self._nominate(wanted, again))
@@ -129,13 +129,19 @@ class Preempting:
         explained = await self.choice.explain(wanted)
         if explained is None or isinstance(found, Victims):
             return None
-        return _with(explained, found)
+        return _with(explained, found.text, found.reasons)
 
-    def could_help(self, wanted: Wanted, node: NodeName) -> bool:
-        """Whether the end of pods on a node that has changed could make room for a parked pod now."""
+    def left_by_victims(self, wanted: Wanted, node: NodeName) -> tuple[str, ...] | None:
+        """The reasons against a node that has changed which the end of pods there would not lift for a parked pod.
+
+        Empty if it would lift them all now, so that the pod could preempt. None if the pod cannot preempt there.
+        """
         if not self.choice.cluster.occupants.below(priority_of(wanted.pod), node):
-            return False
-        return self._ineligible(wanted) is None and isinstance(self.search.on_node(wanted, node), Victims)
+            return None
+        if self._ineligible(wanted) is not None:
+            return None
+        found = self.search.on_node(wanted, node)
+        return () if isinstance(found, Victims) else tuple(set(found) - {NO_VICTIMS, NOT_HELPFUL}) or None
 
     def observe(self, pod: Pod, *, is_ours: bool) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
@@ -320,11 +326,13 @@ class Preempting:
         return None
 
 
-def _with(explained: Explanation | None, preemption: str) -> Explanation | None:
-    """An explanation with a sentence about preemption, as kube-scheduler adds it."""
+def _with(
+    explained: Explanation | None, preemption: str, reasons: frozenset[str] = frozenset()
+) -> Explanation | None:
+    """An explanation with a sentence about preemption, as kube-scheduler adds it, and the reasons behind that."""
     if explained is None:
         return None
-    return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons)
+    return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)
 
 
 def _name(pod: Pod) -> str:

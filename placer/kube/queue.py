@@ -100,6 +100,11 @@ class Queue:
         """Whether a gain can matter now: a kind is parked."""
         return len(self._parking) > 0
 
+    @property
+    def highest_preemptor(self) -> int | None:
+        """The highest priority of parked pods that may preempt; None if there are none."""
+        return self._parking.highest
+
     def upcoming(self, most: int) -> list[PodUid]:
         """Pods that may be tried next, so many at most: of both lanes and of parked kinds. Some may be gone."""
         members = (self._best_member(kind) for kind in islice(self._kinds.values(), most // 4))

@@ -15,6 +15,7 @@ from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice, Wanted
 from placer.kube.hints import ask_of, causes_of
+from placer.kube.occupants import priority_of
 from placer.kube.parking import Refusal
 from placer.kube.preempting import Preempting
 from placer.kube.queue import Queue
@@ -163,7 +164,9 @@ def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = wanted.request.demand
     causes = causes_of(explained.reasons, demand)
-    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons)
+    may_preempt = wanted.pod.spec.preemptionPolicy != "Never"
+    priority = priority_of(wanted.pod) if may_preempt else None
+    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons, priority)
 
 
 def _now_s() -> float:

@@ -34,6 +34,19 @@ BEING_BOUND: Final = "Preemption victims are still being bound"
 """No pod is deleted while its bind is under way. The refused pod is tried again."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoVictims:
+    """Why no victims help.
+
+    Attributes:
+        text: for people, in kube-scheduler's words.
+        reasons: against the nodes that the pod does not fit on even without all pods of lower priority.
+    """
+
+    text: str
+    reasons: frozenset[str]
+
+
 @dataclass(slots=True)
 class _Tried:
     """The nodes that were tried for pods of one kind: the victims, or the reasons that stay without them."""
@@ -58,8 +71,8 @@ class VictimSearch:
     spared: Callable[[], frozenset[PodUid]] = frozenset
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
 
-    async def search(self, wanted: Wanted) -> Victims | str:
-        """The cheapest victims, or why there are none, in kube-scheduler's words.
+    async def search(self, wanted: Wanted) -> Victims | NoVictims:
+        """The cheapest victims, or why there are none.
 
         Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `on_node`
         again before acting. Cancelling loses nothing.
@@ -86,7 +99,10 @@ class VictimSearch:
                 tried[node] = result
             if len(found) >= ENOUGH and any(not one.violations for one in found):
                 break
-        return cheapest(found) if found else self._text(wanted, tried)
+        if found:
+            return cheapest(found)
+        left = frozenset(reason for reasons in tried.values() for reason in reasons)
+        return NoVictims(self._text(wanted, tried), left - {NO_VICTIMS, NOT_HELPFUL})
 
     def on_node(self, wanted: Wanted, node: NodeName) -> Victims | tuple[str, ...]:
         """The cheapest victims on one node, or the reasons that their end would not lift."""

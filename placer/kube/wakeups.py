@@ -9,8 +9,8 @@ rooms whose every later rise is a gain, and no rise is lost between a refusal an
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from placer.core.room import Room
 from placer.decide import Decider
@@ -58,19 +58,29 @@ class Wakeups:
         self, node: NodeName, before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]
     ) -> None:
         if self.queue.heeds_changes:
-            self._note(node, gain_of_rooms(before, after))
+            self._note(node, gain_of_rooms(before, after), after.values())
 
     def _gained(self, node: NodeName | None, lifted: Cause) -> None:
         if node is None:
             self.wake(lifted)
         elif lifted and self.queue.heeds_changes:
             known = self.decider.candidates.find(node)
-            self._note(node, Gain(lifted, best_bytes(known.rooms.values()) if known is not None else 0))
+            rooms = known.rooms.values() if known is not None else ()
+            self._note(node, Gain(lifted, best_bytes(rooms)), rooms)
 
-    def _note(self, node: NodeName, gain: Gain) -> None:
+    def _note(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> None:
         if gain.causes:
-            self.queue.gained(node, gain, _now_s())
+            self.queue.gained(node, self._with_preemption(node, gain, rooms), _now_s())
             self.on_work()
+
+    def _with_preemption(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> Gain:
+        """The gain with the pods that do not fit now, and could where pods of lower priority end."""
+        highest = self.queue.highest_preemptor
+        lowest = self.cluster.occupants.lowest(node, highest) if highest is not None else None
+        if lowest is None:
+            return gain
+        most_bytes = max((room.gpu.usable_bytes for room in rooms), default=0)
+        return replace(gain, above_priority=lowest, preempt_bytes=most_bytes)
 
 
 def _now_s() -> float:
