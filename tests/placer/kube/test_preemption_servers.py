@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from placer.kube import preemption_orders
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
@@ -262,9 +263,10 @@ async def test_a_foreign_nomination_is_honoured(
 
 
 async def test_without_the_right_to_delete_no_pod_ends_and_the_preemptor_says_so(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A placer that may not delete pods places others as before, and the preemptor names the refused deletion."""
+    monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.2)
     rbac, name = "/apis/rbac.authorization.k8s.io/v1", "plimsoll-without-delete"
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},

@@ -80,7 +80,7 @@ async def calm_down(made: Board) -> None:
     raise AssertionError("pods end for ever")
 
 
-@pytest.mark.parametrize("seed", [12, 43, 47, 74, 79, 87, 102, 119, 144, 1, 2, 3])
+@pytest.mark.parametrize("seed", [8, 32, 40, 42, 58, 87, 90, 91, 138, 139])
 async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(seed: int) -> None:
     """Each victim has a lower priority than its preemptor. In the end no room is held, and nobody is missed."""
     rng = random.Random(seed)  # noqa: S311 - a test's draws
