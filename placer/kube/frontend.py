@@ -323,9 +323,10 @@ class KubeFrontEnd:
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
                 await places.acquire()
-                free = _once(places.release)
-                task = group.create_task(self._carry_out(placed, free), name=f"kube: bind {uid}")
-                task.add_done_callback(free)
+                taken = contextlib.ExitStack()
+                taken.callback(places.release)
+                taken.enter_context(self._recorder.put_off())
+                group.create_task(self._carry_out(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _take_over(self, pods: Reflector[Pod]) -> None:
@@ -401,8 +402,12 @@ class KubeFrontEnd:
         self._refusals.add(wanted, is_final=result.is_final)
         return None
 
-    async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
-        """Bind an assumed pod, or free its place; for `on_long_wait` see `Binder.bind`."""
+    async def _carry_out(self, placed: _Placed, taken: contextlib.ExitStack) -> None:
+        """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait."""
+        with taken:
+            await self._bind(placed, taken.close)
+
+    async def _bind(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
         uid, plan = placed.wanted.request.pod, placed.plan
         waiting, node = self._waiting.get(uid), plan.booking.node
         is_same = waiting is not None and waiting.wanted is placed.wanted
@@ -457,17 +462,6 @@ class KubeFrontEnd:
         structlog.get_logger().info("not placed", pod=_name(pod), why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
-
-
-def _once(call: Callable[[], None]) -> Callable[..., None]:
-    """A function of any arguments that makes this call the first time it is called."""
-    calls = [call]
-
-    def first(*_: object) -> None:
-        if calls:
-            calls.pop()()
-
-    return first
 
 
 def _is_ours(pod: Pod) -> bool:

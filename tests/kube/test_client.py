@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll.cli.demo.servers import free_port
 from plimsoll.kube.client import (
+    PROBE_AFTER_S,
     ApiError,
     ConflictError,
     GoneError,
@@ -208,6 +209,31 @@ async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path:
             with pytest.raises(TransientError, match="silent for"):
                 await anext(coming)
     assert lines == [b"one", b"two", b"three"]
+
+
+async def test_kernel_probes_a_silent_watch(tmp_path: Path) -> None:
+    """A connection without traffic has a timer of the kernel, so a peer that is gone without a word is noticed."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nline\n")
+        await reader.read()
+        writer.close()
+
+    kubeconfig = tmp_path / "config"
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
+        async with connect(kubeconfig) as client, client.stream("/watch", [], 60) as coming:
+            assert await anext(coming) == b"line"
+            timers = [line.split()[5] for line in _sockets() if line.split()[2].endswith(f":{port:04X}")]
+    kinds, due = {timer.split(":")[0] for timer in timers}, [int(timer.split(":")[1], 16) for timer in timers]
+    assert kinds == {"02"}, "a keep-alive timer, see proc(5) on /proc/net/tcp"
+    assert max(due) <= 100 * PROBE_AFTER_S
+
+
+def _sockets() -> list[str]:
+    return Path("/proc/net/tcp").read_text().splitlines()[1:]
 
 
 def test_importing_the_client_does_not_import_kubernetes() -> None:
