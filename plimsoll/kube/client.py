@@ -249,6 +249,8 @@ class KubeClient:
     async def _open(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> aiohttp.ClientResponse:
+        if self.http.closed:  # as for a request of another part while this one ends
+            raise TransientError(f"{method} {path}: the client is closed")
         address = self.host + path
         if query:
             address += "?" + urlencode(query, quote_via=quote)

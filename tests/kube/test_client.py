@@ -72,6 +72,19 @@ async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
                 pass
 
 
+async def test_client_that_was_closed_is_transient(tmp_path: Path) -> None:
+    """A request that comes while a part ends, after its client was closed, fails like one without an answer."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{free_port()}"))
+    async with connect(kubeconfig) as client:
+        pass
+    with pytest.raises(TransientError, match="closed"):
+        await client.get("/api/v1/pods")
+    with pytest.raises(TransientError, match="closed"):
+        async with client.stream("/api/v1/pods", [], 5) as _:
+            pass
+
+
 async def test_cut_answer_is_transient(tmp_path: Path) -> None:
     """An answer that the server cuts off is transient, so the caller retries."""
 
