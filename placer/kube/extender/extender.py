@@ -1,11 +1,12 @@
-"""The three verbs of kube-scheduler's extender protocol, on the placer's own view, ledger and binder.
+"""The verbs of kube-scheduler's extender protocol, on the placer's own view, ledger and binder.
 
-Filter and prioritize read only, in slices, so that a question about 20 000 nodes delays no other task. What always
+All but bind read only, in slices, so that a question about 20 000 nodes delays no other task. What always
 holds: a placer that could not bind answers no question. It names the reason at once, because kube-scheduler waits.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,7 @@ from placer.kube.extender.binds import Binds
 from placer.kube.extender.demand import Asked, asked_by
 from placer.kube.extender.errors import UnavailableError
 from placer.kube.extender.fits import Answer, Fits
+from placer.kube.extender.preemption import fits_without
 from placer.kube.extender.wire import BindingArgs
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
@@ -118,6 +120,25 @@ class Extender:
             return dict.fromkeys(nodes, 0.0)
         answers = await self._answers(asked, nodes)
         return {node: 0.0 if isinstance(answer, str) else answer for node, answer in answers.items()}
+
+    async def preempt(self, pod: Pod, victims: Mapping[NodeName, AbstractSet[PodUid]]) -> set[NodeName]:
+        """The nodes whose GPUs would take a pod once kube-scheduler has evicted these pods there.
+
+        Raises:
+            InputError: the pod is malformed.
+            UnavailableError: this placer cannot answer now.
+        """
+        self.leadership.check()
+        asked = asked_by(pod, self.policy)
+        helped = set()
+        for node, evicted in victims.items():
+            view = self.decider.reports.view(node)
+            if not asked.request.demand.containers or (
+                view is not None and fits_without(asked, evicted, view, self.decider.ledger)
+            ):
+                helped.add(node)
+            await asyncio.sleep(0)  # a node with hundreds of pods takes a millisecond
+        return helped
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.

@@ -1,8 +1,8 @@
 """The extender over HTTP: decode, ask the extender, encode, count.
 
 kube-scheduler shows the text of an `Error` field to people, and of any other status than 200 only its number. So
-filter and bind answer 200 with the error in its field. The answer of prioritize has no such field, and
-kube-scheduler goes on without priorities when it fails.
+filter and bind answer 200 with the error in its field. The answers of prioritize and preempt have no such field.
+kube-scheduler goes on without priorities, or evicts nothing, when they fail.
 
 What always holds: a client without the right certificate changes nothing and reads nothing (`tls.py`). A body of any
 size that is allowed stops the event loop for some 30 ms at most.
@@ -26,6 +26,8 @@ from placer.kube.extender.wire import (
     BindingResult,
     ExtenderArgs,
     FilterResult,
+    PreemptionArgs,
+    PreemptionResult,
     decode,
     filter_result,
     nodes_of,
@@ -40,6 +42,8 @@ PATH: Final = "/extender/v1"
 BODY_BYTES: Final = 16 * 1024**2
 """The longest question: 20 000 names of nodes are some 0.6 MiB. Whole Node objects of 10 KiB are too many from some
 1600 on; then kube-scheduler has to send names (`nodeCacheCapable: true`)."""
+
+JSON: Final = "application/json"
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +71,7 @@ async def serving_extender(
     Raises:
         InputError: the port cannot be opened.
     """
-    verbs = {"filter": _filter, "prioritize": _prioritize, "bind": _bind}
+    verbs = {"filter": _filter, "prioritize": _prioritize, "preempt": _preempt, "bind": _bind}
     routes = [
         web.post(f"{PATH}/{verb}", _handler(verb, make(extender), metrics, clients))
         for verb, make in verbs.items()
@@ -92,12 +96,21 @@ def _handler(
             metrics.requests.labels(verb, "forbidden").inc()
             log.warning("a client may not use the extender", client=name, verb=verb)
             return web.Response(status=403, text=f"{name!r} may not use the extender\n")
+        if request.content_type != JSON:  # a page in a browser of this machine can send others without asking
+            metrics.requests.labels(verb, "malformed").inc()
+            return web.Response(status=415, text=f"send {JSON}\n")
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            metrics.requests.labels(verb, "malformed").inc()
+            log.warning("a question is too long; give kube-scheduler nodeCacheCapable: true", verb=verb)
+            raise
         with metrics.seconds.labels(verb).time():
-            answer, outcome = await ask(await request.read())
+            answer, outcome = await ask(body)
         metrics.requests.labels(verb, outcome).inc()
         if isinstance(answer, PlimsollError):
             return web.Response(status=400 if isinstance(answer, InputError) else 503, text=f"{answer}\n")
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        return web.Response(body=msgspec.json.encode(answer), content_type=JSON)
 
     return handle
 
@@ -124,6 +137,20 @@ def _prioritize(extender: Extender) -> Ask:
         except (InputError, UnavailableError) as error:
             return error, _outcome(error)
         return priorities(scores), "scored"
+
+    return ask
+
+
+def _preempt(extender: Extender) -> Ask:
+    async def ask(body: bytes) -> tuple[object, str]:
+        try:
+            args = decode(body, PreemptionArgs)
+            victims = args.victims
+            helped = await extender.preempt(args.pod, {node: one.uids for node, one in victims.items()})
+        except (InputError, UnavailableError) as error:
+            return error, _outcome(error)
+        kept = {node: one for node, one in victims.items() if node in helped}
+        return PreemptionResult(kept), "fits" if kept else "unfit"
 
     return ask
 

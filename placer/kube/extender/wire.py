@@ -84,6 +84,64 @@ class BindingResult(Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
+class MetaPod(Struct, frozen=True):
+    """A pod that would be evicted."""
+
+    uid: PodUid = msgspec.field(name="UID")
+
+
+class MetaVictims(Struct, frozen=True, rename="pascal"):
+    """The pods that would be evicted from one node, and how many of them against a PodDisruptionBudget."""
+
+    pods: list[MetaPod] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+    @property
+    def uids(self) -> frozenset[PodUid]:
+        """Their uids."""
+        return frozenset(pod.uid for pod in self.pods or ())
+
+
+class Victims(Struct, frozen=True, rename="pascal"):
+    """Likewise, with whole pods."""
+
+    pods: list[Named] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+    @property
+    def meta(self) -> MetaVictims:
+        """The same with uids alone, the only form of an answer."""
+        pods = [MetaPod(PodUid(pod.metadata.uid)) for pod in self.pods or ()]
+        return MetaVictims(pods, self.num_pdb_violations)
+
+
+class PreemptionArgs(Struct, frozen=True, rename="pascal"):
+    """The question of preempt: by node, the pods that kube-scheduler would evict there.
+
+    Attributes:
+        pod: the pod that needs the room.
+        node_name_to_victims: if the extender is not `nodeCacheCapable`.
+        node_name_to_meta_victims: if it is.
+    """
+
+    pod: Pod
+    node_name_to_victims: dict[NodeName, Victims] | None = None
+    node_name_to_meta_victims: dict[NodeName, MetaVictims] | None = None
+
+    @property
+    def victims(self) -> dict[NodeName, MetaVictims]:
+        """By node, in either form."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        return {node: victims.meta for node, victims in (self.node_name_to_victims or {}).items()}
+
+
+class PreemptionResult(Struct, frozen=True, rename="pascal"):
+    """The answer of preempt: the nodes where evicting these pods helps."""
+
+    node_name_to_meta_victims: dict[NodeName, MetaVictims]
+
+
 class _NamesOf(Struct, frozen=True):
     items: list[Named] | None = None
 

@@ -6,6 +6,7 @@ something in between, for instance before a bind: take the GPU away, or restart 
 
 import asyncio
 import contextlib
+import io
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -31,6 +32,7 @@ from tests.servers.objects import create_node, pod_manifest
 CONFIGURATION = REPOSITORY / "deploy" / "kube-scheduler-extender.yaml"
 SCHEDULER = "default-scheduler"
 MEMORY, SHARE, GPUS = "plimsoll.dev/gpu-memory", "plimsoll.dev/gpu-share", "plimsoll.dev/gpu"
+HEADERS = {"Content-Type": "application/json"}
 
 Before = Callable[[Object], Awaitable[None]]
 
@@ -73,7 +75,7 @@ async def ask(port: int, verb: str, body: object) -> tuple[int, bytes]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"http://127.0.0.1:{port}{PATH}/{verb}", data=data) as answer,
+        http.post(f"http://127.0.0.1:{port}{PATH}/{verb}", data=io.BytesIO(data), headers=HEADERS) as answer,
     ):
         return answer.status, await answer.read()
 

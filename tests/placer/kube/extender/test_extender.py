@@ -266,3 +266,37 @@ def test_the_demand_is_read_from_json_as_the_api_server_gives_it() -> None:
     """A pod with every field of a real one is read; unknown fields do no harm."""
     document = {"metadata": {"name": "p", "managedFields": [{}]}, "spec": {"tolerations": [], "novel": 1}}
     assert msgspec.json.decode(json.dumps(document), type=Pod).metadata.name == "p"
+
+
+async def helped(scene: Scene, pod: Pod, *victims: str) -> bool:
+    """Whether a pod fits on `n1` once these pods are evicted there."""
+    evicted = frozenset(PodUid(one) for one in victims)
+    return NodeName("n1") in await extender_of(scene).preempt(pod, {NodeName("n1"): evicted})
+
+
+async def test_no_pod_is_evicted_in_vain(scene: Scene) -> None:
+    """Two victims on one GPU make room for a large pod. One on each GPU leave the same sum, and do not."""
+    scene.report("n1", 24, 24)
+    for pod, index in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
+        take(scene, "n1", f"GPU-n1-{index}", 10 * GIB, pod)
+    large = outside("p", {MEMORY: "20Gi"})
+    assert await helped(scene, large, "a", "b")
+    assert not await helped(scene, large, "a", "c")
+    over_two = outside("q", {MEMORY: "20Gi", WHOLE: "2"})
+    assert await helped(scene, over_two, "a", "c")
+    assert not await helped(scene, over_two, "a", "b")
+    assert not await helped(scene, outside("r", {WHOLE: "1"}), "a")
+    assert await helped(scene, outside("plain", {"cpu": "1"}), "a")
+    assert len(list(scene.ledger.bookings())) == 4
+
+
+async def test_a_victims_measured_memory_goes_with_it(scene: Scene) -> None:
+    """The processes of a victim end; the memory of other processes stays, and a node without a report has no room."""
+    take(scene, "n1", "GPU-n1-0", 10 * GIB, "a")
+    scene.report("n1", 24, tasks=(task("a", "GPU-n1-0", 20 * GIB),))
+    assert await helped(scene, outside("p", {MEMORY: "20Gi"}), "a")
+    assert not await helped(scene, outside("p", {MEMORY: "20Gi"}), "somebody")
+    scene.report("n1", 14, tasks=(task("a", "GPU-n1-0", 10 * GIB),))
+    assert not await helped(scene, outside("p", {MEMORY: "20Gi"}), "a")
+    nowhere = {NodeName("nowhere"): frozenset({PodUid("a")})}
+    assert await extender_of(scene).preempt(outside("p", {MEMORY: "1Gi"}), nowhere) == set()

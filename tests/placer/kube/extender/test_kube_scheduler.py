@@ -12,9 +12,11 @@ from tests.placer.kube.extender.front import (
     GPUS,
     MEMORY,
     Between,
+    asked,
     front_pod,
     gpu_node,
     kube_scheduler,
+    order,
     serving_front,
 )
 from tests.placer.kube.world import World, gpu_of, read_pod, scheduler
@@ -129,6 +131,49 @@ async def test_the_placer_restarts_between_filter_and_bind(
             await until_true(world.front_end.leads.is_set)
             restarted.set()
             assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
+
+
+async def test_preemption_evicts_nothing_in_vain(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
+) -> None:
+    """It evicts a pod whose GPU then takes the preemptor, and none if the preemptor would not fit afterwards."""
+    between, high = Between(), f"high-{namespace}"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await apiserver.must("POST", classes, {"metadata": {"name": high}, "value": 1000})
+    try:
+        async with (
+            scheduler(apiserver, valkey, namespace) as world,
+            serving_front(world.front_end, between) as port,
+        ):
+            await gpu_node(world, "n1", 24, 24)
+            for index in range(2):
+                here = {"plimsoll.dev/gpu-id": f"GPU-n1-{index}"}
+                low = front_pod(f"low{index}", {MEMORY: "15Gi"}, annotations=here)
+                pod = await create_pod(apiserver, namespace, low)
+                assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
+            async with kube_scheduler(apiserver, tmp_path, between):
+                vain = front_pod("vain", {MEMORY: "40Gi", GPUS: "2"})
+                vain["spec"]["priorityClassName"] = high
+                vain["metadata"]["annotations"] = {"plimsoll.dev/gpu-model": "NVIDIA H100"}
+                await create_pod(apiserver, namespace, vain)
+                await until_true(lambda: between.counts()["preempt"] == 1)
+                await world.events("vain", "FailedScheduling")
+                lows = [await world.pod(f"low{index}") for index in range(2)]
+                assert not any("deletionTimestamp" in low["metadata"] for low in lows)
+                useful = front_pod("useful", {MEMORY: "20Gi"})
+                useful["spec"]["priorityClassName"] = high
+                await create_pod(apiserver, namespace, useful)
+
+                async def victims() -> list[str]:
+                    pods = [await world.pod(f"low{index}") for index in range(2)]
+                    return [one["metadata"]["name"] for one in pods if "deletionTimestamp" in one["metadata"]]
+
+                [victim] = await until(victims)
+                path = f"/api/v1/namespaces/{namespace}/pods/{victim}?gracePeriodSeconds=0"
+                await apiserver.must("DELETE", path)  # as its kubelet would
+                assert gpu_of(await world.until_bound("useful")) == ("n1", f"GPU-n1-{victim[-1]}")
+    finally:
+        await apiserver.must("DELETE", f"{classes}/{high}")
 
 
 async def test_both_front_ends_in_one_burst(
