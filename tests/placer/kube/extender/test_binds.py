@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from placer.kube.extender import binds as binds_module
+from placer.kube.extender.pods import OutsidePods
+from placer.kube.frontend import KubeFrontEnd
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid
@@ -20,7 +22,7 @@ from tests.placer.kube.extender.front import (
     order,
     serving_front,
 )
-from tests.placer.kube.lossy import LossyBinds, held, lose_answer, refuse
+from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request, refuse
 from tests.placer.kube.world import GPU_KEY, World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_pod, get_pod
@@ -153,6 +155,21 @@ async def test_a_bind_asked_twice_is_answered_right_both_times(
         assert len(world.told.bound) == 1
 
 
+async def test_a_bind_is_answered_right_before_the_watch_shows_it(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second order that overtakes the watch is answered by the pod as the API server has it."""
+    async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
+        await gpu_node(world, "n1", 24)
+        pod = await made(world, "p", {MEMORY: "10Gi"})
+        # A watch that is behind. A real one cannot be made to wait for the moment between both orders.
+        monkeypatch.setattr(KubeFrontEnd, "_confirm", lambda *_: None)
+        monkeypatch.setattr(OutsidePods, "note", lambda *_: None)
+        assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
+        assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
+        assert len(world.told.bound) == 1
+
+
 async def test_a_lost_answer_keeps_the_room(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -189,6 +206,9 @@ async def test_a_bind_without_a_result_is_answered_in_time_and_goes_on(
         other = await made(world, "other", {MEMORY: "20Gi"})
         refused = await asked(port, "filter", {"Pod": other, "NodeNames": ["n1"]})
         assert refused["NodeNames"] == []
+        lossy.read_faults.append(lose_request)  # an order to do the same needs no answer of the API server
+        assert await asked(port, "bind", order(pod, "n1")) == answer
+        lossy.read_faults.clear()
         release.set()
         await world.until_bound("p")
         await until_watched(world, pod)
