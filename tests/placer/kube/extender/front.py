@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,36 +104,38 @@ async def serving_front(front_end: KubeFrontEnd, between: Between | None = None)
 
 
 @contextlib.asynccontextmanager
-async def kube_scheduler(
-    api: ApiServer, folder: Path, between: Between, *, program: Sequence[str] = ()
-) -> AsyncIterator[None]:
-    """Run kube-scheduler with the configuration in `deploy/` until the context ends.
-
-    What differs is where things are: the API server, the extender (plain HTTP), and no lease. A pod that was not
-    bound is tried again after 1 s at the latest.
-    """
+async def kube_scheduler(api: ApiServer, folder: Path, between: Between) -> AsyncIterator[None]:
+    """Run kube-scheduler until the context ends; it asks `between`, by plain HTTP."""
     async with serving([web.post(PATH + "/{verb}", between.handle)], 2**26) as runner:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        config = yaml.safe_load(CONFIGURATION.read_text())
-        config["clientConnection"] = {"kubeconfig": str(api.kubeconfig()), "qps": 1000, "burst": 1000}
-        config |= {"leaderElection": {"leaderElect": False}, "podMaxBackoffSeconds": 1}
-        [extender] = config["extenders"]
-        del extender["tlsConfig"]
-        extender |= {"enableHTTPS": False, "urlPrefix": f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}"}
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        path = folder / "config.json"
-        await asyncio.to_thread(path.write_text, json.dumps(config))
-
-        def arguments(_: int, __: Path) -> Sequence[str]:
-            return (f"--config={path}", "--secure-port=0", *program)
-
-        binary = assets.binary("kube-scheduler")
-        kind = ServerKind(
-            "kube-scheduler", "http", "Starting Kubernetes Scheduler", lambda: binary, arguments
-        )
-        async with running(kind, folder / "kube-scheduler") as server:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}"
+        async with configured(api, folder, {"enableHTTPS": False, "urlPrefix": url, "tlsConfig": None}):
             yield
-            await server.kill()
+
+
+@contextlib.asynccontextmanager
+async def configured(api: ApiServer, folder: Path, changes: Mapping[str, object]) -> AsyncIterator[None]:
+    """Run kube-scheduler with the configuration in `deploy/` until the context ends.
+
+    What differs is where things are: the API server, and the extender by `changes`. There is no lease. A pod that was
+    not bound is tried again after 1 s at the latest.
+    """
+    config = yaml.safe_load(await asyncio.to_thread(CONFIGURATION.read_text))
+    config["clientConnection"] = {"kubeconfig": str(api.kubeconfig()), "qps": 1000, "burst": 1000}
+    config |= {"leaderElection": {"leaderElect": False}, "podMaxBackoffSeconds": 1}
+    config["extenders"][0] |= changes
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    path = folder / "config.json"
+    await asyncio.to_thread(path.write_text, json.dumps(config))
+
+    def arguments(_: int, __: Path) -> Sequence[str]:
+        return (f"--config={path}", "--secure-port=0")
+
+    binary = assets.binary("kube-scheduler")
+    kind = ServerKind("kube-scheduler", "http", "Starting Kubernetes Scheduler", lambda: binary, arguments)
+    async with running(kind, folder / "kube-scheduler") as server:
+        yield
+        await server.kill()
 
 
 async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24) -> None:

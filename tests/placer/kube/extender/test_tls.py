@@ -21,8 +21,13 @@ from placer.kube.extender.http import PATH, serving_extender
 from placer.kube.extender.metrics import ExtenderMetrics
 from placer.kube.extender.tls import TlsFiles
 from placer.settings import load
+from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.errors import InputError
+from tests.placer.kube.extender.front import MEMORY, configured, front_pod, gpu_node
 from tests.placer.kube.scene import Scene
+from tests.placer.kube.world import gpu_of, scheduler
+from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod
 from tests.servers.waiting import until
 
 
@@ -144,6 +149,27 @@ async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> No
         assert not follower.done()
         follower.cancel()
         await asyncio.wait({follower})
+
+
+async def test_a_real_kube_scheduler_asks_over_mutual_tls(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
+) -> None:
+    """With the `tlsConfig` of the configuration in `deploy/`, kube-scheduler has a pod bound by the placer."""
+    ours = authority(tmp_path, "ours")
+    files = TlsFiles(*ours.sign("placer", "placer"), ours.path)
+    certificate, key = ours.sign("system:kube-scheduler", "scheduler")
+    clients = frozenset({"system:kube-scheduler"})
+    async with scheduler(apiserver, valkey, namespace) as world:
+        metrics = ExtenderMetrics(world.metrics.registry)
+        context = await asyncio.to_thread(files.context)
+        address = ("127.0.0.1", 0)
+        async with serving_extender(world.front_end.extender, address, metrics, context, clients) as port:
+            tls = {"caFile": ours.path, "certFile": certificate, "keyFile": key}
+            changes = {"urlPrefix": f"https://127.0.0.1:{port}{PATH}", "tlsConfig": tls}
+            async with configured(apiserver, tmp_path, changes):
+                await gpu_node(world, "n1", 24)
+                await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "10Gi"}))
+                assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
 
 
 @pytest.mark.parametrize(
