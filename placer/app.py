@@ -262,6 +262,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
 
 async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
+    from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
@@ -291,6 +292,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
+                if settings.extender_port is not None:
+                    _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
         finally:
             # No write of this placer is under way any more.
             await lease.release()

@@ -202,6 +202,11 @@ def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[s
     reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer.traits)
     if reason is not None:
         return (reason,)
+    return shortages(needs, offer, load)
+
+
+def shortages(needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
+    """The reasons that the load of a node gives against a pod: its ports and resources; see `misfits`."""
     if load.ports and any(map(load.clashes, needs.ports)):
         return (PORTS,)
     return tuple(islice(_shortages(needs.amounts, offer.allocatable, load), MOST_SHORTAGES))

@@ -5,8 +5,9 @@ help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`)
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
 for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that already have a
-node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`). Not
-here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), the loop over all (`frontend`), and the
+answers to a kube-scheduler that stands in front (`extender`). Not here: the choice of a GPU (`placer.core`), and
+reports (`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.

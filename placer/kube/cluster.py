@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from placer.core.changes import Changes
-from placer.core.fit import UNKNOWN_NODE, Load, Needs, NodeRules, Offer, misfits, needs_of, offer_of
+from placer.core.fit import (
+    UNKNOWN_NODE,
+    Load,
+    Needs,
+    NodeRules,
+    Offer,
+    misfits,
+    needs_of,
+    offer_of,
+    shortages,
+)
 from placer.core.ledger import Booking, Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
@@ -144,6 +154,11 @@ class Cluster:
         if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
             return (KEPT_OUT,)
         return reasons
+
+    def shortages(self, needs: Needs, name: NodeName) -> tuple[str, ...]:
+        """The ports and resources that a node lacks for a pod; the kubelet would fail the pod for each of them."""
+        offer = self._offers.get(name)
+        return (UNKNOWN_NODE,) if offer is None else shortages(needs, offer, self._load(name))
 
     def assume(self, booking: Booking, needs: Needs) -> None:
         """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already."""

@@ -25,6 +25,9 @@ from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Ta
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
+from placer.kube.extender.binds import Binds
+from placer.kube.extender.extender import Extender, Leadership
+from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import fence
 from placer.kube.hints import NOTHING, causes_of
 from placer.kube.queue import Probe, Queue, Try
@@ -112,6 +115,7 @@ class KubeFrontEnd:
         lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
             held; until then this front end only watches.
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
+        extender: answers kube-scheduler, if somebody serves it.
         clock: the wall clock in UTC.
     """
 
@@ -124,6 +128,8 @@ class KubeFrontEnd:
     lease: Lease | None = None
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    extender: Extender = field(init=False)
+    _outside: OutsidePods = field(default_factory=OutsidePods)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Waiting] = field(default_factory=dict)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
@@ -163,6 +169,22 @@ class KubeFrontEnd:
         )
         self._retelling = Retelling(self._waiting, self._queue, self._choice, self._report_refused)
         self._metrics.registry.register(WaitingPods(self._queue))
+        self.extender = self._make_extender()
+
+    def _make_extender(self) -> Extender:
+        binds = Binds(
+            self._outside,
+            self._cluster,
+            self.decider,
+            self.transport,
+            self._binder,
+            self.options.policy,
+            self.bus.placed,
+            self.clock,
+            asyncio.Semaphore(self.options.binds_at_once),
+        )
+        leadership = Leadership(self.leads, self.lease, self.broken_s)
+        return Extender(leadership, self.decider, binds, self.options.policy)
 
     @property
     def _metrics(self) -> Metrics:
@@ -183,6 +205,7 @@ class KubeFrontEnd:
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
+                group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
         finally:
             unsubscribe()
 
@@ -231,9 +254,11 @@ class KubeFrontEnd:
             case Synced():
                 self._pods_synced.set()
             case Deleted(pod):
+                self._outside.drop(PodUid(pod.metadata.uid))
                 self._drop(PodUid(pod.metadata.uid))
             case Added(pod) | Modified(pod):
                 uid = PodUid(pod.metadata.uid)
+                self._outside.note(pod)
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
                 elif pod.spec.nodeName:
@@ -335,9 +360,8 @@ class KubeFrontEnd:
         await pods.catch_up()
         if inherited is None:
             return
-        late = {
-            _name(one.pod) for one in self._waiting.values() if inherited.has(one.pod)
-        } | inherited.resized
+        waiting = (*(one.pod for one in self._waiting.values()), *self._outside)
+        late = {_name(pod) for pod in waiting if inherited.has(pod)} | inherited.resized
         if late:
             version = await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
             await pods.catch_up(version)  # a write may have arrived just before its pod was changed
