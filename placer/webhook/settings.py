@@ -67,7 +67,7 @@ class Settings:
     names: str = ""
     secret: Annotated[str, Meta(pattern=_NAME)] = "plimsoll-webhook-certificates"  # noqa: S105 - a name
     configurations: str = "plimsoll-webhook,plimsoll-webhook-dialects"
-    certificate_life_s: Annotated[float, Meta(ge=10, le=31_536_000)] = 7_776_000.0
+    certificate_life_s: Annotated[float, Meta(ge=5, le=31_536_000)] = 7_776_000.0
     check_s: Annotated[float, Meta(ge=0.05, le=3600)] = 60.0
     extended_schedulers: str = ""
     gpu_access: GpuAccess = GpuAccess.RUNTIME_CLASS

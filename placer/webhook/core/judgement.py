@@ -162,14 +162,10 @@ def _is_extended(pod: Pod, rules: Rules) -> bool:
 
 def _mention(pod: Pod) -> str | None:
     """The first resource or annotation of ours, known or not."""
-    for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
-        asked = container.resources
-        names = {**(asked.limits or {}), **(asked.requests or {})} if asked is not None else {}
-        for name in names:
-            if name.startswith(DOMAIN):
-                return name
-    annotations: dict[str, str] = pod.metadata.annotations or {}
-    return next((name for name in annotations if _is_ours(name)), None)
+    resources = [one.resources for one in (*pod.spec.containers, *(pod.spec.initContainers or ()))]
+    names = [name for one in resources if one for asked in (one.limits, one.requests) for name in asked or ()]
+    names += pod.metadata.annotations or ()
+    return next((name for name in names if _is_ours(name)), None)
 
 
 def _check_demand(pod: Pod) -> None:

@@ -23,6 +23,9 @@ def applied(patch: list[dict[str, Any]], value: Any) -> Any:  # noqa: ANN401 - a
         holder: Any = root
         for step in steps[:-1]:
             holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+        if steps[-1] == "-":
+            holder.append(operation["value"])
+            continue
         key: Any = int(steps[-1]) if isinstance(holder, list) else steps[-1]
         if operation["op"] == "remove":
             del holder[key]
@@ -57,6 +60,14 @@ def test_the_patch_gives_the_second_value(before: Any, after: Any) -> None:  # n
 def test_equal_values_need_no_patch(value: Any) -> None:  # noqa: ANN401 - any JSON
     """A value and its copy have an empty patch."""
     assert difference(value, copy.deepcopy(value)) == []
+
+
+@given(st.lists(VALUES, max_size=3), st.lists(VALUES, max_size=3))
+def test_a_list_that_grows_is_not_sent_again(before: list[Any], more: list[Any]) -> None:
+    """New entries at the end of a list are added one by one."""
+    patch = difference(before, [*before, *more])
+    assert applied(patch, before) == [*before, *more]
+    assert [operation["value"] for operation in patch] == more
 
 
 def test_the_patch_is_small() -> None:

@@ -155,6 +155,7 @@ def test_new_ephemeral_containers_see_no_gpu() -> None:
 def test_what_is_no_pod_is_refused() -> None:
     """An object of another form is refused with the path of the wrong field."""
     nothing: Json = {}
-    for given in (nothing, {"spec": {}}, {"spec": {"containers": []}}, pod({"name": 1})):
+    pods: list[Json] = [nothing, {"spec": {}}, {"spec": {"containers": []}}, pod({"name": 1})]
+    for given in pods:
         with pytest.raises(InputError):
             judge_creation(given, Rules())
