@@ -1,4 +1,4 @@
-"""`python -m placer.webhook`: the admission webhook, which checks pods with GPUs and gives them what they need."""
+"""`python -m placer.webhook`: the webhook, which checks pods with GPUs at their creation and completes them."""
 
 import sys
 

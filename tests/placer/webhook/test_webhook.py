@@ -191,3 +191,55 @@ async def test_health_and_metrics(webhook: Scene) -> None:
     metrics = await webhook.text("/metrics")
     assert re.search(r'plimsoll_webhook_reviews_total{outcome="patched"} [1-9]', metrics)
     assert "plimsoll_webhook_certificate_expiry_timestamp_seconds 1." in metrics
+
+
+async def test_other_schedulers_pods_are_translated_with_a_warning(
+    apiserver: ApiServer,
+    namespace: str,
+    runtime_class: None,  # noqa: ARG001 - must be there
+) -> None:
+    """With its dialects on, the API server stores HAMi's, gpushare's and KAI's pods as ours, and tells kubectl so."""
+    files = ("webhook.yaml", "webhook-dialects.yaml")
+    async with scene(apiserver, namespace, files=files, hami=True, gpushare="GiB", kai=True) as found:
+        annotations = {"gpu-memory": "4096"}
+        kai = {"metadata": {"name": "kai", "annotations": annotations}, "spec": {"containers": [container()]}}
+        hami = pod(
+            container(limits={"nvidia.com/gpumem": 4096, "nvidia.com/gpu": 1}), schedulerName="hami-scheduler"
+        )
+        gpushare = pod(container(limits={"aliyun.com/gpu-mem": 4}), schedulerName="default-scheduler")
+        hami["metadata"]["name"], gpushare["metadata"]["name"] = "hami", "gpushare"
+
+        async def in_force() -> bool:
+            return (await found.create(kai, dry=True))["spec"]["schedulerName"] == "plimsoll"
+
+        await until(in_force)
+        for given in (kai, hami, gpushare):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            async with apiserver.http.post(path, json=given, headers=apiserver.authorization()) as answer:
+                stored = await answer.json()
+                assert "became plimsoll.dev/gpu" in answer.headers["Warning"]
+            [main] = stored["spec"]["containers"]
+            assert main["resources"]["requests"]["plimsoll.dev/gpu"] == "1"
+            assert main["resources"]["limits"][MEMORY] in {"4Gi", "4096Mi"}
+            assert stored["spec"]["schedulerName"] == "plimsoll"
+            assert [one["name"] for one in main["env"]] == ["NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"]
+        whole = {
+            "metadata": {"name": "whole"},
+            "spec": {"containers": [container(limits={"nvidia.com/gpu": 1})]},
+        }
+        assert (await found.create(whole))["spec"]["schedulerName"] == "default-scheduler"
+        assert "plimsoll_webhook_translated_total 0" not in await found.text("/metrics")
+
+
+async def test_with_an_extender_its_schedulers_pods_are_taken(
+    apiserver: ApiServer,
+    namespace: str,
+    runtime_class: None,  # noqa: ARG001 - must be there
+) -> None:
+    """By the setting, a pod under kube-scheduler may ask for GPUs, and gets all it needs."""
+    async with scene(apiserver, namespace, extended_schedulers="default-scheduler") as found:
+        given = gpu_pod()
+        del given["spec"]["schedulerName"]
+        stored = await found.create(given)
+        assert stored["spec"]["schedulerName"] == "default-scheduler"
+        assert stored["spec"]["runtimeClassName"] == "nvidia"
