@@ -118,7 +118,7 @@ def pod(kind: str, at: int) -> Json:
         "uid": f"{at:032x}",
         "controller": True,
     }
-    fields = {f"f:field-{index}": {".": {}, "f:name": {}, "f:value": {}} for index in range(60)}
+    fields: Json = {f"f:field-{index}": {".": {}, "f:name": {}, "f:value": {}} for index in range(60)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

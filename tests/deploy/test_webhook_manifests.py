@@ -10,6 +10,8 @@ import yaml
 from placer.webhook.settings import Settings
 from plimsoll.dialects import Json
 from tests.servers.apiserver import ApiServer
+from tests.servers.objects import pod_manifest
+from tests.servers.waiting import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OWN = "plimsoll-system"
@@ -30,6 +32,15 @@ async def applied(apiserver: ApiServer) -> AsyncIterator[dict[str, Json]]:
             arguments = ("delete", "--ignore-not-found", "--wait=false", "--filename=-")
             await apiserver.kubectl(*arguments, stdin=manifest)
         await apiserver.purge()
+
+        async def out_of_force() -> bool:
+            probe = pod_manifest("probe", {"plimsoll.dev/gpu": "1"})
+            return (
+                await apiserver.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", probe)
+            ).status < 400
+
+        # All tests share the API server, so a webhook left behind would refuse the next test's pods.
+        await until(out_of_force)
 
 
 async def test_the_files_apply_and_their_pods_are_admitted(

@@ -210,7 +210,7 @@ async def test_other_schedulers_pods_are_translated_with_a_warning(
         hami["metadata"]["name"], gpushare["metadata"]["name"] = "hami", "gpushare"
 
         async def in_force() -> bool:
-            return (await found.create(kai, dry=True))["spec"]["schedulerName"] == "plimsoll"
+            return bool((await found.create(kai, dry=True))["spec"]["schedulerName"] == "plimsoll")
 
         await until(in_force)
         for given in (kai, hami, gpushare):
