@@ -117,18 +117,19 @@ class Authority:
             ApiError: the API server refused, or did not answer.
             InputError: other replicas overtook every write.
         """
-        kept = await self._generations()
+        now_s = self.now_s()
+        kept = await self._generations(now_s)
         found = [name for name in self.place.configurations if await self._trust(name, bundle(kept))]
-        await self.serve(served(kept, self.place.names, self.now_s(), self.timing))
+        await self.serve(served(kept, self.place.names, now_s, self.timing))
         self.missing = [] if found else [f"no MutatingWebhookConfiguration {self.place.configurations[0]}"]
 
-    async def _generations(self) -> tuple[Generation, ...]:
-        """The generations of this moment, as the Secret has them now."""
+    async def _generations(self, now_s: float) -> tuple[Generation, ...]:
+        """The generations of this moment, as the Secret has them then."""
         for _ in range(ATTEMPTS):
             heed_cancellation()
             secret = await self._secret()
             kept = _kept(secret)
-            wanted = await asyncio.to_thread(self._wanted, kept)
+            wanted = await asyncio.to_thread(self._wanted, kept, now_s)
             if wanted is kept:
                 return kept
             try:
@@ -139,8 +140,8 @@ class Authority:
             return wanted
         raise InputError("Secret", self.place.secret, f"changed {ATTEMPTS} times meanwhile", "wait")
 
-    def _wanted(self, kept: tuple[Generation, ...]) -> tuple[Generation, ...]:
-        now_s, names = self.now_s(), self.place.names
+    def _wanted(self, kept: tuple[Generation, ...], now_s: float) -> tuple[Generation, ...]:
+        names = self.place.names
         return next_generations(
             kept, names, now_s, self.timing, lambda: make_generation(names, self.timing.life_s, now_s)
         )

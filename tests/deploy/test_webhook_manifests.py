@@ -46,10 +46,12 @@ async def applied(apiserver: ApiServer) -> AsyncIterator[dict[str, Json]]:
 async def test_the_files_apply_and_their_pods_are_admitted(
     apiserver: ApiServer, applied: dict[str, Json]
 ) -> None:
-    """All fields are known, all conditions compile, and the namespace's `restricted` takes the Deployment's pods.
+    """All fields are known, all conditions compile, and Pod Security's `restricted` takes the Deployment's pods.
 
     A webhook that does not run yet stops none of its own pods.
     """
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await apiserver.must("PATCH", f"/api/v1/namespaces/{OWN}", restricted)
     template = applied["Deployment"]["spec"]["template"]
     # No controller makes the account here, and the plugin that would look for it is off.
     body = {**template, "metadata": {**template["metadata"], "name": "webhook-1"}}

@@ -110,7 +110,7 @@ class Injector:
     def _with_variable(self, where: str, env: list[Json], entry: Json) -> list[Json]:
         """The variables with exactly this entry of its name, in the place of the first that was there."""
         there = [one for one in env if one["name"] == entry["name"]]
-        if len(there) == 1 and _same_variable(there[0], entry):
+        if there == [entry]:
             return env
         if there:
             self.remarks.append(f"{where}.env[{entry['name']}] was replaced: Plimsoll sets it")
@@ -184,15 +184,6 @@ def _with_entry(env: list[Json], entry: Json) -> list[Json]:
     first = names.index(entry["name"])
     rest = [one for one in env[first + 1 :] if one["name"] != entry["name"]]
     return [*env[:first], entry, *rest]
-
-
-def _same_variable(there: Json, entry: Json) -> bool:
-    """Whether a variable is ours already. The API server fills in a reference's version."""
-    reference = (there.get("valueFrom") or {}).get("fieldRef")
-    if reference is None or "valueFrom" not in entry:
-        return bool(there == entry)
-    filled = {**there, "valueFrom": {"fieldRef": {"apiVersion": "v1", **reference}}}
-    return bool(filled == entry)
 
 
 def _with_mounts(where: str, container: Json, volume: str) -> list[Json]:
