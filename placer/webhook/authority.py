@@ -94,6 +94,7 @@ class Authority:
     serve: Callable[[Generation], Awaitable[None]]
     on_failure: Callable[[], None]
     missing: list[str] = field(default_factory=lambda: ["the certificate is still being made"])
+    _known: tuple[Generation, ...] = field(default=(), init=False)  # as of the last round
 
     async def run(self) -> None:
         """Do a round now, and one after every `check_s`, for ever. After a failure, the next comes sooner."""
@@ -121,6 +122,7 @@ class Authority:
         kept = await self._generations(now_s)
         found = [name for name in self.place.configurations if await self._trust(name, bundle(kept))]
         await self.serve(served(kept, self.place.names, now_s, self.timing))
+        self._known = kept
         self.missing = [] if found else [f"no MutatingWebhookConfiguration {self.place.configurations[0]}"]
 
     async def _generations(self, now_s: float) -> tuple[Generation, ...]:
@@ -142,9 +144,14 @@ class Authority:
 
     def _wanted(self, kept: tuple[Generation, ...], now_s: float) -> tuple[Generation, ...]:
         names = self.place.names
-        return next_generations(
-            kept, names, now_s, self.timing, lambda: make_generation(names, self.timing.life_s, now_s)
-        )
+
+        def make() -> Generation:
+            return make_generation(names, self.timing.life_s, now_s)
+
+        if not kept and self._known:
+            # Somebody deleted the Secret. What replicas serve stays trusted until they serve the next one.
+            return (*self._known, make())
+        return next_generations(kept, names, now_s, self.timing, make)
 
     async def _secret(self) -> _Secret | None:
         try:

@@ -53,15 +53,10 @@ class Scene:
         path = f"/api/v1/namespaces/{self.namespace}/pods" + ("?dryRun=All" if dry else "")
         return (await self.api.call("POST", path, pod, user=user)).body
 
-    async def secret(self) -> Json:
-        """The Secret with the certificates."""
-        return await self.api.get(f"/api/v1/namespaces/{self.own}/secrets/plimsoll-webhook-certificates")
-
-    async def trusted(self) -> str:
-        """The CA bundle of the configuration, base64."""
-        webhooks = (await self.api.get(f"{ADMISSION}/{self.names[0]}"))["webhooks"]
-        [bundle] = {one["clientConfig"].get("caBundle", "") for one in webhooks}
-        return str(bundle)
+    async def secret_exists(self) -> bool:
+        """Whether there is a Secret now."""
+        path = f"/api/v1/namespaces/{self.own}/secrets/plimsoll-webhook-certificates"
+        return (await self.api.call("GET", path)).status == 200
 
     async def text(self, path: str) -> str:
         """What the health port answers."""

@@ -105,6 +105,30 @@ async def test_a_damaged_secret_is_mended(apiserver: ApiServer, namespace: str) 
     assert kept["certificate"] == clocked.served[-1].certificate
 
 
+async def test_a_deleted_secret_is_a_renewal(apiserver: ApiServer, namespace: str) -> None:
+    """What replicas serve stays trusted until they serve the next certificate, which they share again."""
+    clocked = Clocked(namespace)
+    name = clocked.place.configurations[0]
+    await configure(apiserver, name)
+    try:
+        async with connect(apiserver.kubeconfig()) as transport:
+            replicas = [clocked.authority(transport) for _ in range(3)]
+            await asyncio.gather(*(one.round() for one in replicas))
+            first = clocked.served[-1]
+            await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/secrets/{SECRET}")
+            seen = []
+            for after_s in (0, 599, 601, 1201):
+                clocked.now_s = 1_800_000_000.0 + after_s
+                clocked.served.clear()
+                await asyncio.gather(*(one.round() for one in replicas))
+                [served] = {one.certificate for one in clocked.served}
+                bundle = (await bundle_of(apiserver, name))[0]
+                seen.append((served == first.certificate, bundle.count("BEGIN")))
+            assert seen == [(True, 2), (True, 2), (False, 2), (False, 1)]
+    finally:
+        await apiserver.must("DELETE", f"{ADMISSION}/{name}")
+
+
 async def test_certificates_change_under_load_without_a_refusal(apiserver: ApiServer, namespace: str) -> None:
     """The API server calls the webhook all the while that its certificate changes, and no call fails."""
     async with scene(apiserver, namespace, check_s=0.05, certificate_life_s=5) as running_scene:

@@ -3,6 +3,7 @@
 import pytest
 
 from placer.webhook.core.judgement import GpuAccess, Rules
+from plimsoll import contract
 from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
@@ -46,6 +47,18 @@ def test_containers_without_gpus_see_none() -> None:
     plain = judged(pod(container())).pod["spec"]
     assert plain["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     assert plain.keys() == {"schedulerName", "containers"}
+
+
+@pytest.mark.skipif(not hasattr(contract, "GPU_MEMORY_PERCENT"), reason="the contract refuses them still")
+def test_an_init_container_with_gpus_gets_its_own_pages() -> None:
+    """Each container mounts its own pages, init containers and sidecars as well."""
+    sidecar = container("side", limits={MEMORY: "1Gi"}, restartPolicy="Always")
+    spec = judged(pod(container(limits={GPU: 1}), initContainers=[sidecar, container("init")])).pod["spec"]
+    side, init = spec["initContainers"]
+    assert [one["subPath"] for one in side["volumeMounts"]] == ["limits/side", "counts/side", "lib"]
+    assert "gpus.plimsoll.dev/side" in str(variables(side)["NVIDIA_VISIBLE_DEVICES"])
+    assert side["resources"]["limits"][GPU] == "1"
+    assert init["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
 def test_all_gpus_are_taken_from_a_container_and_its_author_is_told() -> None:
