@@ -107,7 +107,9 @@ async def test_a_limit_range_gives_memory(webhook: Scene) -> None:
 
     async def defaulted() -> bool:
         stored = await webhook.create(pod(container()), dry=True)
-        return stored["spec"]["containers"][0].get("resources", {}).get("limits", {}).get(MEMORY) == "2Gi"
+        return bool(
+            stored["spec"]["containers"][0].get("resources", {}).get("limits", {}).get(MEMORY) == "2Gi"
+        )
 
     await until(defaulted)
     [main] = (await webhook.create(pod(container()), dry=True))["spec"]["containers"]
