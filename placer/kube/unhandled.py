@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -18,6 +19,8 @@ PLACELESS_VOLUMES: Final = frozenset(
 )
 """Volume kinds that any node can mount. All others tie a pod to a zone, a node or a count."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
+_GPU_REMEDY: Final = "remove it"
+"""Another scheduler knows nothing of the pod's GPUs, so this is the only remedy for a pod that asks for some."""
 
 
 def refuse_unhandled(pod: Pod) -> None:
@@ -27,7 +30,8 @@ def refuse_unhandled(pod: Pod) -> None:
         InputError: the pod uses such a feature; the message names the first field.
     """
     for where, value in _used(pod):
-        raise InputError(where, value, "is not handled by the plimsoll scheduler", _NO_REMEDY)
+        remedy = _GPU_REMEDY if asks_gpu(pod) else _NO_REMEDY
+        raise InputError(where, value, "is not handled by the plimsoll scheduler", remedy)
 
 
 def _used(pod: Pod) -> Iterator[tuple[str, str]]:

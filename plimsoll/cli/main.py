@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -136,6 +136,29 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         _fail(str(error), REFUSED if isinstance(error, resizing.NotResizedError) else 1)
     for line in confirmed.lines():
         Console().print(f"{namespace}/{pod}: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
+def convert(
+    file: Annotated[str, typer.Argument(help="The manifest; - reads standard input.")],
+    gpushare_unit: Annotated[
+        Literal["GiB", "MiB"], typer.Option(help="The unit of aliyun.com/gpu-mem in the old cluster.")
+    ] = "GiB",
+) -> None:
+    """Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms: YAML on standard output.
+
+    Each change is reported on standard error. The exit code is 2, and nothing
+    is printed, if a pod has no equal counterpart. Comments are lost.
+    """
+    from plimsoll.cli.convert import converted  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        text, changes = converted(file, gpushare_unit)
+    except PlimsollError as error:
+        _fail(str(error), REFUSED)
+    for change in changes or ["nothing is to be converted"]:
+        Console(stderr=True).print(change, soft_wrap=True, markup=False, highlight=False)
+    sys.stdout.write(text)
 
 
 def _fail(message: str, code: int = 1) -> NoReturn:

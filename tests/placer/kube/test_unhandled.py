@@ -53,6 +53,14 @@ def test_unhandled_feature_is_refused_by_name(spec: dict[str, object], named: st
         refuse_unhandled(pod(**spec))
 
 
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_pod_with_gpus_is_not_sent_to_another_scheduler(kind: str) -> None:
+    """Another scheduler knows nothing of the pod's GPUs, so the only remedy is to remove the feature."""
+    asking = {"name": "gpu", "resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
+    with pytest.raises(InputError, match=r"handled by the plimsoll scheduler; remove it$"):
+        refuse_unhandled(pod(**{"containers": [{"name": "main"}], kind: [asking]}, workloadRef={"name": "w"}))
+
+
 @pytest.mark.parametrize(
     "spec",
     [
