@@ -27,7 +27,7 @@ class Cause(enum.Flag):
     MEMORY = enum.auto()
     """The bytes that the pod's only container declares are not free on one GPU."""
     MEMORIES = enum.auto()
-    """The same for a pod with several containers, or with one that declares no bytes."""
+    """The same for a pod with several containers, or with one that declares no bytes, or a percentage."""
     SHARE = enum.auto()
     """Compute time of one GPU."""
     OCCUPANCY = enum.auto()
@@ -88,7 +88,7 @@ class Gain:
 
 
 def ask_of(demand: PodDemand) -> int:
-    """The most bytes that a pod declares for one GPU; 0 if it declares none."""
+    """The most bytes that a pod declares for one GPU; 0 if it declares none, or a percentage of any GPU's."""
     return max((container.memory_bytes or 0 for container in demand.containers), default=0)
 
 
