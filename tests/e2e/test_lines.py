@@ -8,7 +8,9 @@ import pytest
 
 from plimsoll.ids import NodeName
 from tests.e2e.cluster import KubeCluster, kube_cluster
+from tests.placer.kube.world import MEMORY, SHARE
 from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until
 
 
@@ -42,6 +44,37 @@ async def test_a_bound_pods_line_holds_its_program(
                 return any(b"dev.plimsoll.limit.denied" in message for message in await cluster.messages())
 
             await until(denied)
+
+
+async def test_an_init_container_has_a_line_of_its_own_on_the_same_gpu(
+    tmp_path: Path, apiserver: ApiServer, namespace: str
+) -> None:
+    """An init container of 20Gi runs on the GPU of a container of 4Gi before that one, each within its own line.
+
+    The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi goes elsewhere.
+    """
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        manifest = pod_manifest("job", {MEMORY: "4Gi", SHARE: "30"})
+        manifest["spec"]["initContainers"] = [
+            {
+                **manifest["spec"]["containers"][0],
+                "name": "warm",
+                "resources": {"limits": {MEMORY: "20Gi", SHARE: "90"}},
+            }
+        ]
+        await create_pod(apiserver, namespace, manifest)
+        place = (await cluster.until_bound("job"))["job"]
+        annotations = (await cluster.pods())["job"]["metadata"]["annotations"]
+        assert annotations["gpus.plimsoll.dev/warm"] == place[1]
+        warm = await cluster.start_in("job", place, "19Gi", "--iterations", "3", container="warm")
+        await warm.communicate()
+        assert warm.returncode == 0
+        returned, lines = await _run_in(cluster, "job", place, "5Gi")
+        assert returned == 2, lines
+        returned, lines = await _run_in(cluster, "job", place, "3Gi")
+        assert returned == 0, lines
+        await cluster.submit("other", "10Gi", annotations={"plimsoll.dev/gpu-id": place[1]})
+        assert "Insufficient plimsoll.dev/gpu-memory" in await cluster.until_told_why("other")
 
 
 @pytest.mark.parametrize("broker_is_away", [False, True])
