@@ -112,7 +112,7 @@ def test_no_moment_of_any_lives_overfills_a_gpu(demands: list[PodDemand], gone: 
                     assert all(len(moment) == 1 for moment in now if any(x.whole for x in moment))
                 promise = ledger.promise(each, one.uuid)
                 assert (promise.expected_bytes, promise.share_pct, promise.sharers) == most(
-                    pod.grants, one.uuid
+                    each.grants, one.uuid
                 )
 
 
