@@ -59,9 +59,9 @@ _ASKED: Final = (
 )
 _ANSWERED: Final = (DECISION, LINES, SHARES)
 
-MOST_INIT_CONTAINERS: Final = 64
-"""The most init containers of a pod that may ask for a GPU. Each takes some 300 bytes of the pod's annotations, which
-have 256 KiB, and some microseconds on each GPU that a decision reads."""
+MOST_INIT_CONTAINERS: Final = 32
+"""The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
+annotations, which have 256 KiB together."""
 
 _Amounts = Mapping[str, str | int | float]
 

@@ -279,7 +279,9 @@ def test_a_crowd_of_init_containers_is_refused() -> None:
         (f"i{index}", {"gpu-share": 1}, None) for index in range(MOST_INIT_CONTAINERS + 1)
     ]
     parse_pod(with_init(pod(main={}), *many[1:]))
-    with pytest.raises(InputError, match=rf"initContainers\[i{MOST_INIT_CONTAINERS}\].* more than 64"):
+    with pytest.raises(
+        InputError, match=rf"initContainers\[i{MOST_INIT_CONTAINERS}\].* more than {MOST_INIT_CONTAINERS}"
+    ):
         parse_pod(with_init(pod(main={}), *many))
 
 

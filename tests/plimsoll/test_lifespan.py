@@ -84,6 +84,22 @@ def test_beside_a_container_counts_what_runs_while_it_runs(amounts: Amounts) -> 
         assert beside(lifespan, others) == expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (MAIN, init(3), MAIN),
+        (init(1), init(3), init(3)),
+        (init(3), init(1), init(3)),
+        (sidecar(1), sidecar(3), sidecar(1)),
+        (sidecar(3), init(1), sidecar(3)),
+        (MAIN, sidecar(3), sidecar(3)),
+    ],
+)
+def test_the_longer_lifespan_has_more_beside_it(one: Lifespan, other: Lifespan, expected: Lifespan) -> None:
+    """A sidecar that begins early counts most, then a container, then an init container that runs late."""
+    assert longer(one, other) == longer(other, one) == expected
+
+
 @given(pods(), st.randoms(use_true_random=False))
 def test_the_longer_of_two_lifespans_never_counts_less(amounts: Amounts, draws: random.Random) -> None:
     """A pod whose containers are said to live in two ways counts at least as much as in either."""

@@ -20,7 +20,7 @@ from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from plimsoll.lifespan import Lifespan, StartOrder
-from plimsoll.quantity import GIB
+from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, request, state, whole
 
 NODE = NodeName("n")
@@ -227,6 +227,17 @@ def test_containers_get_their_gpus(name: str) -> None:
     assert {key: " ".join(sorted(value)) for key, value in found.items()} == expected
 
 
+def test_an_init_container_prefers_the_gpu_of_the_containers() -> None:
+    """An init container goes where the pod's container goes, although a policy likes another GPU better."""
+    ledger = Ledger()
+    taken = Grant(ContainerName("o"), GpuUuid("g0"), 512 * MIB, 60, 100, whole=False, line_bytes=512 * MIB)
+    ledger.book(Booking(PodUid("other"), NODE, (taken,)))
+    alone = places(planned(declared("warm", 1), ledger=ledger))
+    assert alone == {"warm": ("g0",)}
+    found = places(planned(init(declared("warm", 1), 0), declared("main", 4, 50), ledger=ledger))
+    assert found == {"warm": ("g1",), "main": ("g1",)}
+
+
 def test_a_sidecar_moves_out_of_the_way_of_an_init_container() -> None:
     """Where an init container fits only on the GPU that a policy prefers, the sidecar takes the tighter one."""
     demands = init(declared("proxy", 1), 0, sidecar=True), init(declared("warm", 24), 1), declared("main", 1)
@@ -237,7 +248,7 @@ def test_a_sidecar_moves_out_of_the_way_of_an_init_container() -> None:
 def test_an_init_container_chooses_before_a_sidecar_where_nothing_else_helps() -> None:
     """An init container that needs the freest GPU and the fullest one gets both, and the sidecar the one between."""
     ledger = Ledger()
-    taken = Grant(ContainerName("o"), GpuUuid("g1"), GIB, 50, 100, whole=False, line_bytes=GIB)
+    taken = Grant(ContainerName("o"), GpuUuid("g1"), 512 * MIB, 50, 100, whole=False, line_bytes=512 * MIB)
     ledger.book(Booking(PodUid("other"), NODE, (taken,)))
     demands = (
         init(declared("proxy", 1, 10), 0, sidecar=True),

@@ -4,10 +4,13 @@ A pod's init container and its container may be promised more than the GPU's tim
 the GPU's time.
 """
 
+import math
+from collections.abc import Iterator
+
 import pytest
 
 from hook.broker.core.shares.events import Unmet
-from tests.hook.broker.core.shares.model import Container, Simulation
+from tests.hook.broker.core.shares.model import Actor, Container, Simulation, Sleep, Step
 from tests.hook.broker.core.shares.programs import greedy
 
 END = 3000.0
@@ -34,6 +37,20 @@ def test_an_ended_init_container_gives_its_time_to_all() -> None:
     simulation = Simulation([init, one, other])
     assert not [step for step in simulation.instructions if isinstance(step, Unmet)]
     assert [sum(each.seconds[4:10]) / 60 for each in (one, other)] == pytest.approx([50, 50], abs=2)
+
+
+def test_an_ended_init_container_leaves_the_broker_at_rest() -> None:
+    """Once an init container has ended in debt, and nothing else has work, no tick has anything to do."""
+    init = Container("init", 0.3, 1, [greedy(20, stop=END)])
+    others = [Container(name, 0.3, 1, [greedy(1, stop=END), waiting]) for name in ("one", "other")]
+    simulation = Simulation([init, *others])
+    assert simulation.scheduler.needs_ticks
+    assert simulation.scheduler.is_at_rest
+
+
+def waiting(_: Actor) -> Iterator[Step]:
+    """Do nothing."""
+    yield Sleep(math.inf)
 
 
 def test_a_container_alone_after_its_init_container_is_not_held() -> None:
