@@ -9,7 +9,7 @@ GPU pass 100. The booking of a bound pod is read from the placer's own decision 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from plimsoll.contract import ContainerDemand
 from plimsoll.decision import GpuGrant, decision_of
@@ -55,8 +55,7 @@ class Grant:
     lifespan: Lifespan = MAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """The most of one GPU that a pod's containers have at any time, each number for itself.
 
     Attributes:
