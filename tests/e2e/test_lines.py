@@ -46,34 +46,39 @@ async def test_a_bound_pods_line_holds_its_program(
             await until(denied)
 
 
-async def test_an_init_container_has_a_line_of_its_own_on_the_same_gpu(
+async def test_each_container_of_a_pod_has_a_line_of_its_own(
     tmp_path: Path, apiserver: ApiServer, namespace: str
 ) -> None:
-    """An init container of 20Gi runs on the GPU of a container of 4Gi before that one, each within its own line.
+    """An init container of 20Gi runs on the GPU of a container of 4Gi, and another container beside that one.
 
-    The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi goes elsewhere.
+    Each has its own line. The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi waits for that GPU.
     """
     async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
         manifest = pod_manifest("job", {MEMORY: "4Gi", SHARE: "30"})
-        manifest["spec"]["initContainers"] = [
-            {
-                **manifest["spec"]["containers"][0],
-                "name": "warm",
-                "resources": {"limits": {MEMORY: "20Gi", SHARE: "90"}},
-            }
+        image = manifest["spec"]["containers"][0]
+        manifest["spec"]["containers"] += [
+            {**image, "name": "side", "resources": {"limits": {MEMORY: "2Gi"}}}
         ]
+        warm = {MEMORY: "20Gi", SHARE: "90"}
+        manifest["spec"]["initContainers"] = [{**image, "name": "warm", "resources": {"limits": warm}}]
         await create_pod(apiserver, namespace, manifest)
         place = (await cluster.until_bound("job"))["job"]
         annotations = (await cluster.pods())["job"]["metadata"]["annotations"]
-        assert annotations["gpus.plimsoll.dev/warm"] == place[1]
-        warm = await cluster.start_in("job", place, "19Gi", "--iterations", "3", container="warm")
-        await warm.communicate()
-        assert warm.returncode == 0
-        returned, lines = await _run_in(cluster, "job", place, "5Gi")
-        assert returned == 2, lines
-        returned, lines = await _run_in(cluster, "job", place, "3Gi")
-        assert returned == 0, lines
-        await cluster.submit("other", "10Gi", annotations={"plimsoll.dev/gpu-id": place[1]})
+        places = {
+            name: (place[0], annotations[f"gpus.plimsoll.dev/{name}"]) for name in ("warm", "main", "side")
+        }
+        assert places["warm"] in (places["main"], places["side"])
+        for name, memory, code in (
+            ("warm", "19Gi", 0),
+            ("main", "5Gi", 2),
+            ("main", "3Gi", 0),
+            ("side", "3Gi", 2),
+            ("side", "1Gi", 0),
+        ):
+            program = await cluster.start_in("job", places[name], memory, "--iterations", "3", container=name)
+            await program.communicate()
+            assert (name, memory, program.returncode) == (name, memory, code)
+        await cluster.submit("other", "10Gi", annotations={"plimsoll.dev/gpu-id": places["warm"][1]})
         assert "Insufficient plimsoll.dev/gpu-memory" in await cluster.until_told_why("other")
 
 
