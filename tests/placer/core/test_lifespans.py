@@ -292,6 +292,17 @@ def test_the_ledger_refuses_a_whole_gpu_beside_a_sidecar() -> None:
         Ledger().book(Booking(PodUid("p"), NODE, (owner, before)))
 
 
+def test_a_percentage_of_unlike_gpus_is_other_bytes_on_each() -> None:
+    """A container with a quarter of two GPUs of different sizes has a quarter of each."""
+    node = node_view(state("n", gpu("small", usable_gib=24), gpu("large", usable_gib=80)))
+    found = plan_on(request("p", percent("main", 25, 30, 2)), node, Ledger(), HEADROOM)
+    assert isinstance(found, Plan)
+    assert {one.gpu: one.memory_bytes for one in found.booking.grants} == {
+        "small": 6 * GIB,
+        "large": 20 * GIB,
+    }
+
+
 def test_a_decision_gives_the_booking_back() -> None:
     """The annotations of a plan hold the order of its init containers, and give the same booking again."""
     found = planned(
