@@ -48,6 +48,10 @@ class Lifespan(Struct, frozen=True, omit_defaults=True):
         """Whether the container ends before the pod's containers begin."""
         return self.last < RUNNING
 
+    def runs_at(self, time: int) -> bool:
+        """Whether the container runs at this time."""
+        return self.first <= time <= self.last
+
     def meets(self, other: "Lifespan") -> bool:
         """Whether containers with these lifespans run at the same time."""
         return self.first <= other.last and other.first <= self.last

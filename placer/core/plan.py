@@ -163,9 +163,8 @@ def plan_on(
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
-    if _most_sharers(request.demand) > SHARERS_PER_GPU * len(
-        usable
-    ):  # else hundreds are placed before one is refused
+    # Otherwise hundreds of containers would be placed before one is refused.
+    if _most_sharers(request.demand) > SHARERS_PER_GPU * len(usable):
         return Refusal({node.node: (Reason.GPU_SHARERS.value,)})
     attempt = _Attempt(request, node.node, usable, ledger, rooms)
     tried: list[_Choice] | Refusal = Refusal()
@@ -227,9 +226,8 @@ def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
     yield _Way((*running, *ending), policy.score)
     if len(demand.containers) > 1:
         yield _Way((*running, *ending), _tightest)
-    if ending and any(
-        one.lifespan.sidecar for one in running
-    ):  # a sidecar may stand in the way of a harder one
+    if ending and any(one.lifespan.sidecar for one in running):
+        # A sidecar stands in the way of an init container that is harder to place.
         yield _Way(tuple(sorted(demand.containers, key=hardest_first)), _tightest)
 
 
@@ -254,17 +252,14 @@ class _Attempt:
         times = {one.lifespan.last: dict(rooms) for one in way.order}
         for demand in way.order:
             lifespan = demand.lifespan
-            during = [left for time, left in times.items() if lifespan.first <= time <= lifespan.last]
-            more = self._place(demand, _narrowest(during), _own_gpus(demand, chosen), way.prefer)
+            during = {time: left for time, left in times.items() if lifespan.runs_at(time)}
+            more = self._place(demand, _narrowest(during.values()), _own_gpus(demand, chosen), way.prefer)
             if isinstance(more, Refusal):
                 return more
             chosen += more
             for choice in more:
-                for time, left in times.items():
-                    if lifespan.first <= time <= lifespan.last:
-                        left[choice.grant.gpu] = self._room_after(
-                            left[choice.grant.gpu], choice, chosen, time
-                        )
+                for time, left in during.items():
+                    left[choice.grant.gpu] = self._room_after(left[choice.grant.gpu], choice, chosen, time)
         return chosen
 
     def _place(
@@ -301,9 +296,7 @@ class _Attempt:
         grant = choice.grant
         if self.request.pod in before.gpu.measured_bytes:
             there = (one.grant for one in chosen if one.grant.gpu == grant.gpu)
-            pending = self._pending(
-                *(one for one in there if one.lifespan.first <= time <= one.lifespan.last)
-            )
+            pending = self._pending(*(one for one in there if one.lifespan.runs_at(time)))
             return room_on(self.node, before.gpu, self.ledger, pending)
         return before.after(grant, self.ledger.expected_bytes(self._pending(grant), grant.gpu))
 
@@ -311,7 +304,7 @@ class _Attempt:
         return Booking(self.request.pod, self.node, grants, self.request.owner)
 
 
-def _narrowest(during: Sequence[Mapping[GpuUuid, Room]]) -> Collection[Room]:
+def _narrowest(during: Iterable[Mapping[GpuUuid, Room]]) -> Collection[Room]:
     """The room on each GPU for a container that runs at all of these times."""
     first, *others = during
     if not others:
