@@ -269,7 +269,7 @@ class _Attempt:
         verdicts: list[tuple[Room, ContainerDemand, Reason | None]] = []
         for room in rooms:
             here = demand.on(room.gpu.usable_bytes)
-            verdicts.append((room, here, misfit(room, here, here.memory_bytes or best_effort_bytes)))
+            verdicts.append((room, here, misfit(room, here, best_effort_bytes)))
         fitting = sorted(
             ((room, here) for room, here, why in verdicts if why is None),
             key=lambda found: (found[0].gpu.uuid not in own, -prefer(*found)),

@@ -54,8 +54,8 @@ class Room:
     taken_whole: bool
 
     def open_to(self, demand: ContainerDemand) -> int:
-        """The most bytes that a container may be expected to need here; for its demand `on` this GPU."""
-        return self.undeclared_bytes if demand.memory_bytes is None else self.declarable_bytes
+        """The most bytes that a container may be expected to need here."""
+        return self.undeclared_bytes if demand.best_effort or demand.whole else self.declarable_bytes
 
     @property
     def declarable_bytes(self) -> int:
@@ -144,8 +144,8 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
 
     Args:
         room: the room on the GPU.
-        demand: the container's demand `on` this GPU.
-        expected_bytes: the container's expected need here: its declaration, or the learned peak of its owner.
+        demand: the container's demand per GPU.
+        expected_bytes: the container's expected need here if it declares none: the learned peak of its owner.
     """
     if room.taken_whole:
         return Reason.GPU_TAKEN_WHOLE
@@ -153,7 +153,7 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         return None if room.is_empty else Reason.GPU_NOT_EMPTY
     if room.sharers >= SHARERS_PER_GPU:
         return Reason.GPU_SHARERS
-    if room.open_to(demand) < max(expected_bytes, 1):
+    if room.open_to(demand) < max(demand.on(room.gpu.usable_bytes).memory_bytes or expected_bytes, 1):
         return Reason.GPU_MEMORY
     if room.free_share_pct < demand.share_pct:
         return Reason.GPU_SHARE
