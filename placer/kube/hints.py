@@ -19,6 +19,7 @@ from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError
+from plimsoll.percent import most_pct
 
 
 class Cause(enum.Flag):
@@ -28,6 +29,8 @@ class Cause(enum.Flag):
     """The bytes that the pod's only container declares are not free on one GPU."""
     MEMORIES = enum.auto()
     """The same for a pod with several containers, or with one that declares no bytes."""
+    PERCENTAGE = enum.auto()
+    """The percentage that the pod's only container declares is not free on one GPU."""
     SHARE = enum.auto()
     """Compute time of one GPU."""
     OCCUPANCY = enum.auto()
@@ -45,7 +48,7 @@ class Cause(enum.Flag):
 NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
 _SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
-_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES
+_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
 _OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS
 
 _KNOWN: Final = {
@@ -79,16 +82,21 @@ class Gain:
         best_bytes: the most bytes that one GPU of the node can give now. Pods that declare more still do not fit.
         above_bytes, up_to_bytes: the bytes between which `MEMORY` was lifted. Pods that declare no more than the
             first were not kept out by memory before, and pods that declare more than the second still are.
+        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
     """
 
     causes: Cause
     best_bytes: int = 0
     above_bytes: int = -1
     up_to_bytes: int = 2**63 - 1
+    above_pct: int = -1
+    up_to_pct: int = 100
 
 
 def ask_of(demand: PodDemand) -> int:
-    """The most bytes that a pod declares for one GPU; 0 if it declares none."""
+    """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
+    if _memory_of(demand) is Cause.PERCENTAGE:
+        return demand.containers[0].memory_pct or 0
     return max((container.memory_bytes or 0 for container in demand.containers), default=0)
 
 
@@ -119,8 +127,10 @@ def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
 def _memory_of(demand: PodDemand) -> Cause:
     if all(container.whole for container in demand.containers):
         return NOTHING
-    sole = len(demand.containers) == 1 and demand.containers[0].gpus == 1 and ask_of(demand) > 0
-    return Cause.MEMORY if sole else Cause.MEMORIES
+    first = demand.containers[0]
+    if len(demand.containers) > 1 or first.gpus > 1 or first.best_effort:
+        return Cause.MEMORIES
+    return Cause.MEMORY if first.memory_pct is None else Cause.PERCENTAGE
 
 
 def _cause(reason: str) -> Cause:
@@ -139,7 +149,7 @@ def best_bytes(rooms: Iterable[Room]) -> int:
 def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
     """The gain between two states of a node's GPUs."""
     most_bytes = best_bytes(after.values())
-    causes, above_bytes, up_to_bytes = NOTHING, most_bytes, 0
+    causes, above_bytes, up_to_bytes, above_pct, up_to_pct = NOTHING, most_bytes, 0, 100, 0
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
@@ -148,15 +158,22 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
             up_to_bytes = max(up_to_bytes, _open_bytes(room))
+        if _open_pct(room) > _open_pct(old):
+            causes |= Cause.PERCENTAGE | Cause.MEMORIES
+            above_pct, up_to_pct = min(above_pct, _open_pct(old)), max(up_to_pct, _open_pct(room))
         if room.free_share_pct > old.free_share_pct:
             causes |= Cause.SHARE
         if _is_less_occupied(room, old):
             causes |= Cause.OCCUPANCY
-    return Gain(causes, most_bytes, above_bytes, up_to_bytes)
+    return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
 
 
 def _open_bytes(room: Room) -> int:
     return min(room.promisable_bytes, room.gpu.usable_bytes)
+
+
+def _open_pct(room: Room) -> int:
+    return most_pct(room.gpu.usable_bytes, _open_bytes(room))
 
 
 def _is_less_occupied(room: Room, old: Room) -> bool:

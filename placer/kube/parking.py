@@ -28,7 +28,7 @@ class Refusal:
     Attributes:
         note: the text for people.
         causes: see `placer.kube.hints.causes_of`.
-        ask_bytes: see `placer.kube.hints.ask_of`.
+        ask_bytes: see `placer.kube.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
     """
 
@@ -181,9 +181,11 @@ class Parking:
     def _concerned(self, gain: Gain) -> Iterator[Kind]:
         for cause in gain.causes:
             items = self._by_cause[cause]
-            above_bytes, up_to_bytes = -1, gain.best_bytes
+            above, up_to = -1, gain.best_bytes
             if cause is Cause.MEMORY:
-                above_bytes, up_to_bytes = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
-            start = bisect.bisect_left(items, (above_bytes + 1,))
-            for item in items[start : bisect.bisect_left(items, (up_to_bytes + 1,))]:
+                above, up_to = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
+            elif cause is Cause.PERCENTAGE:
+                above, up_to = gain.above_pct, gain.up_to_pct if gain.best_bytes else 0
+            start = bisect.bisect_left(items, (above + 1,))
+            for item in items[start : bisect.bisect_left(items, (up_to + 1,))]:
                 yield item[2]

@@ -328,6 +328,18 @@ def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:
     assert node.why_not(sized(15)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
 
 
+def test_a_foreign_pod_counts_by_the_most_of_all_moments_of_its_life() -> None:
+    """Of a foreign pod's init container and its container the larger counts on each GPU, and a sidecar with both."""
+    node = Node()
+    node.report(*GPUS)
+    limits = [{"plimsoll.dev/gpu-memory": size} for size in ("2Gi", "16Gi")]
+    init = [{"name": f"i{n}", "resources": {"limits": one}} for n, one in enumerate(limits)]
+    init[0]["restartPolicy"] = "Always"
+    node.cluster.confirm(bound(initContainers=init))
+    assert node.why_not(sized(6)) == dict.fromkeys(GPUS)
+    assert node.why_not(sized(7)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
+
+
 @pytest.mark.parametrize(
     "stranger",
     [

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.fit import NODE_AFFINITY, NOT_READY, PORTS, TOO_MANY_PODS
@@ -23,6 +23,8 @@ from placer.kube.hints import (
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Node
+from plimsoll.quantity import MIB
+from tests.placer.core.worlds import percent
 
 MEMORY = Cause.MEMORY | Cause.MEMORIES
 
@@ -62,7 +64,7 @@ def rooms(*of_each: Room) -> dict[GpuUuid, Room]:
         (NODE_AFFINITY, Cause.NODE),
         (NOT_READY, Cause.NODE),
         ("node(s) had untolerated taint {k: v}", Cause.NODE),
-        ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES),
+        ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES & ~Cause.PERCENTAGE),
     ],
 )
 def test_reasons_have_causes(reason: str, cause: Cause) -> None:
@@ -92,6 +94,14 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
     assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
     assert (ask_of(demand_of(5, None, 7)), ask_of(demand_of(None)), ask_of(PodDemand(()))) == (7, 0, 0)
+    part = PodDemand((percent("c0", 40),))
+    assert (causes_of(memory, part), ask_of(part)) == (Cause.PERCENTAGE, 40)
+    for several in (
+        PodDemand((percent("c0", 40), percent("c1", 40))),
+        PodDemand((percent("c0", 40, gpus=2),)),
+    ):
+        assert causes_of(memory, several) & ~(Cause.SHARE | Cause.OCCUPANCY) == Cause.MEMORIES
+        assert ask_of(several) == 0
 
 
 def test_gain_names_the_bytes_between_which_it_helps() -> None:
@@ -168,6 +178,40 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
         if concerned == Cause.MEMORY:
             assert gain.above_bytes < ask_of(demand) <= gain.up_to_bytes
     assert best_bytes(after for _, after in changes) == max(after.free_bytes for _, after in changes)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.tuples(st.sampled_from([100, 150, 400]), st.integers(-1, 401))] * 2),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 100),
+)
+@settings(max_examples=500)
+def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
+    changes: list[tuple[tuple[int, int], tuple[int, int]]], memory_pct: int
+) -> None:
+    """If a GPU has the declared part of its memory free and had not before, the gain names that percentage.
+
+    The GPU may have another size by then, so that fewer bytes are a larger part.
+    """
+    demand = PodDemand((percent("c0", memory_pct),))
+    sizes = [tuple(room(free * MIB, usable=usable * MIB) for usable, free in pair) for pair in changes]
+    gain = gain_of_rooms(rooms(*(old for old, _ in sizes)), rooms(*(new for _, new in sizes)))
+    fits = [
+        [
+            misfit(one, here, here.memory_bytes or 0) is None
+            for one in pair
+            for here in [only.on(one.gpu.usable_bytes)]
+        ]
+        for pair in sizes
+        for only in demand.containers
+    ]
+    if any(after and not before for before, after in fits):
+        assert gain.causes & causes_of([Reason.GPU_MEMORY.value], demand) == Cause.PERCENTAGE
+        assert gain.above_pct < ask_of(demand) <= gain.up_to_pct
+        assert gain.best_bytes
 
 
 def node(**fields: object) -> Node:
