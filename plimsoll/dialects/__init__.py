@@ -10,14 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from plimsoll.contract import DOMAIN, SCHEDULER_NAME
+from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.part.errors import InputError
 
 Json = dict[str, Any]
 """A pod, or a part of one, as decoded JSON."""
-
-GPU_MEMORY_PERCENT: Final = DOMAIN + "gpu-memory-percent"
-"""The annotation that asks for a part of each GPU's memory, whatever the GPU's model."""
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 

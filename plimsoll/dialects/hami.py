@@ -10,8 +10,8 @@ Read in HAMi v2.10.0 (pkg/device/nvidia/device.go, charts/hami/values.yaml).
 from dataclasses import dataclass, field
 from typing import Final
 
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
-from plimsoll.dialects import GPU_MEMORY_PERCENT, Json, Translation
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_SHARE
+from plimsoll.dialects import Json, Translation
 from plimsoll.dialects.containers import asked_of, first_resource, with_containers, with_resources
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_whole

@@ -8,8 +8,8 @@ is a part of a GPU's memory, and of no compute time. Read in kai-scheduler/KAI-S
 from dataclasses import dataclass, field
 from typing import Final
 
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY
-from plimsoll.dialects import GPU_MEMORY_PERCENT, Json, Translation
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT
+from plimsoll.dialects import Json, Translation
 from plimsoll.dialects.containers import with_containers, with_resources
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import parse_exact, parse_whole

@@ -1,13 +1,11 @@
 """Requests of other schedulers become ours, with nothing lost unseen; what has no counterpart is refused by name."""
 
 import copy
-import inspect
 from collections.abc import Mapping
 
 import msgspec
 import pytest
 
-import plimsoll.contract
 from plimsoll.contract import PodDemand, parse_pod
 from plimsoll.dialects import Dialect, Json, Translation, translated
 from plimsoll.dialects.gpushare import Gpushare
@@ -18,8 +16,6 @@ from plimsoll.part.errors import InputError
 
 ALL: tuple[Dialect, ...] = (Hami(), Gpushare(), Kai())
 MIB, GIB = 1 << 20, 1 << 30
-KNOWS_PERCENT = "gpu-memory-percent" in inspect.getsource(plimsoll.contract)
-"""Whether the contract has the percentage already."""
 
 
 def pod(
@@ -102,7 +98,6 @@ def test_hami_percentages_become_the_annotation() -> None:
         ours(two)
 
 
-@pytest.mark.skipif(not KNOWS_PERCENT, reason="the contract has no percentage of memory yet")
 @pytest.mark.parametrize(
     "given", [pod({"nvidia.com/gpumem-percentage": 30}), pod(None, annotations={"gpu-fraction": "0.3"})]
 )

@@ -3,7 +3,6 @@
 import pytest
 
 from placer.webhook.core.judgement import GpuAccess, Rules
-from plimsoll import contract
 from plimsoll.broker.pages import CONTAINER_COUNTS_DIR, CONTAINER_LIMITS_DIR
 from plimsoll.dialects import Json
 from plimsoll.part.errors import InputError
@@ -49,7 +48,6 @@ def test_containers_without_gpus_see_none() -> None:
     assert plain.keys() == {"schedulerName", "containers"}
 
 
-@pytest.mark.skipif(not hasattr(contract, "GPU_MEMORY_PERCENT"), reason="the contract refuses them still")
 def test_an_init_container_with_gpus_gets_its_own_pages() -> None:
     """Each container mounts its own pages, init containers and sidecars as well."""
     sidecar = container("side", limits={MEMORY: "1Gi"}, restartPolicy="Always")
