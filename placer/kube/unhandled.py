@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from placer.kube.domains.rules import DO_NOT_SCHEDULE
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -31,9 +32,8 @@ def refuse_unhandled(pod: Pod) -> None:
 
 
 def _used(pod: Pod) -> Iterator[tuple[str, str]]:
-    yield from _inter_pod(pod)
     for constraint in pod.spec.topologySpreadConstraints or ():
-        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
+        if constraint.get("whenUnsatisfiable") not in (DO_NOT_SCHEDULE, "ScheduleAnyway"):
             yield "spec.topologySpreadConstraints", str(constraint.get("topologyKey"))
     if pod.spec.resourceClaims:
         yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"
@@ -47,12 +47,3 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
         yield "spec.schedulingGroup", "gang scheduling"
     if pod.spec.workloadRef is not UNSET:
         yield "spec.workloadRef", "gang scheduling"
-
-
-def _inter_pod(pod: Pod) -> Iterator[tuple[str, str]]:
-    affinity = pod.spec.affinity
-    if affinity is None:
-        return
-    for name, rules in (("podAffinity", affinity.podAffinity), ("podAntiAffinity", affinity.podAntiAffinity)):
-        if rules is not None and rules.requiredDuringSchedulingIgnoredDuringExecution:
-            yield f"spec.affinity.{name}", "requiredDuringSchedulingIgnoredDuringExecution"
