@@ -120,24 +120,35 @@ class Cluster:
         return frozenset((*own, *self.closed_to(pod).rules))
 
     def rule_obstacle(
-        self, pod: Pod, rules: DomainRules, name: NodeName, without: Collection[PodUid] = ()
+        self,
+        pod: Pod,
+        rules: DomainRules,
+        name: NodeName,
+        without: Collection[PodUid] = (),
+        beside: Collection[tuple[NodeName, Pod]] = (),
     ) -> str | None:
         """The reason why rules of this pod, or of others about it, keep the pod from a node; None if they do not.
 
-        Nothing changes. The cost grows with the number of rules and with that of the pods left out.
+        Nothing changes. The cost grows with the number of rules and with that of the pods left out or added.
 
         Args:
             pod: the pod.
             rules: its rules about other pods.
             name: a node that exists.
             without: pods that do not count, on whichever nodes they are. Pods without a node may be among them.
+            beside: pods that count as if they had these nodes.
         """
-        labels, closed = self._labels_of(name), self.closed_to(pod)
-        residents = [self._residents[uid] for uid in without if uid in self._residents]
-        reason = self._domains.obstacle(rules, labels, [Shift(one.node, one.member) for one in residents])
-        if reason is None and closed.closes(labels, self._left_out(residents)):
-            return KEPT_OUT
-        return reason
+        labels, gone = (
+            self._labels_of(name),
+            [self._residents[uid] for uid in without if uid in self._residents],
+        )
+        shifts = [Shift(one.node, one.member) for one in gone]
+        shifts += [Shift(node, member_of(one), 1) for node, one in beside]
+        reason = self._domains.obstacle(rules, labels, shifts)
+        if reason is not None:
+            return reason
+        is_closed = self.closed_to(pod).closes(labels, self._left_out(gone))
+        return KEPT_OUT if is_closed or self._is_kept_out(pod, labels, beside) else None
 
     def _left_out(self, residents: Collection[_Resident]) -> Mapping[Keepout, Mapping[str, int]]:
         """By rule and domain, the number of these residents that close the domain."""
@@ -148,6 +159,19 @@ class Cluster:
                 if rule.topology_key in labels:
                     found[rule][labels[rule.topology_key]] += 1
         return found
+
+    def _is_kept_out(
+        self, pod: Pod, labels: Mapping[str, str], beside: Collection[tuple[NodeName, Pod]]
+    ) -> bool:
+        """Whether a rule of one of these pods, on its node, closes nodes with these labels to the pod."""
+        for node, one in beside:
+            there = self._labels_of(node)
+            for rule in keepouts_of(one):
+                key = rule.topology_key
+                shares = key in labels and labels[key] == there.get(key)
+                if shares and rule.selects(member_of(pod), self._domains.labels_of):
+                    return True
+        return False
 
     @property
     def has_rules(self) -> bool:

@@ -206,8 +206,7 @@ class DomainIndex:
         for headcount in standing.headcounts:
             weight = 1 + headcount.selection.size // CHECKS
             while headcount.unread and most > 0:
-                self._read_crowd(headcount, headcount.unread.pop())
-                most -= weight
+                most -= weight + self._read_crowd(headcount, headcount.unread.pop())
         for partition in standing.partitions:
             weight = 1 + partition.filter.size // CHECKS
             while partition.unread and most > 0:
@@ -220,11 +219,15 @@ class DomainIndex:
         )
         return standing.is_complete
 
-    def _read_crowd(self, headcount: Headcount, crowd: Crowd) -> None:
+    def _read_crowd(self, headcount: Headcount, crowd: Crowd) -> int:
+        """Count a crowd, if it counts; returns the number of its nodes then."""
         self.work += 1
         if not crowd.is_empty and headcount.selection.selects(crowd.namespace, crowd.labels, self.labels_of):
-            self.work += len(crowd.living) + len(crowd.ending)
             headcount.take(crowd)
+            nodes = len(crowd.living) + len(crowd.ending)
+            self.work += nodes
+            return nodes
+        return 0
 
     def _forget(self, standing: Standing) -> None:
         key = standing.rules.key

@@ -170,15 +170,21 @@ class Both:
                 msgspec.convert({"metadata": {"name": name, "labels": given}}, Namespace)
             )
 
-    def compare(self, asked: Object, without: frozenset[str] = frozenset()) -> None:
-        """Compare the answers for one new pod on all nodes."""
-        left = [pod for name, pod in self.pods.items() if name not in without]
+    def compare(
+        self,
+        asked: Object,
+        without: frozenset[str] = frozenset(),
+        beside: tuple[Object, ...] = (),
+    ) -> None:
+        """Compare the answers for one new pod on all nodes, without some pods and with some more."""
+        left = [*(pod for name, pod in self.pods.items() if name not in without), *beside]
         expected = oracle.Cluster(self.nodes, left, self.namespaces)
         newcomer = read(asked)
         rules = domain_rules_of(newcomer, rules_of(newcomer))
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
-            found = self.cluster.rule_obstacle(newcomer, rules, NodeName(name), gone)
+            more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
+            found = self.cluster.rule_obstacle(newcomer, rules, NodeName(name), gone, more)
             assert found == expected.obstacle(asked, name), (name, asked)
 
 
@@ -213,18 +219,30 @@ def test_every_node_gets_the_answer_of_kube_schedulers_filters(
                 both.compare(document(f"new{number}", namespace, given, spec))
 
 
-@given(steps, pods, st.frozensets(st.sampled_from([f"p{number}" for number in range(6)])))
+@given(
+    steps,
+    pods,
+    st.frozensets(st.sampled_from([f"p{number}" for number in range(6)])),
+    st.lists(st.tuples(st.integers(0, 3), pods), max_size=3),
+)
 @settings(max_examples=300, deadline=None)
-def test_pods_that_are_left_out_count_no_more(
-    changes: list[tuple[Any, ...]], asked: tuple[str, Object, Object], without: frozenset[str]
+def test_pods_that_are_left_out_or_added_count_so(
+    changes: list[tuple[Any, ...]],
+    asked: tuple[str, Object, Object],
+    without: frozenset[str],
+    added: list[tuple[int, tuple[str, Object, Object]]],
 ) -> None:
-    """The answer without some pods is that of a cluster that does not have them, and nothing changes."""
+    """The answer without some pods, and with others, is that of a cluster that is so, and nothing changes."""
     both = Both()
     for step in changes:
         both.do(step)
     namespace, given, spec = asked
     newcomer = document("new", namespace, given, spec)
-    both.compare(newcomer, without)
+    beside = tuple(
+        document(f"more{number}", space, own, {**more, "nodeName": f"n{on}"})
+        for number, (on, (space, own, more)) in enumerate(added)
+    )
+    both.compare(newcomer, without, beside)
     both.compare(newcomer)
 
 

@@ -73,6 +73,8 @@ def wanted(name: str) -> Wanted:
 def place(made: NodeChoice, name: str) -> None:
     """Decide, and count the pod."""
     asked = wanted(name)
+    while not made.cluster.prepare(asked.domains, 1000):
+        pass
     decided = made.decide(asked)
     assert isinstance(decided, Plan)
     made.decider.ledger.forget(decided.booking.pod)
