@@ -1,7 +1,8 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
+Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored. Rules about other pods are handled
+(`domains`), unless there are too many.
 """
 
 from collections.abc import Iterator

@@ -30,8 +30,12 @@ from plimsoll.part.errors import InputError
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 MOST_RULES: Final = 64
 """The rules that one pod may have. Each keeps counts of its own, and each is checked on each node."""
+MOST_REQUIREMENTS: Final = 256
+"""The requirements of all selectors of a pod's rules, on pods and on nodes together. Each pod with new labels, and
+each node that changes, is compared with the rules in use."""
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _SPREAD: Final = "spec.topologySpreadConstraints"
+_NO_REMEDY: Final = "remove some, or let kube-scheduler place the pod (spec.schedulerName)"
 _MEND: Final = "mend the rule, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
@@ -156,7 +160,7 @@ def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
         rules: its rules about its node.
 
     Raises:
-        InputError: a rule cannot be read, or there are more than `MOST_RULES`.
+        InputError: a rule cannot be read, or there are more than `MOST_RULES`, or than `MOST_REQUIREMENTS` in them.
     """
     member = member_of(pod)
     affinity = pod.spec.affinity
@@ -167,8 +171,8 @@ def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
     if not count:
         return DomainRules(member)
     if count > MOST_RULES:
-        problem = f"are more than {MOST_RULES}"
-        raise InputError("spread constraints and affinity terms", str(count), problem, "remove some")
+        problem = f"rules are more than the {MOST_RULES} that are handled"
+        raise InputError("spec: spread constraints and affinity terms", str(count), problem, _NO_REMEDY)
     spreads = _spreads(pod, member, constraints, rules)
     parts = tuple(_part(term, member.namespace) for term in beside)
     terms = tuple(_part(term, member.namespace) for term in apart)
@@ -177,6 +181,7 @@ def domain_rules_of(pod: Pod, rules: NodeRules) -> DomainRules:
         (term.topologyKey, Selection((part,), only_living=False))
         for term, part in zip(apart, terms, strict=True)
     )
+    _check_size(spreads, (*parts, *terms))
     document = (
         member.namespace,
         [_spread_document(spread) for spread in spreads],
@@ -203,6 +208,16 @@ def read_terms(documents: Sequence[msgspec.Raw] | None, where: str) -> tuple[Pod
         return tuple(msgspec.json.decode(document, type=PodTerm) for document in documents or ())
     except msgspec.MsgspecError as error:
         raise InputError(where, str(error), "cannot be read", _MEND) from error
+
+
+def _check_size(spreads: Iterable[Spread], parts: Iterable[tuple[Scope, LabelRule]]) -> None:
+    size = sum(spread.selection.size + spread.nodes.size for spread in spreads)
+    for scope, rule in parts:
+        size += len(rule.requirements or ())
+        size += len(scope.selector.requirements or ()) if scope.selector is not None else 0
+    if size > MOST_REQUIREMENTS:
+        problem = f"requirements are more than the {MOST_REQUIREMENTS} that are handled"
+        raise InputError("spec: spread constraints and affinity terms", str(size), problem, _NO_REMEDY)
 
 
 def _terms(affinity: PodAffinity | None, name: str) -> tuple[PodTerm, ...]:

@@ -144,7 +144,7 @@ class Selection:
     def selects(self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf) -> bool:
         """Whether pods of this namespace with these labels count."""
         return all(
-            rule.selects(labels) and _covers(scope, namespace, labels_of) for scope, rule in self.parts
+            _covers(scope, namespace, labels_of) and rule.selects(labels) for scope, rule in self.parts
         )
 
     def counts(self, member: Member, labels_of: LabelsOf) -> bool:
@@ -186,6 +186,8 @@ def member_of(pod: Pod) -> Member:
 
 
 def _covers(scope: Scope, namespace: str, labels_of: LabelsOf) -> bool:
+    if namespace in scope.names or scope.selector is None:
+        return namespace in scope.names
     # For the rules of a new pod, kube-scheduler 1.36 looks up the namespaces that a selector selects, and applies the
     # selector to no labels at all as well. So a selector that asks for a label's absence covers every namespace.
     return scope.covers(namespace, labels_of(namespace)) or scope.covers(namespace, {})

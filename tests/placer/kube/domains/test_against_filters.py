@@ -17,6 +17,7 @@ from placer.kube.domains import index
 from placer.kube.domains.rules import domain_rules_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
+from plimsoll.part.errors import InputError
 from tests.placer.kube.domains import oracle
 
 Object = dict[str, Any]
@@ -274,6 +275,20 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
         before = state, answers
 
 
+def test_rules_that_would_hold_up_other_pods_are_refused() -> None:
+    """A pod with too many rules, or with too many requirements in them, is refused with their number."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+    wide = {"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(300)]}
+    for rules, message in (
+        ([term] * 65, "'65' rules are more than the 64"),
+        ([term | {"labelSelector": wide}], "'300' requirements are more than the 256"),
+    ):
+        spec = {"containers": [{"name": "main"}], "affinity": {"podAntiAffinity": {oracle.REQUIRED: rules}}}
+        pod = read(document("p", "default", {}, spec))
+        with pytest.raises(InputError, match=message):
+            domain_rules_of(pod, rules_of(pod))
+
+
 @pytest.mark.parametrize("operator", ["Gt", "In2"])
 def test_selector_with_an_unknown_operator_is_refused(operator: str) -> None:
     """A pod whose selector cannot be decided is refused by name."""
@@ -281,5 +296,5 @@ def test_selector_with_an_unknown_operator_is_refused(operator: str) -> None:
     term = {"topologyKey": "zone", "labelSelector": selector}
     spec = {"containers": [{"name": "main"}], "affinity": {"podAffinity": {oracle.REQUIRED: [term]}}}
     pod = read(document("p", "default", {}, spec))
-    with pytest.raises(Exception, match=rf"spec\.affinity\.podAffinity: '{operator}' is no operator"):
+    with pytest.raises(InputError, match=rf"spec\.affinity\.podAffinity: '{operator}' is no operator"):
         domain_rules_of(pod, rules_of(pod))
