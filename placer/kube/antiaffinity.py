@@ -36,10 +36,9 @@ class Keepout:
             return False
         return self._scope.covers(newcomer.namespace, labels_of(newcomer.namespace))
 
-    @property
-    def reads_namespaces(self) -> bool:
-        """Whether the labels of namespaces matter."""
-        return self._scope.selector is not None and bool(self._scope.selector.requirements)
+    def heeds(self, namespace: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+        """Whether other labels of a namespace bring its pods in or out."""
+        return self._scope.heeds(namespace, before, after)
 
 
 def keepouts_of(pod: Pod) -> tuple[Keepout, ...]:
@@ -155,10 +154,14 @@ class Keepouts:
                 self._selecting.clear()
         return opened
 
-    def note_namespaces(self) -> set[Keepout]:
-        """Select newcomers anew, because the labels of a namespace changed; returns the rules that read these."""
-        self._selecting.clear()
-        return {rule for rule in self._domains if rule.reads_namespaces}
+    def note_namespace(
+        self, name: str, before: Mapping[str, str], after: Mapping[str, str]
+    ) -> Collection[Keepout]:
+        """Take other labels of a namespace; returns the rules that now select its pods or no longer do."""
+        heeding = {rule for rule in self._domains if rule.heeds(name, before, after)}
+        if heeding:
+            self._selecting.clear()
+        return heeding
 
     def closed_to(self, newcomer: Pod) -> Closed:
         """The domains where a new pod must not go."""

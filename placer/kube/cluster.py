@@ -216,11 +216,12 @@ class Cluster:
 
     def remove_namespace(self, name: str) -> None:
         """Forget the labels of a namespace that is gone."""
-        self._take_namespace(name, None)
+        self._take_namespace(name, {})
 
-    def _take_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        if self._domains.put_namespace(name, labels):
-            self._announce_rules(self._keepouts.note_namespaces())
+    def _take_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        before = self._domains.labels_of(name)
+        self._domains.put_namespace(name, labels)
+        self._announce_rules(self._keepouts.note_namespace(name, before, labels))
 
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""

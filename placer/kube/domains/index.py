@@ -75,20 +75,15 @@ class DomainIndex:
             partition.place(name, offer)
         self._announce()
 
-    def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """Take the labels of a namespace; None for one that is gone. Returns whether they are others than before."""
-        before = self._namespaces.get(name)
-        if labels is None:
-            self._namespaces.pop(name, None)
-        else:
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take the labels of a namespace; none for one that is gone. Rules that heed them are read anew."""
+        before = self._namespaces.pop(name, {})
+        if labels:
             self._namespaces[name] = labels
-        if before == labels:
-            return False
         for standing in tuple(self._standings.values()):
-            if any(selection.reads_namespaces for selection in standing.rules.selections):
+            if any(selection.heeds(name, before, labels) for selection in standing.rules.selections):
                 self._forget(standing)
         self._announce()
-        return True
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace; none for a namespace that is not known."""

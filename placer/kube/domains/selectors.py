@@ -115,6 +115,10 @@ class Scope:
         """Whether the rule is about this namespace, which has these labels."""
         return namespace in self.names or (self.selector is not None and self.selector.selects(labels))
 
+    def heeds(self, namespace: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+        """Whether other labels of a namespace bring it in or out."""
+        return self.covers(namespace, before) != self.covers(namespace, after)
+
 
 def scope_of(
     names: Iterable[str] | None,
@@ -153,10 +157,9 @@ class Selection:
             return False
         return self.selects(member.namespace, member.labels, labels_of)
 
-    @property
-    def reads_namespaces(self) -> bool:
-        """Whether the labels of namespaces matter."""
-        return any(scope.selector is not None and scope.selector.requirements for scope, _ in self.parts)
+    def heeds(self, namespace: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+        """Whether other labels of a namespace may change the pods that count."""
+        return any(scope.heeds(namespace, before, after) for scope, _ in self.parts)
 
     @property
     def namespaces(self) -> frozenset[str] | None:

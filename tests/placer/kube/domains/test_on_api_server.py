@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from plimsoll.cli.demo.servers import EmbeddedServer
-from tests.placer.kube.domains.rules import apart, by_app, spread
+from tests.placer.kube.domains.rules import REQUIRED, apart, by_app, spread
 from tests.placer.kube.world import MEMORY, World, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -111,6 +111,29 @@ async def test_replicas_that_keep_apart_go_to_different_nodes_and_the_next_waits
         assert (await world.until_bound(left))["spec"]["nodeName"] == found[gone]
 
 
+async def test_tenants_do_not_share_a_zone(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """With `mismatchLabelKeys`, pods of one tenant share a zone, and pods of another tenant stay out of it."""
+    async with scheduler(apiserver, valkey, namespace) as world:
+        zones = {"n1": "a", "n2": "a", "n3": "b"}
+        await nodes(world, zones)
+        tenants = {"matchExpressions": [{"key": "tenant", "operator": "Exists"}]}
+        term = {"topologyKey": ZONE, "labelSelector": tenants, "mismatchLabelKeys": ["tenant"]}
+        rule = {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+        first = replica("first", {**rule, "nodeSelector": {HOST: "n1"}}, tenant="t")
+        await create_pod(apiserver, namespace, first)
+        await world.until_bound("first")
+        for name, tenant in (("second", "u"), ("third", "v")):
+            await create_pod(apiserver, namespace, replica(name, rule, tenant=tenant))
+            if name == "second":
+                assert await places(world, [name]) == ["n3"]
+        await world.until_refused("third", "3 node(s) didn't match pod anti-affinity rules")
+        await create_pod(apiserver, namespace, replica("mate", rule, tenant="t"))
+        (place,) = await places(world, ["mate"])
+        assert zones[place] == "a"
+
+
 async def test_namespaces_with_a_label_are_meant_from_the_moment_they_have_it(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -126,8 +149,7 @@ async def test_namespaces_with_a_label_are_meant_from_the_moment_they_have_it(
             "labelSelector": by_app("x"),
             "namespaceSelector": {"matchLabels": {"team": namespace}},
         }
-        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        newcomer = replica("p", {"affinity": {"podAntiAffinity": rule}}, app="y")
+        newcomer = replica("p", {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}, app="y")
         await create_pod(apiserver, namespace, newcomer)
         await world.until_refused("p", "didn't match pod anti-affinity rules")
         await apiserver.must("PATCH", path, {"metadata": {"labels": {"team": None}}})
