@@ -9,7 +9,7 @@ nodes once for each kind of pod and later only those that changed.
 import asyncio
 import hashlib
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -22,6 +22,7 @@ from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
 from placer.decide import Decider
 from placer.kube.cluster import Cluster
+from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
 from plimsoll.ids import NodeName, PodUid
@@ -44,6 +45,15 @@ CHECKS: Final = 128
 """The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
 nodes above are for a pod with fewer checks. For any other pod they are smaller."""
 
+READ_AT_ONCE: Final = 1024
+"""The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
+
+RESTARTS: Final = 8
+"""The times that `explain` begins anew because rules about pods changed meanwhile. Then the pod backs off."""
+
+RULE_CHECKS: Final = 4
+"""The time that each rule about other pods takes on one node, in checks."""
+
 CONTAINER_CHECKS: Final = 64
 """The time that each further container with a GPU takes on one node, in checks."""
 
@@ -57,6 +67,7 @@ class Wanted:
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.
+        domains: its rules about other pods.
         policy: the order among GPUs that fit.
         kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
             labels and namespace, which anti-affinity rules of other pods read.
@@ -69,6 +80,7 @@ class Wanted:
     request: Request
     needs: Needs
     rules: NodeRules
+    domains: DomainRules
     policy: Policy
     kind: bytes
     weight: int
@@ -93,23 +105,26 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     needs, rules = needs_of(pod), rules_of(pod)
-    kind = _kind(pod, request, needs, policy)
-    return Wanted(pod, request, needs, rules, policy, kind, _weight(pod, request, needs, rules))
+    domains = domain_rules_of(pod, rules)
+    kind = _kind(pod, request, needs, domains, policy)
+    weight = _weight(pod, request, needs, rules, domains)
+    return Wanted(pod, request, needs, rules, domains, policy, kind, weight)
 
 
-def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> bytes:
+def _kind(pod: Pod, request: Request, needs: Needs, domains: DomainRules, policy: Policy) -> bytes:
     spec, demand = pod.spec, request.demand
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
-    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name)
+    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
     places = (spec.nodeSelector, required, spec.tolerations, spec.os)
     return hashlib.sha256(msgspec.json.encode((read, places), order="sorted")).digest()
 
 
-def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules) -> int:
+def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules) -> int:
     checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
+    checks += RULE_CHECKS * domains.count
     further = max(0, len(request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
 
@@ -120,8 +135,8 @@ class NodeChoice:
 
     decider: Decider
     cluster: Cluster
-    # By kind; the kind used last stands last.
-    _known: dict[Hashable, Verdicts] = field(default_factory=dict, init=False)
+    # By kind and state; the kind used last stands last. A kind has one state at a time.
+    _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
 
     def decide(self, wanted: Wanted) -> Plan | Refusal:
         """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
@@ -140,34 +155,43 @@ class NodeChoice:
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
+        while not self._prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
+            await asyncio.sleep(0)  # other tasks run between two slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
+        restarts = 0
         while True:
             known.cover(self.cluster.nodes)
             self._catch_up(known)
             for _ in range(_most(SLICE, wanted)):
                 if not known.unseen or len(known.fitting) >= few:
                     wanted.found[:] = islice(known.fitting, few)
-                    return None if known.fitting else known.explanation(len(self.cluster.nodes))
+                    return None if known.fitting else self._explanation(wanted, known)
                 self._judge(wanted, known, next(reversed(known.unseen)))
             await asyncio.sleep(0)  # other tasks run between two slices
             if self._key(wanted) != key:
                 key = self._key(wanted)
                 known = self._verdicts(key)
-            self._known.pop(key, None)
-            self._known[key] = known  # decisions on other kinds may have dropped it meanwhile
+                restarts += 1
+                if restarts > RESTARTS:
+                    return None
+            self._keep(key, known)  # decisions on other kinds may have dropped it meanwhile
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
-        reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
+        if not self._prepare(wanted):
+            return ()  # a decision will find out
+        reasons = self._unfit(wanted, node)
         if reasons or not _wants_gpu(wanted):
             return reasons
         tried = self.decider.plan_on(wanted.request, wanted.policy, node)
         return tried.reasons[node] if isinstance(tried, Refusal) else ()
 
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
+        if not self._prepare(wanted):
+            return Refusal(is_final=False)  # `explain` reads the rest, in slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
-        known = self._known.get(key)
+        known = self._find(key)
         if known is not None:
             if self._lacks_room(wanted):
                 return Refusal()
@@ -181,7 +205,7 @@ class NodeChoice:
         if isinstance(decided, Plan) or decided.is_final:
             return decided
         # The best nodes may be many that this pod does not fit on, and hide those that it does.
-        known = self._known.get(key)
+        known = self._find(key)
         nodes = wanted.found or (known.some_open_nodes(few) if known is not None else [])
         other = self._decide_among(wanted, key, nodes)
         return other if isinstance(other, Plan) else decided
@@ -190,19 +214,17 @@ class NodeChoice:
         """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
         return self.cluster.named(wanted.pod, few) if wanted.rules.selector.size <= MOST_VALUES else None
 
-    def _decide_among(
-        self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
-    ) -> Plan | Refusal:
+    def _decide_among(self, wanted: Wanted, key: "_Key", nodes: Iterable[NodeName] | None) -> Plan | Refusal:
         return self.decider.choose(
             wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes, wanted.weight
         )
 
-    def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
+    def _misfits(self, wanted: Wanted, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
-        known = self._known.get(key)
+        known = self._find(key)
         reasons = known.reasons.get(node) if known is not None else None
         if reasons is None:
-            reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
+            reasons = self._unfit(wanted, node)
             if reasons and node in self.cluster.nodes:
                 self._verdicts(key).refuse_fit(node, reasons)
         return reasons
@@ -210,7 +232,7 @@ class NodeChoice:
     def _judge(self, wanted: Wanted, known: Verdicts, node: NodeName) -> None:
         if node not in self.cluster.nodes:
             known.leave_out(node)
-        elif reasons := self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node):
+        elif reasons := self._unfit(wanted, node):
             known.refuse_fit(node, reasons)
         elif not _wants_gpu(wanted):
             known.accept(node)
@@ -228,21 +250,48 @@ class NodeChoice:
         self.decider.candidates.refresh()
         known.catch_up()
 
-    def _key(self, wanted: Wanted) -> Hashable:
+    def _unfit(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        """The reasons why a node is unfit, apart from its GPUs."""
+        return self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node, wanted.domains)
+
+    def _prepare(self, wanted: Wanted) -> bool:
+        """Read a part of what rules about pods need; returns whether all is read."""
+        return self.cluster.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
+
+    def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation:
+        topics = self.cluster.topics(wanted.pod, wanted.domains)
+        return replace(known.explanation(len(self.cluster.nodes)), topics=topics)
+
+    def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort = any(container.best_effort for container in wanted.request.demand.containers)
         expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
-        return wanted.kind, expected, self.cluster.closed_to(wanted.pod).state
+        applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
+        return (wanted.kind, expected, applying), state
 
-    def _verdicts(self, key: Hashable) -> Verdicts:
-        known = self._known.pop(key, None)
+    def _find(self, key: "_Key") -> Verdicts | None:
+        kind, state = key
+        found = self._known.get(kind)
+        return found[1] if found is not None and found[0] == state else None
+
+    def _verdicts(self, key: "_Key") -> Verdicts:
+        known = self._find(key)
         if known is None:
-            if len(self._known) >= KINDS:
-                del self._known[next(iter(self._known))]
             self.decider.candidates.refresh()
             known = Verdicts(self.cluster.changes, self.decider.candidates.changes)
-        self._known[key] = known
+        self._keep(key, known)
         return known
+
+    def _keep(self, key: "_Key", known: Verdicts) -> None:
+        """Keep the verdicts of a kind, in place of those of an earlier state."""
+        kind, state = key
+        if self._known.pop(kind, None) is None and len(self._known) >= KINDS:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = state, known
+
+
+_Key = tuple[Hashable, Hashable]
+"""A kind of pod, and the state on which its verdicts depend."""
 
 
 def _most(nodes: int, wanted: Wanted) -> int:

@@ -46,7 +46,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
-from plimsoll.kube.models import TERMINAL_PHASES, Node, Pod
+from plimsoll.kube.models import TERMINAL_PHASES, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
@@ -57,7 +57,7 @@ UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
-has a few placers of two watches each, so frequent attempts are no load for a server that is coming up."""
+has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 class PlacementEvents(Protocol):
@@ -111,7 +111,7 @@ class KubeFrontEnd:
         bus: takes the events of placements.
         reports_loaded: set once every node's last report was read (`Intake.ready`).
         options: see `KubeOptions`.
-        synced: set here once all pods and nodes were read.
+        synced: set here once all pods, nodes and namespaces were read.
         lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
             held; until then this front end only watches.
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
@@ -144,7 +144,8 @@ class KubeFrontEnd:
     _retelling: Retelling = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
-    _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
+    _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _watches: tuple[Reflector[Pod], Reflector[Node], Reflector[Namespace]] | None = None
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -196,11 +197,14 @@ class KubeFrontEnd:
         timing = self.options.timing
         pods = Reflector(self.transport, "/api/v1/pods", Pod, self._on_pod, timing=timing)
         nodes = Reflector(self.transport, "/api/v1/nodes", Node, self._on_node, timing=timing)
-        self._watches = pods, nodes
+        path = "/api/v1/namespaces"
+        namespaces = Reflector(self.transport, path, Namespace, self._on_namespace, timing=timing)
+        self._watches = pods, nodes, namespaces
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
+                group.create_task(namespaces.run(), name="kube: watch namespaces")
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
@@ -210,7 +214,7 @@ class KubeFrontEnd:
             unsubscribe()
 
     def broken_s(self) -> float:
-        """The longer `Reflector.broken_s` of both watches: 0 while both are live, infinite before the lists."""
+        """The longest `Reflector.broken_s` of the watches: 0 while all are live, infinite before the lists."""
         return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
@@ -248,6 +252,15 @@ class KubeFrontEnd:
                 self._retelling.note()
             case Synced():
                 self._nodes_synced.set()
+
+    def _on_namespace(self, change: Change[Namespace]) -> None:
+        match change:
+            case Added(namespace) | Modified(namespace):
+                self._cluster.put_namespace(namespace)
+            case Deleted(namespace):
+                self._cluster.remove_namespace(namespace.metadata.name)
+            case Synced():
+                self._namespaces_synced.set()
 
     def _on_pod(self, change: Change[Pod]) -> None:
         match change:
@@ -327,6 +340,7 @@ class KubeFrontEnd:
     async def _schedule(self, group: asyncio.TaskGroup, pods: Reflector[Pod]) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
+        await self._namespaces_synced.wait()
         drift = DriftCheck(
             self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
         )
@@ -420,7 +434,7 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            self._cluster.assume(result.booking, wanted.needs)
+            self._cluster.assume(result.booking, wanted.needs, wanted.pod)
             self._queue.placed(uid, self._now_s())
             return _Placed(wanted, result, waiting.seen_s)
         self._refusals.add(wanted, is_final=result.is_final)

@@ -15,6 +15,7 @@ from placer.core import fit
 from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -42,7 +43,7 @@ class Cause(enum.Flag):
     NODE = enum.auto()
     """Labels, taints, readiness."""
     RULES = enum.auto()
-    """Anti-affinity rules of pods that have a node."""
+    """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
 
 
 NOTHING: Final = Cause(0)
@@ -64,6 +65,10 @@ _KNOWN: Final = {
     Reason.SILENT.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
     KEPT_OUT: Cause.RULES,
+    SKEWED: Cause.RULES,
+    NOT_BESIDE: Cause.RULES,
+    NOT_APART: Cause.RULES,
+    NO_DOMAIN: Cause.NODE,
     fit.UNSCHEDULABLE: Cause.NODE,
     fit.NOT_READY: Cause.NODE,
     fit.NODE_AFFINITY: Cause.NODE,
@@ -194,7 +199,7 @@ def causes_lifted(node: Node, old: Node) -> Cause:
     ):
         causes |= Cause.NODE
     if node.metadata.labels != old.metadata.labels:
-        causes |= Cause.RULES  # the node may have left a closed domain
+        causes |= Cause.RULES  # the node may be in another domain
     if _is_larger(node, old):
         causes |= Cause.RESOURCES
     return causes

@@ -6,7 +6,7 @@ probed on that node, or woken. Pure.
 
 import bisect
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,12 +30,14 @@ class Refusal:
         causes: see `placer.kube.hints.causes_of`.
         ask_bytes: see `placer.kube.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
+        topics: the changes that may lift `Cause.RULES`, see `Cluster.on_rules`; None: any of them may.
     """
 
     note: str = ""
     causes: Cause = EVERYTHING
     ask_bytes: int = 0
     reasons: frozenset[str] = frozenset()
+    topics: frozenset[Hashable] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -152,6 +154,8 @@ class Parking:
             return False
         kind.unprobed.discard(node)
         self._planned -= 1
+        if Cause.RULES in causes:  # maybe by rules that came after the refusal
+            kind.refusal = replace(kind.refusal, topics=None)
         more = causes & ~kind.refusal.causes
         if more:
             kind.refusal = replace(kind.refusal, causes=kind.refusal.causes | causes)
@@ -162,6 +166,15 @@ class Parking:
         """The parked kinds that have one of these causes."""
         found = {kind: None for cause in causes for _, _, kind in self._by_cause[cause]}
         return tuple(found)
+
+    def waiting_for(self, topics: Collection[Hashable]) -> tuple[Kind, ...]:
+        """The parked kinds that rules keep out, and that a change of these topics may help."""
+        found = (kind for _, _, kind in self._by_cause[Cause.RULES])
+        return tuple(
+            kind
+            for kind in found
+            if kind.refusal.topics is None or not kind.refusal.topics.isdisjoint(topics)
+        )
 
     def _index(self, kind: Kind, causes: Cause | None = None) -> None:
         for cause in kind.refusal.causes if causes is None else causes:

@@ -16,7 +16,7 @@ when it is parked.
 
 import heapq
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -265,6 +265,11 @@ class Queue:
     def wake(self, causes: Cause, now_s: float) -> None:
         """Try the parked kinds with one of these causes: a change may have lifted them on any node."""
         for kind in self._parking.with_cause(causes):
+            self._wake(kind, now_s)
+
+    def wake_for(self, topics: Collection[Hashable], now_s: float) -> None:
+        """Try the parked kinds that rules about pods keep out, and that a change of these topics may help."""
+        for kind in self._parking.waiting_for(topics):
             self._wake(kind, now_s)
 
     def kinds(self) -> tuple[Hashable, ...]:

@@ -152,7 +152,7 @@ def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = wanted.request.demand
     causes = causes_of(explained.reasons, demand)
-    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons)
+    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons, explained.topics)
 
 
 def _now_s() -> float:

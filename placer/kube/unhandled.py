@@ -1,7 +1,8 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
+Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored. Rules about other pods are handled
+(`domains`), unless there are too many.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from placer.kube.domains.rules import DO_NOT_SCHEDULE
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -35,9 +37,8 @@ def refuse_unhandled(pod: Pod) -> None:
 
 
 def _used(pod: Pod) -> Iterator[tuple[str, str]]:
-    yield from _inter_pod(pod)
     for constraint in pod.spec.topologySpreadConstraints or ():
-        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
+        if constraint.get("whenUnsatisfiable") not in (DO_NOT_SCHEDULE, "ScheduleAnyway"):
             yield "spec.topologySpreadConstraints", str(constraint.get("topologyKey"))
     if pod.spec.resourceClaims:
         yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"
@@ -51,12 +52,3 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
         yield "spec.schedulingGroup", "gang scheduling"
     if pod.spec.workloadRef is not UNSET:
         yield "spec.workloadRef", "gang scheduling"
-
-
-def _inter_pod(pod: Pod) -> Iterator[tuple[str, str]]:
-    affinity = pod.spec.affinity
-    if affinity is None:
-        return
-    for name, rules in (("podAffinity", affinity.podAffinity), ("podAntiAffinity", affinity.podAntiAffinity)):
-        if rules is not None and rules.requiredDuringSchedulingIgnoredDuringExecution:
-            yield f"spec.affinity.{name}", "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ rooms whose every later rise is a gain, and no rise is lost between a refusal an
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 from placer.core.room import Room
@@ -42,6 +42,7 @@ class Wakeups:
         self.decider.ledger.on_less_expected(lambda _: self.wake(Cause.MEMORIES))
         self.decider.reports.on_change(lambda _: self.on_work())
         self.cluster.on_gain(self._gained)
+        self.cluster.on_rules(self._rules_changed)
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""
@@ -66,6 +67,11 @@ class Wakeups:
         elif lifted and self.queue.heeds_changes:
             known = self.decider.candidates.find(node)
             self._note(node, Gain(lifted, best_bytes(known.rooms.values()) if known is not None else 0))
+
+    def _rules_changed(self, topics: Collection[Hashable]) -> None:
+        if self.queue.heeds_changes:
+            self.queue.wake_for(topics, _now_s())
+            self.on_work()
 
     def _note(self, node: NodeName, gain: Gain) -> None:
         if gain.causes:

@@ -235,6 +235,12 @@ class Node(Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class Namespace(Struct, frozen=True):
+    """A namespace, as listed or watched."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """A pod in one of these phases holds no resources any more."""
 

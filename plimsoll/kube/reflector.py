@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
-from plimsoll.kube.models import Named, Node, ObjectMeta, Page, Pod
+from plimsoll.kube.models import Named, Namespace, Node, ObjectMeta, Page, Pod
 from plimsoll.kube.pages import pieces
 from plimsoll.part.ending import heed_cancellation
 
@@ -28,7 +28,7 @@ LONGEST_RETRY_AFTER_S: Final = 120.0
 QUIET_S: Final = 0.2
 """The time that `catch_up` gives a watch to show how far it is. In a busy cluster the next change shows that."""
 
-T = TypeVar("T", Pod, Node)
+T = TypeVar("T", Pod, Node, Namespace)
 Key = tuple[str, str]
 
 

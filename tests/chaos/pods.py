@@ -140,14 +140,7 @@ def _malformed(draft: Draft, rng: random.Random) -> None:
         draft.containers = [{COUNT: "3", MEMORY: str(10 * GIB)}]  # 10 GiB do not divide by 3
     else:
         draft.containers = [{MEMORY: "4Gi"}]
-        draft.spec["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": ZONE,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {KIND: MALFORMED}},
-            }
-        ]
+        draft.spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a-claim"}]
 
 
 def _misspelt(draft: Draft, rng: random.Random) -> None:

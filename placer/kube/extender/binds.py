@@ -165,7 +165,7 @@ class Binds:
         if isinstance(decided, Refusal):
             why = ", ".join(decided.reasons[node])
             raise NotBoundError(f"pod {name} fits on {node} no more: {why}")
-        self.cluster.assume(decided.booking, asked.needs)
+        self.cluster.assume(decided.booking, asked.needs, pod)
         return decided
 
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:

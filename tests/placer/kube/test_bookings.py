@@ -187,7 +187,7 @@ def test_a_pod_that_was_placed_here_counts_as_placed() -> None:
     grant = Grant(MAIN, GPUS[0], 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
     booking = Booking(UID, N1, (grant,))
     node.ledger.book(booking)
-    node.cluster.assume(booking, Needs({}, frozenset()))
+    node.cluster.assume(booking, Needs({}, frozenset()), Pod())
     node.cluster.confirm(with_line(1))
     assert node.counted() == (4, 0, 100)
     assert len(node.doubts) == 1

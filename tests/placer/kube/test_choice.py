@@ -64,7 +64,7 @@ class World:
         """Decide, and count the pod on its node."""
         decided = self.choice.decide(wanted)
         if isinstance(decided, Plan):
-            self.cluster.assume(decided.booking, wanted.needs)
+            self.cluster.assume(decided.booking, wanted.needs, wanted.pod)
         return decided
 
     async def why_not(self, wanted: Wanted) -> str | None:

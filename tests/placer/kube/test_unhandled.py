@@ -23,13 +23,11 @@ def pod(**spec: object) -> Pod:
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"affinity": {"podAffinity": REQUIRED}}, r"spec\.affinity\.podAffinity"),
-        ({"affinity": {"podAntiAffinity": REQUIRED}}, r"spec\.affinity\.podAntiAffinity"),
+        ({"topologySpreadConstraints": [SPREAD]}, r"spec\.topologySpreadConstraints: 'zone'"),
         (
-            {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
+            {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "New"}]},
             r"spec\.topologySpreadConstraints: 'zone'",
         ),
-        ({"topologySpreadConstraints": [SPREAD]}, r"spec\.topologySpreadConstraints"),
         ({"resourceClaims": [{"name": "gpu"}]}, r"spec\.resourceClaims"),
         (
             {"containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]},
@@ -66,10 +64,12 @@ def test_a_pod_with_gpus_is_not_sent_to_another_scheduler(kind: str) -> None:
     [
         {},
         {"affinity": {"podAffinity": PREFERRED, "podAntiAffinity": PREFERRED}},
+        {"affinity": {"podAffinity": REQUIRED, "podAntiAffinity": REQUIRED}},
+        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
         {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
         {"volumes": [{"name": kind, kind: {}} for kind in sorted(PLACELESS_VOLUMES)]},
     ],
 )
-def test_wishes_and_volumes_of_every_node_are_no_obstacle(spec: dict[str, object]) -> None:
-    """Preferences, and volumes that every node can mount, do not keep a pod from being placed."""
+def test_rules_about_pods_wishes_and_volumes_of_every_node_are_no_obstacle(spec: dict[str, object]) -> None:
+    """Rules about other pods, preferences, and volumes that every node can mount are handled or do not matter."""
     refuse_unhandled(pod(**spec))
