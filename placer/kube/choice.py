@@ -8,7 +8,7 @@ nodes once for each kind of pod and later only those that changed.
 
 import asyncio
 import hashlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -156,6 +156,14 @@ class NodeChoice:
                 known = self._verdicts(key)
             self._known.pop(key, None)
             self._known[key] = known  # decisions on other kinds may have dropped it meanwhile
+
+    def known_reasons(self, wanted: Wanted) -> Mapping[NodeName, tuple[str, ...]]:
+        """The nodes that are known to have no place now, with their reasons; good until anything else runs."""
+        known = self._known.get(self._key(wanted))
+        if known is None:
+            return {}
+        self._catch_up(known)
+        return known.reasons
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""

@@ -25,8 +25,10 @@ from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Ta
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
+from placer.kube.explain import KubeExplainer
 from placer.kube.fence import fence
 from placer.kube.hints import NOTHING, causes_of
+from placer.kube.pods import PodIndex
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
@@ -112,6 +114,7 @@ class KubeFrontEnd:
         lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
             held; until then this front end only watches.
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
+        explainer: explains pods to people.
         clock: the wall clock in UTC.
     """
 
@@ -126,6 +129,7 @@ class KubeFrontEnd:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Waiting] = field(default_factory=dict)
+    _pods: PodIndex = field(default_factory=PodIndex)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -136,6 +140,7 @@ class KubeFrontEnd:
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
     _retelling: Retelling = field(init=False)
+    explainer: KubeExplainer = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
@@ -162,6 +167,16 @@ class KubeFrontEnd:
             self._work.set,
         )
         self._retelling = Retelling(self._waiting, self._queue, self._choice, self._report_refused)
+        self.explainer = KubeExplainer(
+            self._pods,
+            self._waiting,
+            self._queue,
+            self._choice,
+            self._cluster,
+            self.options.policy,
+            self.synced,
+            self.leads,
+        )
         self._metrics.registry.register(WaitingPods(self._queue))
 
     @property
@@ -231,8 +246,10 @@ class KubeFrontEnd:
             case Synced():
                 self._pods_synced.set()
             case Deleted(pod):
+                self._pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
             case Added(pod) | Modified(pod):
+                self._pods.put(pod)
                 uid = PodUid(pod.metadata.uid)
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
