@@ -76,7 +76,7 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == {"run", "resize", "status"}
+    assert {words[0] for words in shown} == {"run", "resize", "status", "explain"}
     for name, *words in shown:
         if name == "run":
             assert options_of(words).command
@@ -86,8 +86,8 @@ def test_every_command_shown_can_be_typed() -> None:
 
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """Every option that a text mentions exists."""
-    known = {name: options(name, capsys) for name in ("run", "resize", "status")}
-    named = every(r"`plimsoll ((?:run|resize|status) [^`]*)`")
+    known = {name: options(name, capsys) for name in ("run", "resize", "status", "explain")}
+    named = every(r"`plimsoll ((?:run|resize|status|explain) [^`]*)`")
     assert named
     for command in named:
         name, *words = command.split()
