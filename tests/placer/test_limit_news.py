@@ -5,6 +5,7 @@ import contextlib
 
 import nats as nats_client
 import pytest
+from nats.aio.client import Client
 
 from placer import limit_news
 from placer.limit_news import RECENT_S, LimitView
@@ -25,7 +26,7 @@ def event(what: str, pod: str = "p") -> bytes:
 
 def view(now_s: list[float]) -> LimitView:
     """A view whose clock is the list's last number, without a connection."""
-    return LimitView(nats_client.NATS(), lambda: now_s[-1])
+    return LimitView(Client(), lambda: now_s[-1])
 
 
 def kinds(known: LimitView, pod: str = "p") -> list[str]:

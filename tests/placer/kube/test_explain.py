@@ -9,7 +9,7 @@ import pytest
 
 from placer.core.explain.scan import PageAsked
 from placer.core.reasons import Reason
-from placer.explaining import WAITING_AT_MOST, NotExplainedError
+from placer.explaining import SLICE, WAITING_AT_MOST, NotExplainedError
 from placer.kube import explain as explaining
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import PodStatus
@@ -117,14 +117,14 @@ async def test_a_malformed_pod_shows_its_refusal() -> None:
     """The message names field, value and remedy, before the pod was tried and after."""
     async with watched("n1") as made:
         made.show(made.pod("p", {MEMORY: "-1"}))
-        for _ in range(2):
+        for place in ("fresh", "given_up"):
             found = await explained(made, "p")
             assert found.state is PodState.REFUSED
             assert "'-1' is negative" in found.text
+            assert found.waiting is not None
+            assert found.waiting.queue is not None
+            assert found.waiting.queue.place == place
             await made.settle()
-        assert found.waiting is not None
-        assert found.waiting.queue is not None
-        assert found.waiting.queue.place in {"fresh", "given_up"}
 
 
 async def test_a_running_pod_shows_its_decision_and_measurements() -> None:
@@ -230,7 +230,7 @@ async def test_an_explanation_works_in_bounded_pieces(monkeypatch: pytest.Monkey
             judged.append(0)
             await asyncio.sleep(0)
         assert sum(judged) == 200
-        assert max(judged) <= explaining.SLICE
+        assert max(judged) <= SLICE
         assert (await task).waiting is not None
         many = [asyncio.create_task(explained(made, "p")) for _ in range(WAITING_AT_MOST + 3)]
         done = await asyncio.gather(*many, return_exceptions=True)

@@ -44,7 +44,8 @@ def test_pages_cover_each_node_once(
         more = result.more
         if not more:
             break
-        if present and data.draw(st.booleans()):
+        leaves = data.draw(st.booleans())
+        if present and leaves:
             stayed.discard(present.pop())
     assert seen == sorted(set(seen))
     assert stayed <= set(seen) <= set(nodes)
