@@ -9,12 +9,20 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import pytest
 
+from placer.core.ledger import Ledger
+from placer.decide import Decider
+from placer.http import Api, serving_port
+from placer.metrics import Metrics
+from placer.reports import ReportView
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.explain import Explained, PodState
-from plimsoll.placer_api.http import GPUS_PATH, NODES_PATH, GpuPage, NodePage, Problem
+from plimsoll.placer_api.http import GPUS_PATH, NODES_PATH, GpuPage, NodePage, Problem, State
 from tests.placer.arrivals import bus, eventually, publish, report
+from tests.placer.core.worlds import gpu
 from tests.placer.local.world import REPOSITORY, idle_report
+from tests.placer.states import reader_of
 from tests.placer.test_app import MANIFEST, PlacerProcess, local_settings, placer
 
 EXAMPLES = 40
@@ -151,3 +159,22 @@ async def test_refusals_have_a_problem_as_their_body(
                 assert response.content_type == "application/json"
         async with part.client.get("http://placer/v1/pods/default/nobody/explain") as response:
             assert response.status == 404
+
+
+async def test_a_reader_that_hangs_up_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that closes its connection in the middle of the state leaves no traceback, and delays nobody."""
+    gpus = tuple(gpu(f"GPU-{i}") for i in range(8))
+    decider = Decider(ReportView(), Ledger(), Metrics())
+    for i in range(2000):
+        decider.reports.apply(report(f"n{i:04}", gpus=gpus))
+    reader = reader_of(decider)
+    api = Api(reader.rows, reader, tuple, tuple, decider.metrics.registry)
+    async with serving_port(api, "127.0.0.1", 0) as port:
+        for _ in range(3):
+            stream, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /v1/state HTTP/1.1\r\nHost: x\r\n\r\n")
+            await stream.readexactly(1000)
+            writer.transport.abort()
+        async with aiohttp.request("GET", f"http://127.0.0.1:{port}/v1/state") as response:
+            assert len(msgspec.json.decode(await response.read(), type=State).nodes) == 2000
+    assert not caplog.records
