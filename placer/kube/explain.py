@@ -152,9 +152,10 @@ class KubeExplainer:
         reasons = known or self.choice.obstacles(wanted, node)
         if not reasons:
             planned = decider.plan_on(wanted.request, wanted.policy, node)
-            assert isinstance(planned, Plan), "a node without an obstacle has a place"
-            scan.fits(planned)
-            return
+            if isinstance(planned, Plan):
+                scan.fits(planned)
+                return
+            reasons = planned.reasons[node]
         scan.refuses(node, reasons)
         found = decider.candidates.find(node) if FREEABLE.issuperset(reasons) else None
         lacking = freeing.on(node, found.rooms.values()) if found is not None else None

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.placer_api.client import PlacerClient
+from plimsoll.placer_api.explain import Explained, PodState
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.world import MEMORY, SHARE, condition
-from tests.placer.placers import placers
+from tests.placer.placers import Placer, placers
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -144,6 +147,26 @@ async def described(api: ApiServer, namespace: str, name: str) -> str:
     return "\n".join([*head, "…", events.rstrip()]).replace(namespace, "team-a")
 
 
+async def check_explained(placer: Placer, api: ApiServer, namespace: str) -> None:
+    """The placer explains each pod over HTTP by the same refusal, and counts each node once."""
+    port = (await placer.until("http ready")).port
+    async with PlacerClient(f"http://127.0.0.1:{port}") as client:
+        for one in PODS:
+            found = msgspec.json.decode(await client.explain(namespace, one.name), type=Explained)
+            told = condition(await get_pod(api, namespace, one.name))["message"]
+            assert found.leads
+            assert found.waiting is not None
+            assert found.waiting.message == told
+            if one.name in {"typo", "claim"}:
+                assert found.state is PodState.REFUSED
+            else:
+                assert found.state is PodState.WAITING
+                assert sum(reason.nodes for reason in found.waiting.reasons) == found.waiting.nodes == 6
+        runs = msgspec.json.decode(await client.explain(namespace, "holder"), type=Explained)
+        assert runs.running is not None
+        assert (runs.running.node, runs.running.policy) == ("n1", "headroom")
+
+
 async def test_the_texts_of_waiting_pods_are_those_of_the_document(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer, namespace: str
 ) -> None:
@@ -169,6 +192,7 @@ async def test_the_texts_of_waiting_pods_are_those_of_the_document(
             await until_condition(apiserver, namespace, one.name)
             text = await described(apiserver, namespace, one.name)
             parts.append(f"\n## {one.name}\n\n{one.why}\n\n```yaml\n{one.shown()}```\n\n```\n{text}\n```\n")
+        await check_explained(placer, apiserver, namespace)
     document = "".join(parts)
     if os.environ.get("UPDATE_DOCS"):
         DOCUMENT.write_text(document)
