@@ -154,6 +154,19 @@ async def test_a_running_pod_shows_its_decision_and_measurements() -> None:
         assert running.verdict in found.text
 
 
+async def test_a_pod_that_is_being_bound() -> None:
+    """Between decision and Binding the pod shows its place already; a placer that follows says that it does."""
+    async with watched("n1") as made:
+        made.show(made.pod("p", SMALL))
+        assert made._take() is not None
+        assert made.front_end._attempt(PodUid("p")) is not None
+        made.front_end.leads.clear()
+        found = await explained(made, "p")
+        assert (found.state, found.leads) == (PodState.BINDING, False)
+        assert found.running is not None
+        assert [grant.gpu for grant in found.running.grants] == ["GPU-n1-0"]
+
+
 async def test_preemption_is_judged_by_priority_alone() -> None:
     """Pods of lower priority that hold enough could make room; pods of the same priority could not."""
     async with watched("n1") as made:
