@@ -35,7 +35,7 @@ class Settings:
         check_s: the interval at which the list in Redis is compared with the reports, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
             any monitor.
-        http_address, http_port: the TCP address of metrics, health and state; none is served without a port.
+        http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
             0 takes a free port, which the log names.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.

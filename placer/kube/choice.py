@@ -8,7 +8,7 @@ nodes once for each kind of pod and later only those that changed.
 
 import asyncio
 import hashlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -176,6 +176,14 @@ class NodeChoice:
                 if restarts > RESTARTS:
                     return None
             self._keep(key, known)  # decisions on other kinds may have dropped it meanwhile
+
+    def known_reasons(self, wanted: Wanted) -> Mapping[NodeName, tuple[str, ...]]:
+        """The nodes that are known to have no place now, with their reasons; good until anything else runs."""
+        known = self._find(self._key(wanted)) if self._prepare(wanted) else None
+        if known is None:
+            return {}
+        self._catch_up(known)
+        return known.reasons
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""

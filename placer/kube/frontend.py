@@ -25,11 +25,13 @@ from placer.kube.binding import WRITE_LIFETIME_S, Binder, BindResult, Ending, Ta
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
+from placer.kube.explain import KubeExplainer
 from placer.kube.extender.binds import Binds
 from placer.kube.extender.extender import Extender, Leadership
 from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import fence
 from placer.kube.hints import NOTHING, causes_of
+from placer.kube.pods import PodIndex
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
 from placer.kube.record import News, Recorder, cut
@@ -116,6 +118,7 @@ class KubeFrontEnd:
             held; until then this front end only watches.
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
         extender: answers kube-scheduler, if somebody serves it.
+        explainer: explains pods to people.
         clock: the wall clock in UTC.
     """
 
@@ -132,6 +135,7 @@ class KubeFrontEnd:
     _outside: OutsidePods = field(default_factory=OutsidePods)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Waiting] = field(default_factory=dict)
+    _pods: PodIndex = field(default_factory=PodIndex)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -142,6 +146,7 @@ class KubeFrontEnd:
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
     _retelling: Retelling = field(init=False)
+    explainer: KubeExplainer = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
     _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -169,6 +174,16 @@ class KubeFrontEnd:
             self._work.set,
         )
         self._retelling = Retelling(self._waiting, self._queue, self._choice, self._report_refused)
+        self.explainer = KubeExplainer(
+            self._pods,
+            self._waiting,
+            self._queue,
+            self._choice,
+            self._cluster,
+            self.options.policy,
+            self.synced,
+            self.leads,
+        )
         self._metrics.registry.register(WaitingPods(self._queue))
         self.extender = self._make_extender()
 
@@ -268,8 +283,10 @@ class KubeFrontEnd:
                 self._pods_synced.set()
             case Deleted(pod):
                 self._outside.drop(PodUid(pod.metadata.uid))
+                self._pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
             case Added(pod) | Modified(pod):
+                self._pods.put(pod)
                 uid = PodUid(pod.metadata.uid)
                 self._outside.note(pod)
                 if pod.status.phase in TERMINAL_PHASES:

@@ -107,6 +107,14 @@ class Queue:
         retries = self._retries.first(most // 4)
         return [*self._fresh.first(most - len(retries) - len(parked)), *retries, *parked]
 
+    def entry(self, uid: PodUid) -> Entry | None:
+        """A pod's entry, for readers; None for an unknown pod."""
+        return self._entries.get(uid)
+
+    def first(self, place: Place, most: int) -> list[PodUid]:
+        """So many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
+        return (self._fresh if place is Place.FRESH else self._retries).first(most)
+
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from typer.models import OptionInfo
 
 from plimsoll.broker.root import default_root
@@ -75,6 +76,45 @@ def status(
         _fail(str(error))
     for line in lines:
         Console().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
+def explain(
+    pod: Annotated[str, typer.Argument(help="The pod.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
+    placer: Annotated[
+        str,
+        typer.Option(
+            envvar="PLIMSOLL_PLACER_URL",
+            help="The URL of the placer's HTTP port (http://127.0.0.1:8080), or its control socket.",
+        ),
+    ] = "",
+    nodes: Annotated[
+        int, typer.Option(min=1, max=500, help="The most nodes that are listed one by one.")
+    ] = 10,
+    reason: Annotated[
+        str | None, typer.Option(help="List only nodes whose first reason is this text.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the placer's answer as it is.")] = False,
+) -> None:
+    """Say why a pod waits, or where it runs and whether its limit, its neighbours or its host slow it.
+
+    The exit code is 0 if the placer explained the pod, whatever its state, 2 if
+    it knows no such pod, and 1 if no placer answers or it cannot answer now.
+    """
+    from plimsoll.cli import explain as explaining  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
+
+    try:
+        answer = asyncio.run(explaining.explanation(placer, namespace, pod, nodes, reason))
+    except PlimsollError as error:
+        _fail(str(error), REFUSED if isinstance(error, NoSuchPodError) else 1)
+    if json:
+        sys.stdout.write(answer.decode() + "\n")
+        return
+    for part in explaining.shown(answer):
+        Console().print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
 
 @app.command()

@@ -77,7 +77,7 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == {"run", "resize", "status", "convert"}
+    assert {words[0] for words in shown} == {"run", "resize", "status", "convert", "explain"}
     for name, *words in shown:
         if name == "run":
             assert options_of(words).command
@@ -87,8 +87,8 @@ def test_every_command_shown_can_be_typed() -> None:
 
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """Every option that a text mentions exists."""
-    known = {name: options(name, capsys) for name in ("run", "resize", "status", "convert")}
-    named = every(r"`plimsoll ((?:run|resize|status|convert) [^`]*)`")
+    known = {name: options(name, capsys) for name in ("run", "resize", "status", "convert", "explain")}
+    named = every(r"`plimsoll ((?:run|resize|status|convert|explain) [^`]*)`")
     assert named
     for command in named:
         name, *words = command.split()
