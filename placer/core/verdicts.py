@@ -22,10 +22,12 @@ class Explanation:
     Attributes:
         text: for people, see `placer.core.reasons.summary`.
         reasons: all reasons in it.
+        is_of_pod: no node is the reason, so that no change of a node can help.
     """
 
     text: str
     reasons: frozenset[str]
+    is_of_pod: bool = False
 
 
 @dataclass(slots=True)

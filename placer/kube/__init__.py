@@ -4,9 +4,10 @@ Here: the order in which pods are tried (`queue`, with `parking` for pods that f
 help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
-for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that already have a
-node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`). Not
-here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+for people (`record`), persistent volumes (`volumes`), features that are refused by name (`unhandled`), the
+anti-affinity of pods that already have a node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`),
+and the loop over all (`frontend`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`,
+`placer.scores`).
 
 What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
 one write. Every pod with a node counts, whichever scheduler placed it.
@@ -25,6 +26,8 @@ Rights needed, all cluster-wide:
 - pods/binding: create
 - pods/status: patch
 - nodes: get, list, watch
+- persistentvolumeclaims, persistentvolumes: list, watch, patch (the node or the claim that a volume is for)
+- storage.k8s.io storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments: list, watch
 - events.k8s.io events: create, patch
 
 And in the namespace of the Lease (`PLIMSOLL_LEASE_NAMESPACE`):

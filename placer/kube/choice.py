@@ -59,7 +59,8 @@ class Wanted:
         rules: its rules about its node.
         policy: the order among GPUs that fit.
         kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
-            labels and namespace, which anti-affinity rules of other pods read.
+            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
+            `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
@@ -143,6 +144,10 @@ class NodeChoice:
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
         while True:
+            problem = self._problem(wanted)
+            if problem is not None:  # as kube-scheduler words it, without a number of nodes
+                text = f"0/{len(self.cluster.nodes)} nodes are available: {problem}."
+                return Explanation(text, frozenset({problem}), is_of_pod=True)
             known.cover(self.cluster.nodes)
             self._catch_up(known)
             for _ in range(_most(SLICE, wanted)):
@@ -166,6 +171,8 @@ class NodeChoice:
         return tried.reasons[node] if isinstance(tried, Refusal) else ()
 
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
+        if self._problem(wanted) is not None:
+            return Refusal()
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._known.get(key)
         if known is not None:
@@ -188,7 +195,11 @@ class NodeChoice:
 
     def _named(self, wanted: Wanted, few: int) -> list[NodeName] | None:
         """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
-        return self.cluster.named(wanted.pod, few) if wanted.rules.selector.size <= MOST_VALUES else None
+        return (
+            self.cluster.named(wanted.pod, wanted.needs, few)
+            if wanted.rules.selector.size <= MOST_VALUES
+            else None
+        )
 
     def _decide_among(
         self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
@@ -232,7 +243,15 @@ class NodeChoice:
         """Equal for pods that get the same verdicts now."""
         best_effort = any(container.best_effort for container in wanted.request.demand.containers)
         expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
-        return wanted.kind, expected, self.cluster.closed_to(wanted.pod).state
+        return wanted.kind, expected, self.cluster.closed_to(wanted.pod).state, self.volume_state(wanted)
+
+    def volume_state(self, wanted: Wanted) -> Hashable:
+        """Equal for pods whose claims get the same answers now."""
+        return self.cluster.volumes.state(wanted.pod, wanted.needs.mounts)
+
+    def _problem(self, wanted: Wanted) -> str | None:
+        """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
+        return self.cluster.volumes.problem(wanted.pod, wanted.needs.mounts)
 
     def _verdicts(self, key: Hashable) -> Verdicts:
         known = self._known.pop(key, None)

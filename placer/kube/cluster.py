@@ -17,8 +17,9 @@ from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
 from placer.kube.bookings import Bookings
-from placer.kube.hints import EVERYTHING, Cause, causes_lifted
+from placer.kube.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
+from placer.kube.volumes.index import Volumes
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
@@ -45,7 +46,9 @@ class Cluster:
 
     Attributes:
         bookings: the GPU bookings of bound pods.
-        changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`).
+        changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`) and from
+            changes of many volumes (see `Volumes.state`).
+        volumes: the persistent volumes, and the pods that use them.
     """
 
     def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
@@ -59,6 +62,7 @@ class Cluster:
         self._listeners: list[Listener] = []
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
+        self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
         self._keepouts = Keepouts()
         # The residents with anti-affinity rules; on a node that does not exist, they close no domain.
         self._keepers: defaultdict[NodeName, dict[PodUid, tuple[Keepout, ...]]] = defaultdict(dict)
@@ -80,9 +84,10 @@ class Cluster:
         """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
         return (name for _, name in self._by_pods)
 
-    def named(self, pod: Pod, most: int) -> list[NodeName] | None:
-        """The nodes that a pod's selectors may select; None if they are more than `most`, or not limited."""
-        return self._labels.named(pod, most)
+    def named(self, pod: Pod, needs: Needs, most: int) -> list[NodeName] | None:
+        """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
+        selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
+        return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def closed_to(self, pod: Pod) -> Closed:
         """The domains that anti-affinity rules of other pods close to this pod now."""
@@ -122,6 +127,11 @@ class Cluster:
         self._by_pods.remove((self._pods_on(name), name))
         self._relabel(name, _labels(offer.node), {})
 
+    def labels_of(self, name: NodeName) -> Mapping[str, str] | None:
+        """The labels of a node; None for a node that does not exist."""
+        offer = self._offers.get(name)
+        return None if offer is None else _labels(offer.node)
+
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
         return name in self._offers
@@ -141,6 +151,7 @@ class Cluster:
         if offer is None:
             return (UNKNOWN_NODE,)
         reasons = misfits(rules, needs, offer, self._load(name))
+        reasons = reasons or self.volumes.misfits(pod, needs.mounts, name, _labels(offer.node))
         if not reasons and self.closed_to(pod).closes(_labels(offer.node)):
             return (KEPT_OUT,)
         return reasons
@@ -184,6 +195,7 @@ class Cluster:
         self._unsettle(uid)
         self._residents[uid] = resident
         self._count(resident.node, lambda load: load.add(resident.needs))
+        self.volumes.mount(resident.node, resident.needs.mounts)
         if resident.keepouts:
             had_rules = self.has_rules
             self._keepers[resident.node][uid] = resident.keepouts
@@ -196,13 +208,14 @@ class Cluster:
         if resident is None:
             return False
         self._count(resident.node, lambda load: load.remove(resident.needs))
+        self.volumes.unmount(resident.node, resident.needs.mounts)
         if resident.keepouts:
             del self._keepers[resident.node][uid]
             if not self._keepers[resident.node]:
                 del self._keepers[resident.node]
             if self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)):
                 self._announce(None, Cause.RULES)
-        self._announce(resident.node, Cause.RESOURCES)
+        self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
         return True
 
     def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:

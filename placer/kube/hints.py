@@ -15,6 +15,7 @@ from placer.core import fit
 from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.volumes.reasons import OF_VOLUMES
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -40,6 +41,8 @@ class Cause(enum.Flag):
     """Labels, taints, readiness."""
     RULES = enum.auto()
     """Anti-affinity rules of pods that have a node."""
+    VOLUMES = enum.auto()
+    """Volumes of claims: their nodes and zones, attach limits, free space."""
 
 
 NOTHING: Final = Cause(0)
@@ -67,6 +70,7 @@ _KNOWN: Final = {
     fit.OPERATING_SYSTEM: Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
+    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
 }
 
 
@@ -177,7 +181,7 @@ def causes_lifted(node: Node, old: Node) -> Cause:
     ):
         causes |= Cause.NODE
     if node.metadata.labels != old.metadata.labels:
-        causes |= Cause.RULES  # the node may have left a closed domain
+        causes |= Cause.RULES | Cause.VOLUMES  # the node may have left a closed domain, or reach a volume
     if _is_larger(node, old):
         causes |= Cause.RESOURCES
     return causes

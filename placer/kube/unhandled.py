@@ -16,7 +16,9 @@ from plimsoll.part.errors import InputError
 PLACELESS_VOLUMES: Final = frozenset(
     {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "csi", "image"}
 )
-"""Volume kinds that any node can mount. All others tie a pod to a zone, a node or a count."""
+"""Volume kinds that any node can mount."""
+TIED_VOLUMES: Final = frozenset({"persistentVolumeClaim", "ephemeral", "iscsi", "rbd"})
+"""Volume kinds that tie a pod to nodes by rules which are kept here (`placer.kube.volumes`)."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
@@ -41,7 +43,7 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
         if container.resources is not None and container.resources.claims:
             yield f"spec.containers[{container.name}].resources.claims", "resource claims"
     for volume in pod.spec.volumes or ():
-        for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES):
+        for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES - TIED_VOLUMES):
             yield f"spec.volumes[{volume.get('name')}]", kind
     if pod.spec.schedulingGroup is not UNSET:
         yield "spec.schedulingGroup", "gang scheduling"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.kube.unhandled import PLACELESS_VOLUMES, refuse_unhandled
+from placer.kube.unhandled import PLACELESS_VOLUMES, TIED_VOLUMES, refuse_unhandled
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -36,10 +36,9 @@ def pod(**spec: object) -> Pod:
             r"spec\.containers\[main\]\.resources\.claims",
         ),
         (
-            {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]},
-            r"spec\.volumes\[data\]: 'persistentVolumeClaim'",
+            {"volumes": [{"name": "data", "awsElasticBlockStore": {"volumeID": "v"}}]},
+            r"spec\.volumes\[data\]: 'awsElasticBlockStore'",
         ),
-        ({"volumes": [{"name": "scratch", "ephemeral": {}}]}, r"spec\.volumes\[scratch\]: 'ephemeral'"),
         ({"volumes": [{"name": "new", "kindOfTomorrow": {}}]}, r"spec\.volumes\[new\]: 'kindOfTomorrow'"),
         ({"schedulingGroup": {"podGroupName": "g"}}, r"spec\.schedulingGroup"),
         ({"workloadRef": {"name": "w"}}, r"spec\.workloadRef"),
@@ -59,9 +58,9 @@ def test_unhandled_feature_is_refused_by_name(spec: dict[str, object], named: st
         {},
         {"affinity": {"podAffinity": PREFERRED, "podAntiAffinity": PREFERRED}},
         {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"volumes": [{"name": kind, kind: {}} for kind in sorted(PLACELESS_VOLUMES)]},
+        {"volumes": [{"name": kind, kind: {}} for kind in sorted(PLACELESS_VOLUMES | TIED_VOLUMES)]},
     ],
 )
-def test_wishes_and_volumes_of_every_node_are_no_obstacle(spec: dict[str, object]) -> None:
-    """Preferences, and volumes that every node can mount, do not keep a pod from being placed."""
+def test_wishes_and_known_volumes_are_no_obstacle(spec: dict[str, object]) -> None:
+    """Preferences, and volumes of kinds whose rules are kept, do not keep a pod from being placed."""
     refuse_unhandled(pod(**spec))
