@@ -147,7 +147,9 @@ class KubeFrontEnd:
     _scopes: Scopes = field(init=False)
     _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
     _volumes: VolumeFrontEnd = field(init=False)
-    _late_binds: asyncio.Semaphore = field(init=False)  # of pods whose volumes were bound before
+    _late_writes: asyncio.Semaphore = field(
+        init=False
+    )  # of volumes, and of pods whose volumes were bound before
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -161,14 +163,14 @@ class KubeFrontEnd:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
         index, volumes_s = self._cluster.volumes, self.options.volumes_s
+        self._late_writes = asyncio.Semaphore(self.options.binds_at_once)
         self._volumes = VolumeFrontEnd(
             self._cluster,
             self._queue,
             VolumeWatches(self.transport, index, self.options.timing),
-            VolumeBinder(self._placing, index, self._cluster.labels_of, volumes_s),
+            VolumeBinder(self._placing, index, self._cluster.labels_of, self._late_writes, volumes_s),
             self._work.set,
         )
-        self._late_binds = asyncio.Semaphore(self.options.binds_at_once)
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
         self._refusals = Refusals(
             self._waiting,
@@ -437,7 +439,7 @@ class KubeFrontEnd:
             return
         on_long_wait()  # claims may take minutes
         if await self._has_volumes(placed, placed.volumes):
-            async with self._late_binds:
+            async with self._late_writes:
                 await self._bind(placed, on_long_wait)
 
     async def _has_volumes(self, placed: _Placed, volumes: Reservation) -> bool:

@@ -17,6 +17,7 @@ from placer.core.selector import Selector, selector_from
 from placer.kube.volumes.pinned import Pairs, Pinned, pairs_of
 from placer.kube.volumes.wish import class_of, storage_in
 from placer.kube.volumes.zones import Zones, zones_of
+from plimsoll.kube.models import NodeSelector
 from plimsoll.kube.storage_models import Volume
 
 GroupKey = tuple[str, bytes]
@@ -56,7 +57,7 @@ class KnownVolume:
         return self.api.spec.claimRef is None and self.api.status.phase == "Available"
 
     def reaches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels reaches the volume; a node's name does not count, as in kube-scheduler."""
+        """Whether a node with these labels reaches the volume."""
         return self.affinity is None or self.affinity.selects(labels)
 
 
@@ -69,11 +70,22 @@ def known_volume(api: Volume) -> KnownVolume:
         api,
         class_name,
         storage_in(api.spec.capacity) or Fraction(0),
-        None if required is None else selector_from(required),
+        None if required is None else _affinity_of(required),
         None if required is None else pairs_of(required),
         zones_of(api.metadata.labels or {}),
         (class_name, b"" if required is None else msgspec.json.encode(required)),
     )
+
+
+def _affinity_of(required: NodeSelector) -> Selector | None:
+    """The affinity without its rules about the names of nodes, which kube-scheduler ignores for volumes."""
+    terms = [msgspec.structs.replace(term, matchFields=None) for term in required.nodeSelectorTerms]
+    if any(
+        one.matchFields and not term.matchExpressions
+        for one, term in zip(required.nodeSelectorTerms, terms, strict=True)
+    ):
+        return None
+    return selector_from(NodeSelector(terms))
 
 
 @dataclass(slots=True)
