@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.placer.kube.world import MEMORY
+from tests.placer.kube.world import MEMORY, World
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.controllers import controllers
 from tests.servers.objects import create_pod, pod_manifest
+from tests.servers.waiting import until
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -137,6 +138,19 @@ async def create_user(api: ApiServer, namespace: str, name: str, *claims: str, m
         for number, claim in enumerate(claims)
     ]
     await create_pod(api, namespace, pod)
+
+
+async def until_selected(world: World, claim: str) -> str:
+    """Wait until a claim has a selected node, and return it."""
+
+    async def look() -> str | None:
+        stored = await get_claim(world.api, world.namespace, claim)
+        selected: str | None = stored["metadata"].get("annotations", {}).get(SELECTED_NODE)
+        return selected
+
+    node = await until(look)
+    assert node is not None
+    return node
 
 
 @dataclass(slots=True)

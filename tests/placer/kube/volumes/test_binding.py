@@ -10,7 +10,6 @@ from tests.placer.kube.volumes.storage import (
     CORE,
     DRIVER,
     HOSTNAME,
-    SELECTED_NODE,
     STORAGE,
     ZONE,
     Provisioner,
@@ -21,6 +20,7 @@ from tests.placer.kube.volumes.storage import (
     create_user,
     create_volume,
     get_claim,
+    until_selected,
 )
 from tests.placer.kube.world import MEMORY, World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
@@ -49,19 +49,6 @@ async def two_zones(world: World) -> None:
     for name in ("a", "b"):
         await create_node(world.api, name, labels={ZONE: f"z{name}"})
         await world.report(name, 24)
-
-
-async def until_selected(world: World, claim: str) -> str:
-    """Wait until a claim has a selected node, and return it."""
-
-    async def look() -> str | None:
-        stored = await get_claim(world.api, world.namespace, claim)
-        selected: str | None = stored["metadata"].get("annotations", {}).get(SELECTED_NODE)
-        return selected
-
-    node = await until(look)
-    assert node is not None
-    return node
 
 
 async def test_replicas_with_local_volumes_go_to_the_nodes_of_their_volumes(world: World) -> None:
