@@ -158,13 +158,13 @@ class Provisioner:
     """Makes a volume in the selected node's zone for each claim with a selected node, as an external provisioner.
 
     Attributes:
-        made: the claims that got a volume, in order.
+        made: the uids of the claims that got a volume.
         fails: claims for which it takes the selected node back, as after an error that another node may not have.
     """
 
     api: ApiServer
     namespace: str
-    made: list[str] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
     fails: set[str] = field(default_factory=set)
 
     @contextlib.asynccontextmanager
@@ -181,15 +181,15 @@ class Provisioner:
     async def _run(self) -> None:
         while True:
             for claim in (await self.api.get(claims_path(self.namespace)))["items"]:
-                name, node = claim["metadata"]["name"], _selected(claim)
-                if node is None or name in self.made or claim["spec"].get("volumeName"):
+                name, uid, node = claim["metadata"]["name"], claim["metadata"]["uid"], _selected(claim)
+                if node is None or uid in self.made or claim["spec"].get("volumeName"):
                     continue
                 if name in self.fails:
                     self.fails.discard(name)
                     path = f"{claims_path(self.namespace)}/{name}"
                     await self.api.must("PATCH", path, {"metadata": {"annotations": {SELECTED_NODE: None}}})
                     continue
-                self.made.append(name)
+                self.made.add(uid)
                 await self._make(claim, node)
             await asyncio.sleep(LOOK_S)
 

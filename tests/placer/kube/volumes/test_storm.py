@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from plimsoll.cli.demo.servers import EmbeddedServer
@@ -80,15 +81,16 @@ async def test_all_pods_get_volumes_that_their_nodes_reach(
                 await create_user(apiserver, namespace, f"web-{number}", claims[number])
             for name in chance.sample(claims[PODS // 2 :], 5):
                 await apiserver.must("DELETE", f"{claims_path(namespace)}/{name}")
+                await until(partial(is_gone, apiserver, f"{claims_path(namespace)}/{name}"))
         async with (
             scheduler(apiserver, valkey, namespace, wrap=lossy, volumes_s=20) as world,
             provisioner.running(),
         ):
             await report(world)
             for number, name in enumerate(claims):
-                if (await apiserver.call("GET", f"{claims_path(namespace)}/{name}")).status == 404:
+                if await is_gone(apiserver, f"{claims_path(namespace)}/{name}"):
                     await create_claim(apiserver, namespace, name, "zonal")
-                if (await apiserver.call("GET", pod_path(namespace, number))).status == 404:
+                if await is_gone(apiserver, f"{CORE}/namespaces/{namespace}/pods/web-{number}"):
                     await create_user(apiserver, namespace, f"web-{number}", name)
             for number in range(PODS):
                 await world.until_bound(f"web-{number}")
@@ -116,9 +118,9 @@ async def report(world: World) -> None:
         await world.report(f"n{number}", 24)
 
 
-def pod_path(namespace: str, number: int) -> str:
-    """The path of a pod."""
-    return f"{CORE}/namespaces/{namespace}/pods/web-{number}"
+async def is_gone(api: ApiServer, path: str) -> bool:
+    """Whether there is no object at a path."""
+    return (await api.call("GET", path)).status == 404
 
 
 async def check(world: World) -> None:
