@@ -44,6 +44,9 @@ CHECKS: Final = 128
 """The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
 nodes above are for a pod with fewer checks. For any other pod they are smaller."""
 
+CLAIM_CHECKS: Final = 32
+"""The time that each claim takes on one node, in checks."""
+
 CONTAINER_CHECKS: Final = 64
 """The time that each further container with a GPU takes on one node, in checks."""
 
@@ -111,6 +114,7 @@ def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> bytes:
 
 def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules) -> int:
     checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
+    checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
 

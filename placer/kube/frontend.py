@@ -439,8 +439,12 @@ class KubeFrontEnd:
             return
         on_long_wait()  # claims may take minutes
         if await self._has_volumes(placed, placed.volumes):
-            async with self._late_writes:
-                await self._bind(placed, on_long_wait)
+            await self._late_writes.acquire()
+            free = _once(self._late_writes.release)
+            try:
+                await self._bind(placed, free)
+            finally:
+                free()
 
     async def _has_volumes(self, placed: _Placed, volumes: Reservation) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""

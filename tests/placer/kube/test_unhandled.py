@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.kube.unhandled import PLACELESS_VOLUMES, TIED_VOLUMES, refuse_unhandled
+from placer.kube.unhandled import MOST_CLAIMS, PLACELESS_VOLUMES, TIED_VOLUMES, refuse_unhandled
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -38,6 +38,10 @@ def pod(**spec: object) -> Pod:
         (
             {"volumes": [{"name": "data", "awsElasticBlockStore": {"volumeID": "v"}}]},
             r"spec\.volumes\[data\]: 'awsElasticBlockStore'",
+        ),
+        (
+            {"volumes": [{"name": f"v{number}", "ephemeral": {}} for number in range(MOST_CLAIMS + 1)]},
+            r"spec\.volumes: '257 claims'",
         ),
         ({"volumes": [{"name": "new", "kindOfTomorrow": {}}]}, r"spec\.volumes\[new\]: 'kindOfTomorrow'"),
         ({"schedulingGroup": {"podGroupName": "g"}}, r"spec\.schedulingGroup"),
