@@ -248,6 +248,8 @@ class Volumes:
         for volume in (before, now):
             if volume is not None and volume.is_free:
                 self._offer_changed(volume.class_name, volume.pairs, is_gain=volume is now)
+        for node in self.storage.nodes_attaching(some.name):
+            self._node_changed(node)
         refs = [one.api.spec.claimRef for one in (before, now) if one is not None]
         keys = {ClaimKey(ref.namespace, ref.name) for ref in refs if ref is not None}
         for key in sorted(keys | self.storage.named_by.get(some.name, set())):
