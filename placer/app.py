@@ -111,9 +111,9 @@ class _Cluster:
         """What the placer lacks of the cluster now."""
         missing = []
         if self.front_end is None or not self.front_end.synced.is_set():
-            missing.append("pods and nodes are still being read")
+            missing.append("pods, nodes and volumes are still being read")
         elif self.front_end.broken_s() > GRACE_S:
-            missing.append("a watch of pods or nodes is broken")
+            missing.append("a watch of pods, nodes or volumes is broken")
         # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
         if self.lease is not None:
             # A lease of a longer duration is read less often, and is held until its deadline.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
+from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
 from placer.core.selector import Selector, Traits, selector_of, traits_of
 from plimsoll.contract import RESOURCES
 from plimsoll.kube.models import Container, Node, Pod, Quantities, ResourceRequirements, Taint
@@ -113,10 +114,12 @@ class Needs:
     Attributes:
         amounts: by resource; CPU in thousandths, the others in their own unit.
         ports: the ports of the node that the pod opens.
+        mounts: the volumes that tie the pod to nodes; the rules about them are Kubernetes' alone.
     """
 
     amounts: Amounts
     ports: frozenset[HostPort]
+    mounts: Mounts = NO_MOUNTS
 
 
 @dataclass(slots=True)
@@ -160,7 +163,7 @@ def needs_of(pod: Pod) -> Needs:
     Raises:
         InputError: an amount is no quantity, or negative.
     """
-    return Needs(_effective_requests(pod), frozenset(_host_ports(pod)))
+    return Needs(_effective_requests(pod), frozenset(_host_ports(pod)), mounts_of(pod))
 
 
 def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]:

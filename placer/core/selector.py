@@ -67,6 +67,12 @@ def selector_of(pod: Pod) -> Selector:
     return Selector(labels, terms, checks=sum(map(len, terms or ())), size=size)
 
 
+def selector_from(required: NodeSelector) -> Selector:
+    """A node selector that is not a pod's, such as that of a persistent volume."""
+    terms = tuple(_terms(required))
+    return Selector({}, terms, checks=sum(map(len, terms)), size=_size(required))
+
+
 def traits_of(node: Node) -> Traits:
     """The traits of a node."""
     return {**(node.metadata.labels or {}), f"{_FIELD}metadata.name": node.metadata.name}

@@ -23,11 +23,13 @@ class Explanation:
         text: for people, see `placer.core.reasons.summary`.
         reasons: all reasons in it.
         topics: the changes of rules about pods that may end it; None: any of them may.
+        is_of_pod: no node is the reason, so that no change of a node can help.
     """
 
     text: str
     reasons: frozenset[str]
     topics: frozenset[Hashable] | None = None
+    is_of_pod: bool = False
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ Here: the order in which pods are tried (`queue`, with `parking` for pods that f
 help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
-for people (`record`), features that are refused by name (`unhandled`), rules about other pods (`domains`, and
-`antiaffinity` for the rules of pods that already have a node), one pod's decision (`choice`), resizes (`resize`),
-the loop over all (`frontend`), and the answers to a kube-scheduler that stands in front (`extender`). Not here: the
-choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
+for people (`record`), persistent volumes (`volumes`), features that are refused by name (`unhandled`), rules about
+other pods (`domains`, and `antiaffinity` for the rules of pods that already have a node), one pod's decision
+(`choice`), resizes (`resize`), the loop over all (`frontend`), and the answers to a kube-scheduler that stands in
+front (`extender`). Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 
 What always holds: no pod is bound before all pods, nodes and namespaces, and the nodes' reports, were read once. Node
 and GPUs are one write. Every pod with a node counts, whichever scheduler placed it.
@@ -27,6 +27,8 @@ Rights needed, all cluster-wide:
 - pods/status: patch
 - nodes: get, list, watch
 - namespaces: list, watch (their labels, which rules about other pods may read)
+- persistentvolumeclaims, persistentvolumes: list, watch, patch (the node or the claim that a volume is for)
+- storage.k8s.io storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments: list, watch
 - events.k8s.io events: create, patch
 
 And in the namespace of the Lease (`PLIMSOLL_LEASE_NAMESPACE`):

@@ -53,6 +53,8 @@ RESTARTS: Final = 8
 
 RULE_CHECKS: Final = 4
 """The time that each rule about other pods takes on one node, in checks."""
+CLAIM_CHECKS: Final = 32
+"""The time that each claim takes on one node, in checks."""
 
 CONTAINER_CHECKS: Final = 64
 """The time that each further container with a GPU takes on one node, in checks."""
@@ -70,7 +72,8 @@ class Wanted:
         domains: its rules about other pods.
         policy: the order among GPUs that fit.
         kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
-            labels and namespace, which anti-affinity rules of other pods read.
+            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
+            `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
@@ -125,6 +128,7 @@ def _kind(pod: Pod, request: Request, needs: Needs, domains: DomainRules, policy
 def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules) -> int:
     checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
     checks += RULE_CHECKS * domains.count
+    checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
 
@@ -161,6 +165,10 @@ class NodeChoice:
         known = self._verdicts(key)
         restarts = 0
         while True:
+            problem = self._problem(wanted)
+            if problem is not None:  # as kube-scheduler words it, without a number of nodes
+                text = f"0/{len(self.cluster.nodes)} nodes are available: {problem}."
+                return Explanation(text, frozenset({problem}), is_of_pod=True)
             known.cover(self.cluster.nodes)
             self._catch_up(known)
             for _ in range(_most(SLICE, wanted)):
@@ -198,6 +206,8 @@ class NodeChoice:
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
         if not self._prepare(wanted):
             return Refusal(is_final=False)  # `explain` reads the rest, in slices
+        if self._problem(wanted) is not None:
+            return Refusal()
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._find(key)
         if known is not None:
@@ -220,7 +230,11 @@ class NodeChoice:
 
     def _named(self, wanted: Wanted, few: int) -> list[NodeName] | None:
         """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
-        return self.cluster.named(wanted.pod, few) if wanted.rules.selector.size <= MOST_VALUES else None
+        return (
+            self.cluster.named(wanted.pod, wanted.needs, few)
+            if wanted.rules.selector.size <= MOST_VALUES
+            else None
+        )
 
     def _decide_among(self, wanted: Wanted, key: "_Key", nodes: Iterable[NodeName] | None) -> Plan | Refusal:
         return self.decider.choose(
@@ -275,7 +289,15 @@ class NodeChoice:
         best_effort = any(container.best_effort for container in wanted.request.demand.containers)
         expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
         applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
-        return (wanted.kind, expected, applying), state
+        return (wanted.kind, expected, applying, self.volume_state(wanted)), state
+
+    def volume_state(self, wanted: Wanted) -> Hashable:
+        """Equal for pods whose claims get the same answers now."""
+        return self.cluster.volumes.state(wanted.pod, wanted.needs.mounts)
+
+    def _problem(self, wanted: Wanted) -> str | None:
+        """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
+        return self.cluster.volumes.problem(wanted.pod, wanted.needs.mounts)
 
     def _find(self, key: "_Key") -> Verdicts | None:
         kind, state = key

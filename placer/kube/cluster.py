@@ -32,8 +32,9 @@ from placer.kube.domains.check import Shift
 from placer.kube.domains.index import DomainIndex
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.domains.selectors import Member, member_of
-from placer.kube.hints import EVERYTHING, Cause, causes_lifted
+from placer.kube.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
+from placer.kube.volumes.index import Volumes
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Node, Pod
@@ -62,7 +63,9 @@ class Cluster:
 
     Attributes:
         bookings: the GPU bookings of bound pods.
-        changes: the nodes for which `misfits` may have changed, apart from rules about other pods (`rules_state`).
+        changes: the nodes for which `misfits` may have changed, apart from rules about other pods (`rules_state`) and
+            from changes of many volumes (see `Volumes.state`).
+        volumes: the persistent volumes, and the pods that use them.
     """
 
     def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
@@ -76,6 +79,7 @@ class Cluster:
         self._listeners: list[Listener] = []
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
+        self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
         self._domains = DomainIndex(self._offers, self._announce_rules)
         self._rules_listeners: list[RulesListener] = []
         self._has_rules = False
@@ -107,9 +111,10 @@ class Cluster:
         """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
         return (name for _, name in self._by_pods)
 
-    def named(self, pod: Pod, most: int) -> list[NodeName] | None:
-        """The nodes that a pod's selectors may select; None if they are more than `most`, or not limited."""
-        return self._labels.named(pod, most)
+    def named(self, pod: Pod, needs: Needs, most: int) -> list[NodeName] | None:
+        """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
+        selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
+        return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def closed_to(self, pod: Pod) -> Closed:
         """The domains that anti-affinity rules of other pods close to this pod now."""
@@ -233,6 +238,11 @@ class Cluster:
         self._domains.put_namespace(name, labels)
         self._announce_rules(self._keepouts.note_namespace(name, before, labels))
 
+    def labels_of(self, name: NodeName) -> Mapping[str, str] | None:
+        """The labels of a node; None for a node that does not exist."""
+        offer = self._offers.get(name)
+        return None if offer is None else _labels(offer.node)
+
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
         return name in self._offers
@@ -257,6 +267,7 @@ class Cluster:
         if offer is None:
             return (UNKNOWN_NODE,)
         reasons = misfits(rules, needs, offer, self._load(name))
+        reasons = reasons or self.volumes.misfits(pod, needs.mounts, name, _labels(offer.node))
         if reasons:
             return reasons
         about_pods = domain_rules_of(pod, rules) if domains is None else domains
@@ -316,6 +327,7 @@ class Cluster:
         self._residents[uid] = resident
         self._domains.put(resident.node, None, resident.member)
         self._count(resident.node, lambda load: load.add(resident.needs))
+        self.volumes.mount(resident.node, resident.needs.mounts)
         if resident.keepouts:
             self._keepers[resident.node][uid] = resident.keepouts
             self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
@@ -329,12 +341,13 @@ class Cluster:
             return False
         self._count(resident.node, lambda load: load.remove(resident.needs))
         self._domains.put(resident.node, resident.member, None)
+        self.volumes.unmount(resident.node, resident.needs.mounts)
         if resident.keepouts:
             del self._keepers[resident.node][uid]
             if not self._keepers[resident.node]:
                 del self._keepers[resident.node]
             self._announce_rules(self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)))
-        self._announce(resident.node, Cause.RESOURCES)
+        self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
         return True
 
     def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:

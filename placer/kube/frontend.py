@@ -39,6 +39,10 @@ from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusa
 from placer.kube.resize import KubeResizer
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
+from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.volumes.reservation import Reservation
+from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
@@ -85,6 +89,7 @@ class KubeOptions:
         binds_at_once: the number of writes under way together; more wait.
         timing: the timing of the watches.
         drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
+        volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
     """
 
     policy: Policy
@@ -92,15 +97,17 @@ class KubeOptions:
     binds_at_once: int = 16
     timing: Timing = TIMING
     drift_s: float = 300.0
+    volumes_s: float = BIND_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A pod whose place is booked and not yet written."""
+    """A pod whose place is booked and not yet written; `volumes` are those that must be bound before."""
 
     wanted: Wanted
     plan: Plan
     seen_s: float
+    volumes: Reservation | None = None
 
 
 @dataclass(slots=True)
@@ -151,6 +158,10 @@ class KubeFrontEnd:
     _scopes: Scopes = field(init=False)
     _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _watches: tuple[Reflector[Pod], Reflector[Node], Reflector[Namespace]] | None = None
+    _volumes: VolumeFrontEnd = field(init=False)
+    _late_writes: asyncio.Semaphore = field(
+        init=False
+    )  # of volumes, and of pods whose volumes were bound before
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -163,6 +174,15 @@ class KubeFrontEnd:
         if self.lease is not None:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
+        index, volumes_s = self._cluster.volumes, self.options.volumes_s
+        self._late_writes = asyncio.Semaphore(self.options.binds_at_once)
+        self._volumes = VolumeFrontEnd(
+            self._cluster,
+            self._queue,
+            VolumeWatches(self.transport, index, self.options.timing),
+            VolumeBinder(self._placing, index, self._cluster.labels_of, self._late_writes, volumes_s),
+            self._work.set,
+        )
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
         self._refusals = Refusals(
             self._waiting,
@@ -220,6 +240,7 @@ class KubeFrontEnd:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(namespaces.run(), name="kube: watch namespaces")
+                self._volumes.watches.start(group)
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
@@ -229,8 +250,10 @@ class KubeFrontEnd:
             unsubscribe()
 
     def broken_s(self) -> float:
-        """The longest `Reflector.broken_s` of the watches: 0 while all are live, infinite before the lists."""
-        return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
+        """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
+        if self._watches is None:
+            return math.inf
+        return max(self._volumes.watches.broken_s(), *(watch.broken_s() for watch in self._watches))
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
         """Always True: any pod may be the cluster's."""
@@ -258,12 +281,14 @@ class KubeFrontEnd:
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
                 self._retelling.note()
+                self._volumes.binder.note_nodes()
                 try:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
+                self._volumes.binder.note_nodes()
                 self._retelling.note()
             case Synced():
                 self._nodes_synced.set()
@@ -303,6 +328,7 @@ class KubeFrontEnd:
         """Free the room of a pod that is gone or ended, for waiting pods."""
         self._forget_waiting(uid)
         self._cluster.release(uid)
+        self._volumes.note_end(uid)
 
     def _confirm(self, pod: Pod) -> None:
         self._forget_waiting(PodUid(pod.metadata.uid))
@@ -310,6 +336,7 @@ class KubeFrontEnd:
             self._cluster.confirm(pod)
         except InputError as error:
             structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+        self._volumes.note_end(PodUid(pod.metadata.uid))
 
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
@@ -341,12 +368,14 @@ class KubeFrontEnd:
         now_s = self._now_s()
         waiting = self._waiting.setdefault(uid, Waiting(pod, now_s))
         waiting.pod = pod
+        self._volumes.note_waiting(pod)
         if changed or uid not in self._queue:
             waiting.wanted = None
             self._queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self._work.set()
 
     def _forget_waiting(self, uid: PodUid) -> None:
+        self._volumes.forget_waiting(uid)
         if self._waiting.pop(uid, None) is not None:
             self._queue.discard(uid, self._now_s())
             self._work.set()  # another pod of its kind may be tried
@@ -358,6 +387,7 @@ class KubeFrontEnd:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
         await self._namespaces_synced.wait()
+        await self._volumes.watches.synced.wait()
         drift = DriftCheck(
             self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
         )
@@ -378,10 +408,7 @@ class KubeFrontEnd:
             placed = self._attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                await places.acquire()
-                taken = contextlib.ExitStack()
-                taken.callback(places.release)
-                taken.enter_context(self._recorder.put_off())
+                taken = await self._take(places)
                 group.create_task(self._carry_out(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
@@ -451,16 +478,48 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
+            volumes = self._volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
             self._cluster.assume(result.booking, wanted.needs, wanted.pod)
             self._queue.placed(uid, self._now_s())
-            return _Placed(wanted, result, waiting.seen_s)
+            return _Placed(wanted, result, waiting.seen_s, volumes)
         self._refusals.add(wanted, is_final=result.is_final)
         return None
+
+    async def _take(self, places: asyncio.Semaphore) -> contextlib.ExitStack:
+        """Take one of these places for writes, once one is free; closing the result gives it back."""
+        await places.acquire()
+        taken = contextlib.ExitStack()
+        taken.callback(places.release)
+        taken.enter_context(self._recorder.put_off())
+        return taken
 
     async def _carry_out(self, placed: _Placed, taken: contextlib.ExitStack) -> None:
         """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait."""
         with taken:
-            await self._bind(placed, taken.close)
+            if placed.volumes is None:
+                await self._bind(placed, taken.close)
+                return
+            taken.close()  # claims may take minutes
+            if await self._has_volumes(placed, placed.volumes):
+                with await self._take(self._late_writes) as late:
+                    await self._bind(placed, late.close)
+
+    async def _has_volumes(self, placed: _Placed, volumes: Reservation) -> bool:
+        """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
+        uid = placed.wanted.request.pod
+        problem = await self._volumes.bind(volumes)
+        if problem is None:
+            return True
+        pod = placed.wanted.pod
+        structlog.get_logger().warning(
+            "volumes not bound", pod=_name(pod), node=placed.plan.booking.node, error=problem
+        )
+        if self._cluster.is_assumed(uid):
+            self._cluster.release(uid)
+        self._queue.again(uid, self._now_s())
+        self._work.set()
+        self._report_refused(pod, problem, SCHEDULER_ERROR)
+        return False
 
     async def _bind(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
         uid, plan = placed.wanted.request.pod, placed.plan

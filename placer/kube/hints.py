@@ -16,6 +16,7 @@ from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
+from placer.kube.volumes.reasons import OF_VOLUMES
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -44,6 +45,8 @@ class Cause(enum.Flag):
     """Labels, taints, readiness."""
     RULES = enum.auto()
     """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
+    VOLUMES = enum.auto()
+    """Volumes of claims: their nodes and zones, attach limits, free space."""
 
 
 NOTHING: Final = Cause(0)
@@ -75,6 +78,7 @@ _KNOWN: Final = {
     fit.OPERATING_SYSTEM: Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
+    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
 }
 
 
@@ -199,7 +203,8 @@ def causes_lifted(node: Node, old: Node) -> Cause:
     ):
         causes |= Cause.NODE
     if node.metadata.labels != old.metadata.labels:
-        causes |= Cause.RULES  # the node may be in another domain
+        # The node may be in another domain, or reach a volume.
+        causes |= Cause.RULES | Cause.VOLUMES
     if _is_larger(node, old):
         causes |= Cause.RESOURCES
     return causes

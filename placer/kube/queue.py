@@ -280,6 +280,13 @@ class Queue:
         for kind in self._parking.waiting_for(topics):
             self._wake(kind, now_s)
 
+    def nudge(self, uid: PodUid, now_s: float) -> None:
+        """Try a parked pod soon: its claims changed. A pod that backs off keeps its pause."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.PARKED:
+            self._leave_kind(entry, now_s)
+            self._activate(entry, now_s)
+
     def kinds(self) -> tuple[Hashable, ...]:
         """The kinds of which a pod waits for the kind's next try."""
         return tuple(key for key, kind in self._kinds.items() if kind.waiting)

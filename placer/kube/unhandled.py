@@ -19,7 +19,12 @@ from plimsoll.part.errors import InputError
 PLACELESS_VOLUMES: Final = frozenset(
     {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "csi", "image"}
 )
-"""Volume kinds that any node can mount. All others tie a pod to a zone, a node or a count."""
+"""Volume kinds that any node can mount."""
+TIED_VOLUMES: Final = frozenset({"persistentVolumeClaim", "ephemeral", "iscsi", "rbd"})
+"""Volume kinds that tie a pod to nodes by rules which are kept here (`placer.kube.volumes`)."""
+MOST_CLAIMS: Final = 256
+"""The most claims of one pod. Each is read for each node: so many take 10 ms when a volume has changed, and no driver
+attaches as many to one node."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
 _GPU_REMEDY: Final = "remove it"
 """Another scheduler knows nothing of the pod's GPUs, so this is the only remedy for a pod that asks for some."""
@@ -45,10 +50,17 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
     for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
         if container.resources is not None and container.resources.claims:
             yield f"spec.containers[{container.name}].resources.claims", "resource claims"
-    for volume in pod.spec.volumes or ():
-        for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES):
-            yield f"spec.volumes[{volume.get('name')}]", kind
+    yield from _volumes(pod)
     if pod.spec.schedulingGroup is not UNSET:
         yield "spec.schedulingGroup", "gang scheduling"
     if pod.spec.workloadRef is not UNSET:
         yield "spec.workloadRef", "gang scheduling"
+
+
+def _volumes(pod: Pod) -> Iterator[tuple[str, str]]:
+    for volume in pod.spec.volumes or ():
+        for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES - TIED_VOLUMES):
+            yield f"spec.volumes[{volume.get('name')}]", kind
+    claims = sum("persistentVolumeClaim" in one or "ephemeral" in one for one in pod.spec.volumes or ())
+    if claims > MOST_CLAIMS:
+        yield "spec.volumes", f"{claims} claims"

@@ -88,7 +88,7 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     """Whole GPUs, and pods without a GPU, do not wait for bytes; several containers wait for more than one room."""
     assert causes_of([Reason.GPU_NOT_EMPTY.value], demand_of(None, whole=True)) == Cause.OCCUPANCY
     assert causes_of(["Insufficient cpu"], PodDemand(())) == Cause.RESOURCES
-    assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES
+    assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES | Cause.VOLUMES
     memory = [Reason.GPU_MEMORY.value]
     assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | Cause.SHARE | Cause.OCCUPANCY
     assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
@@ -240,7 +240,7 @@ TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
         ({}, {"cordoned": True}, NOTHING),
         ({"ready": "False"}, {}, Cause.NODE),
         ({}, {"ready": "Unknown"}, NOTHING),
-        ({}, {"labels": {"zone": "a"}}, Cause.NODE | Cause.RULES),
+        ({}, {"labels": {"zone": "a"}}, Cause.NODE | Cause.RULES | Cause.VOLUMES),
         ({}, {"amounts": {"cpu": "4500m", "x/y": "1"}}, Cause.RESOURCES),
         ({}, {"amounts": {"cpu": "4000m", "x/y": "1"}}, NOTHING),
         ({}, {"amounts": {"cpu": "3", "x/y": "1"}}, NOTHING),

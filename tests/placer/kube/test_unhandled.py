@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.kube.unhandled import PLACELESS_VOLUMES, refuse_unhandled
+from placer.kube.unhandled import MOST_CLAIMS, PLACELESS_VOLUMES, TIED_VOLUMES, refuse_unhandled
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -34,10 +34,13 @@ def pod(**spec: object) -> Pod:
             r"spec\.containers\[main\]\.resources\.claims",
         ),
         (
-            {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]},
-            r"spec\.volumes\[data\]: 'persistentVolumeClaim'",
+            {"volumes": [{"name": "data", "awsElasticBlockStore": {"volumeID": "v"}}]},
+            r"spec\.volumes\[data\]: 'awsElasticBlockStore'",
         ),
-        ({"volumes": [{"name": "scratch", "ephemeral": {}}]}, r"spec\.volumes\[scratch\]: 'ephemeral'"),
+        (
+            {"volumes": [{"name": f"v{number}", "ephemeral": {}} for number in range(MOST_CLAIMS + 1)]},
+            r"spec\.volumes: '257 claims'",
+        ),
         ({"volumes": [{"name": "new", "kindOfTomorrow": {}}]}, r"spec\.volumes\[new\]: 'kindOfTomorrow'"),
         ({"schedulingGroup": {"podGroupName": "g"}}, r"spec\.schedulingGroup"),
         ({"workloadRef": {"name": "w"}}, r"spec\.workloadRef"),
@@ -67,9 +70,9 @@ def test_a_pod_with_gpus_is_not_sent_to_another_scheduler(kind: str) -> None:
         {"affinity": {"podAffinity": REQUIRED, "podAntiAffinity": REQUIRED}},
         {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
         {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"volumes": [{"name": kind, kind: {}} for kind in sorted(PLACELESS_VOLUMES)]},
+        {"volumes": [{"name": kind, kind: {}} for kind in sorted(PLACELESS_VOLUMES | TIED_VOLUMES)]},
     ],
 )
-def test_rules_about_pods_wishes_and_volumes_of_every_node_are_no_obstacle(spec: dict[str, object]) -> None:
-    """Rules about other pods, preferences, and volumes that every node can mount are handled or do not matter."""
+def test_rules_about_pods_wishes_and_known_volumes_are_no_obstacle(spec: dict[str, object]) -> None:
+    """Rules about other pods, preferences, and volumes of kinds whose rules are kept do not refuse a pod."""
     refuse_unhandled(pod(**spec))
