@@ -14,6 +14,7 @@ from placer.core.candidates import Candidate, Candidates
 from placer.core.ledger import Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
+from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName
@@ -25,6 +26,10 @@ GPUs needs more than one."""
 MOST_UNFIT: Final = 128
 """The number of nodes without a place that one decision passes over: their checks take some 3 ms. For a pod that
 takes longer on each node, both numbers are smaller."""
+
+
+NodeWishes = Callable[[NodeName], Met]
+"""How far a node that fits meets the pod's wishes."""
 
 
 @dataclass(slots=True)
@@ -93,13 +98,15 @@ class Decider:
         fit: NodeFit,
         among: Iterable[NodeName] | None,
         weight: int = 1,
+        wishes: NodeWishes = lambda _: WHOLLY_MET,
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
-        A node takes `weight` times as long as for a small pod, so fewer nodes are read.
+        Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide. A node takes `weight`
+        times as long as for a small pod, so fewer nodes are read.
         """
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
-        decided = self._best(request, policy, fit, candidates, weight)
+        decided = self._best(request, policy, fit, candidates, weight, wishes)
         if isinstance(decided, Plan):
             self.ledger.book(decided.booking)
         return decided
@@ -113,15 +120,22 @@ class Decider:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
 
     def _best(
-        self, request: Request, policy: Policy, fit: NodeFit, candidates: Iterable[Candidate], weight: int
+        self,
+        request: Request,
+        policy: Policy,
+        fit: NodeFit,
+        candidates: Iterable[Candidate],
+        weight: int,
+        wishes: NodeWishes,
     ) -> Plan | Refusal:
         # Every place scores alike for a pod without a GPU.
         highest = inf if request.demand.containers else 0.0
         best: Plan | None = None
+        best_total = 0.0
         plans = 0
         refusals: list[Refusal] = []
         for candidate in candidates:
-            if best is not None and min(candidate.bound, highest) <= best.score:
+            if best is not None and min(candidate.bound, highest) + WISHES_SHARE <= best_total:
                 break
             self.nodes_read += 1
             node = candidate.node
@@ -135,8 +149,9 @@ class Decider:
                     refusals.append(tried)
                 else:
                     plans += 1
-                    if best is None or tried.score > best.score:
-                        best = tried
+                    granted = wishes(node.node)
+                    if best is None or tried.score + granted.score > best_total:
+                        best, best_total = tried.wished(granted.parts), tried.score + granted.score
             if plans * weight >= MOST_PLANS or len(refusals) * weight >= MOST_UNFIT:
                 break
         if best is not None:

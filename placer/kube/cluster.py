@@ -122,6 +122,10 @@ class Cluster:
         self._by_pods.remove((self._pods_on(name), name))
         self._relabel(name, _labels(offer.node), {})
 
+    def offer(self, name: NodeName) -> Offer | None:
+        """A node as pods are checked against it; None if it does not exist."""
+        return self._offers.get(name)
+
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
         return name in self._offers

@@ -1,7 +1,7 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored.
+Preferences are not rules: those about nodes are wishes (`placer.core.wishes`), those about other pods are ignored.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import Container, Pod
 from plimsoll.part.errors import InputError
 
 # An allow-list: a volume kind that is not considered here is refused, not overlooked.
@@ -17,6 +17,8 @@ PLACELESS_VOLUMES: Final = frozenset(
     {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "csi", "image"}
 )
 """Volume kinds that any node can mount. All others tie a pod to a zone, a node or a count."""
+DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""The prefix of resources for which kube-scheduler makes a resource claim by itself."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
 
 
@@ -38,8 +40,7 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
     if pod.spec.resourceClaims:
         yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"
     for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
-        if container.resources is not None and container.resources.claims:
-            yield f"spec.containers[{container.name}].resources.claims", "resource claims"
+        yield from _claims(container)
     for volume in pod.spec.volumes or ():
         for kind in sorted(volume.keys() - {"name"} - PLACELESS_VOLUMES):
             yield f"spec.volumes[{volume.get('name')}]", kind
@@ -47,6 +48,17 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
         yield "spec.schedulingGroup", "gang scheduling"
     if pod.spec.workloadRef is not UNSET:
         yield "spec.workloadRef", "gang scheduling"
+
+
+def _claims(container: Container) -> Iterator[tuple[str, str]]:
+    if container.resources is None:
+        return
+    where = f"spec.containers[{container.name}].resources"
+    if container.resources.claims:
+        yield f"{where}.claims", "resource claims"
+    for name in {**(container.resources.requests or {}), **(container.resources.limits or {})}:
+        if name.startswith(DEVICE_CLASS):
+            yield where, name
 
 
 def _inter_pod(pod: Pod) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,14 @@ def pod(**spec: object) -> Pod:
             r"spec\.containers\[main\]\.resources\.claims",
         ),
         (
+            {
+                "containers": [
+                    {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+                ]
+            },
+            r"spec\.containers\[main\]\.resources: 'deviceclass\.resource\.kubernetes\.io/gpu'",
+        ),
+        (
             {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]},
             r"spec\.volumes\[data\]: 'persistentVolumeClaim'",
         ),
