@@ -134,7 +134,7 @@ ROWS_TO_COME: Final[Mapping[str, str]] = {
 
 
 @cache
-def tests_of(path: str) -> frozenset[str]:
+def collected_from(path: str) -> frozenset[str]:
     """The names of the tests that pytest collects from a file."""
     tree = ast.parse((ROOT / path).read_text())
     functions = (one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -151,7 +151,7 @@ def test_each_row_names_tests_that_exist(row: str) -> None:
     for test in ROWS[row]:
         path, _, name = test.partition("::")
         assert Path(path).name.startswith("test_"), f"pytest does not collect {path}"
-        assert name in tests_of(path), f"{test} does not exist"
+        assert name in collected_from(path), f"{test} does not exist"
 
 
 async def test_a_pod_that_is_being_deleted_is_not_picked(

@@ -61,7 +61,7 @@ def affinity_term(rng: random.Random) -> Object:
             ({}, {"matchLabels": {"team": "a"}}, {"matchLabels": {"team": "c"}})
         )
     if "labelSelector" in term and rng.random() < 0.15:
-        term["matchLabelKeys"] = ["version"]
+        _match_version(term)
     return term
 
 
@@ -91,8 +91,15 @@ def _spread(rng: random.Random, key: str) -> Object:
         if rng.random() < 0.4:
             constraint[policy] = rng.choice(("Honor", "Ignore"))
     if rng.random() < 0.25:
-        constraint["matchLabelKeys"] = ["version"]
+        _match_version(constraint)
     return constraint
+
+
+def _match_version(rule: Object) -> None:
+    """Let the rule select pods of the same version alone, unless its selector reads versions itself."""
+    expressions = rule["labelSelector"].get("matchExpressions", ())
+    if all(one["key"] != "version" for one in expressions):
+        rule["matchLabelKeys"] = ["version"]
 
 
 def add_claims(drawing: "Drawing", pod: Object) -> None:

@@ -38,6 +38,8 @@ RUNTIME_CLASSES: Final = (
     },
 )
 
+SWARM: Final = 0.45
+"""The share of features that a scenario has. Pods with all of them fit nowhere, and show little."""
 FPGA: Final = "example.com/fpga"
 HUGE: Final = "hugepages-2Mi"
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
@@ -95,10 +97,14 @@ class Drawing:
         """The source of chance for one feature of one object."""
         return random.Random(f"{self.seed}/{owner}/{feature}")  # noqa: S311 - a test's draw, not a secret
 
+    def has(self, feature: str) -> bool:
+        """Whether this scenario has the feature: each has about half of them, so that they meet in pairs, not all."""
+        return feature in self.features and self.chance("swarm", feature).random() < SWARM
+
     def draws(self, owner: str, feature: str) -> random.Random | None:
         """The source of chance if this object uses the feature, else None."""
         rng = self.chance(owner, feature)
-        return rng if rng.random() < OFTEN[feature] and feature in self.features else None
+        return rng if rng.random() < OFTEN[feature] and self.has(feature) else None
 
 
 def scenario(seed: int, features: frozenset[str]) -> Scenario:
@@ -107,7 +113,7 @@ def scenario(seed: int, features: frozenset[str]) -> Scenario:
     rng = drawing.chance("cluster", "sizes")
     drawing.nodes = [f"n{number}" for number in range(rng.randint(2, 6))]
     nodes = tuple(_node(drawing, name) for name in drawing.nodes)
-    residents = tuple(_resident(drawing, f"r{number}") for number in range(rng.randint(0, 8)))
+    residents = tuple(_resident(drawing, f"r{number}") for number in range(rng.randint(0, 10)))
     questions = tuple(_question(drawing, f"q{number}") for number in range(4))
     drawing.objects += domains_volumes.csi_nodes(drawing)
     return Scenario(seed, nodes, residents, tuple(drawing.objects), questions)
@@ -125,13 +131,14 @@ def _node(drawing: Drawing, name: str) -> Object:
         allocatable[FPGA] = rng.choice(("0", "1", "4"))
     if rng.random() < 0.6:
         allocatable[HUGE] = rng.choice(("0", "64Mi", "64Mi"))
-    taints = _taints(rng)
-    ready = rng.choices(("True", "False", "Unknown"), (18, 1, 1))[0]
+    taints = _taints(rng) if drawing.has("tolerations") else []
+    bad = 2 if drawing.has("tolerations") else 0.3
+    ready = rng.choices(("True", "False", "Unknown"), (18, bad, bad))[0]
     if ready != "True":  # the condition and its taints, as the lifecycle controller leaves them
         key = f"node.kubernetes.io/{'not-ready' if ready == 'False' else 'unreachable'}"
         taints += [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
     spec: Object = {"taints": taints}
-    if rng.random() < 0.1:
+    if rng.random() < bad / 20:
         spec["unschedulable"] = True
         if rng.random() < 0.5:
             taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
@@ -164,7 +171,7 @@ def _labels(rng: random.Random, name: str) -> dict[str, str]:
 
 
 def _taints(rng: random.Random) -> list[Object]:
-    keys = rng.sample(("dedicated", "gpu", "level"), rng.choices((0, 1, 2), (6, 3, 1))[0])
+    keys = rng.sample(("dedicated", "gpu", "level"), rng.choices((0, 1, 2), (14, 5, 1))[0])
     values = ("a", "b", "5", None)
     taints = [{"key": key, "value": rng.choice(values), "effect": rng.choice(EFFECTS)} for key in keys]
     return [{name: value for name, value in taint.items() if value is not None} for taint in taints]

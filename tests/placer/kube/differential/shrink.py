@@ -84,7 +84,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
 
 
 _KEPT: Final = frozenset(
-    {"metadata", "name", "namespace", "containers", "nodeName", "apiVersion", "kind", "pods"}
+    {"metadata", "name", "namespace", "spec", "containers", "nodeName", "apiVersion", "kind", "pods"}
 )
 """The fields without which nothing is left of an object."""
 
