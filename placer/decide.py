@@ -28,8 +28,22 @@ MOST_UNFIT: Final = 128
 takes longer on each node, both numbers are smaller."""
 
 
-NodeWishes = Callable[[NodeName], Met]
-"""How far a node that fits meets the pod's wishes."""
+FOR_TAINTS: Final = 16
+"""The number of nodes that one decision reads only because they may meet the wishes better, for a pod that states
+none itself: where every node discourages pods, each decision would else take milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWishes:
+    """The wishes of a pod.
+
+    Attributes:
+        met: how far a node that fits meets them.
+        most: the number of nodes that a decision reads for the sake of wishes alone.
+    """
+
+    met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
+    most: int = 0
 
 
 @dataclass(slots=True)
@@ -98,7 +112,7 @@ class Decider:
         fit: NodeFit,
         among: Iterable[NodeName] | None,
         weight: int = 1,
-        wishes: NodeWishes = lambda _: WHOLLY_MET,
+        wishes: NodeWishes = NodeWishes(),
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
@@ -132,11 +146,14 @@ class Decider:
         highest = inf if request.demand.containers else 0.0
         best: Plan | None = None
         best_total = 0.0
-        plans = 0
+        plans = for_wishes = 0
         refusals: list[Refusal] = []
         for candidate in candidates:
-            if best is not None and min(candidate.bound, highest) + WISHES_SHARE <= best_total:
-                break
+            if best is not None:
+                bound = min(candidate.bound, highest)
+                for_wishes += bound <= best.score
+                if bound + WISHES_SHARE <= best_total or for_wishes * weight > wishes.most:
+                    break
             self.nodes_read += 1
             node = candidate.node
             unfit = fit(node.node)
@@ -149,7 +166,7 @@ class Decider:
                     refusals.append(tried)
                 else:
                     plans += 1
-                    granted = wishes(node.node)
+                    granted = wishes.met(node.node)
                     if best is None or tried.score + granted.score > best_total:
                         best, best_total = tried.wished(granted.parts), tried.score + granted.score
             if plans * weight >= MOST_PLANS or len(refusals) * weight >= MOST_UNFIT:

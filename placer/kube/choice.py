@@ -21,7 +21,7 @@ from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
 from placer.core.wishes import WHOLLY_MET, Met, Wish, count_of_checks, met, wishes_of
-from placer.decide import Decider
+from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, NodeWishes
 from placer.kube.cluster import Cluster
 from placer.kube.unhandled import refuse_unhandled
 from plimsoll.contract import POLICY, parse_pod, refuse_answers
@@ -209,8 +209,12 @@ class NodeChoice:
             lambda node: self._misfits(wanted, key, node),
             nodes,
             wanted.weight,
-            lambda node: self._met(wanted, node),
+            self._wishes(wanted),
         )
+
+    def _wishes(self, wanted: Wanted) -> NodeWishes:
+        states_any = len(wanted.wishes) > 1  # beside the one about taints, which each pod has
+        return NodeWishes(lambda node: self._met(wanted, node), MOST_PLANS if states_any else FOR_TAINTS)
 
     def _met(self, wanted: Wanted, node: NodeName) -> Met:
         """How far a node meets the pod's wishes. Wishes that count other pods join `wanted.wishes` here."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from placer.core.plan import WISHES, Plan
-from placer.decide import MOST_PLANS
+from placer.decide import FOR_TAINTS, MOST_PLANS
 from placer.kube.binding import answer
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
@@ -93,6 +93,15 @@ async def test_wishes_read_a_bounded_number_of_nodes() -> None:
     made = world(**{f"n{number:03}": 20 for number in range(2 * MOST_PLANS)})
     await made.place(pod("p", "1Gi", affinity=wish("name", "nowhere")))
     assert made.decider.nodes_read <= MOST_PLANS
+
+
+async def test_nodes_that_all_discourage_pods_cost_few_reads() -> None:
+    """Where every node has such a taint, a decision does not search for one without."""
+    made = world(**{f"n{number:03}": 20 for number in range(2 * MOST_PLANS)})
+    for number in range(2 * MOST_PLANS):
+        made.node(f"n{number:03}", taints=DISCOURAGED)
+    await made.place(pod("p", "1Gi"))
+    assert made.decider.nodes_read <= FOR_TAINTS + 1
 
 
 async def test_the_decision_shows_its_wishes() -> None:

@@ -391,27 +391,32 @@ def _restart_all(rng: random.Random, pod: Object) -> None:
 
 
 def _resize(rng: random.Random, pod: Object) -> None:
-    """A resize under way: the container has, or was promised, other amounts than it should have."""
-    statuses = []
-    for container in pod["spec"]["containers"]:
-        has = {"cpu": rng.choice(("50m", "1", "2")), "memory": rng.choice(("50Mi", "1Gi"))}
-        promised = {"cpu": rng.choice(("50m", "1500m")), "memory": rng.choice(("50Mi", "700Mi"))}
-        statuses.append(
-            {
-                "name": container["name"],
-                "image": "none",
-                "imageID": "",
-                "ready": True,
-                "restartCount": 0,
-                "resources": {"requests": has},
-                "allocatedResources": promised,
-            }
-        )
-    status: Object = {"containerStatuses": statuses}
+    """A resize under way: containers, or the pod's own level, have or were promised other than they should have."""
+    spec = pod["spec"]
+    status: Object = {"containerStatuses": [_resized(rng, one) for one in spec["containers"]]}
+    if "initContainers" in spec:
+        status["initContainerStatuses"] = [_resized(rng, one) for one in spec["initContainers"]]
+    if "resources" in spec:
+        own = _resized(rng, {"name": "pod"})
+        status |= {name: own[name] for name in ("resources", "allocatedResources")}
     if rng.random() < 0.4:
         reason = rng.choice(("Infeasible", "Deferred"))
         status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
     pod["status"] = status
+
+
+def _resized(rng: random.Random, container: Object) -> Object:
+    has = {"cpu": rng.choice(("50m", "1", "2")), "memory": rng.choice(("50Mi", "1Gi"))}
+    promised = {"cpu": rng.choice(("50m", "1500m")), "memory": rng.choice(("50Mi", "700Mi"))}
+    return {
+        "name": container["name"],
+        "image": "none",
+        "imageID": "",
+        "ready": True,
+        "restartCount": 0,
+        "resources": {"requests": has},
+        "allocatedResources": promised,
+    }
 
 
 Add = Callable[[random.Random, Object], None]
