@@ -23,8 +23,9 @@ from placer.reports import ReportView
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.differential import domains_volumes
-from tests.placer.kube.differential.draw import NAMESPACES, RUNTIME_CLASSES, Object, Scenario
+from tests.placer.kube.differential.draw import NAMESPACES, Object, Scenario
 from tests.placer.kube.differential.oracle import SCHEDULER, Oracle, oracle
+from tests.placer.kube.differential.pods import RUNTIME_CLASSES
 from tests.placer.kube.world import Told
 from tests.servers.apiserver import ApiServer, RefusedError
 
