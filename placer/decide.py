@@ -14,6 +14,7 @@ from placer.core.candidates import Candidate, Candidates
 from placer.core.ledger import Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
+from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName
@@ -25,6 +26,24 @@ GPUs needs more than one."""
 MOST_UNFIT: Final = 128
 """The number of nodes without a place that one decision passes over: their checks take some 3 ms. For a pod that
 takes longer on each node, both numbers are smaller."""
+
+
+FOR_TAINTS: Final = 16
+"""The number of nodes that one decision reads only because they may meet the wishes better, for a pod that states
+none itself: where every node discourages pods, each decision would else take milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWishes:
+    """The wishes of a pod.
+
+    Attributes:
+        met: how far a node that fits meets them.
+        most: the number of nodes that a decision reads for the sake of wishes alone.
+    """
+
+    met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
+    most: int = 0
 
 
 @dataclass(slots=True)
@@ -93,13 +112,15 @@ class Decider:
         fit: NodeFit,
         among: Iterable[NodeName] | None,
         weight: int = 1,
+        wishes: NodeWishes = NodeWishes(),
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
-        A node takes `weight` times as long as for a small pod, so fewer nodes are read.
+        Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide. A node takes `weight`
+        times as long as for a small pod, so fewer nodes are read.
         """
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
-        decided = self._best(request, policy, fit, candidates, weight)
+        decided = self._best(request, policy, fit, candidates, weight, wishes)
         if isinstance(decided, Plan):
             self.ledger.book(decided.booking)
         return decided
@@ -113,16 +134,26 @@ class Decider:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
 
     def _best(
-        self, request: Request, policy: Policy, fit: NodeFit, candidates: Iterable[Candidate], weight: int
+        self,
+        request: Request,
+        policy: Policy,
+        fit: NodeFit,
+        candidates: Iterable[Candidate],
+        weight: int,
+        wishes: NodeWishes,
     ) -> Plan | Refusal:
         # Every place scores alike for a pod without a GPU.
         highest = inf if request.demand.containers else 0.0
         best: Plan | None = None
-        plans = 0
+        best_total = 0.0
+        plans = for_wishes = 0
         refusals: list[Refusal] = []
         for candidate in candidates:
-            if best is not None and min(candidate.bound, highest) <= best.score:
-                break
+            if best is not None:
+                bound = min(candidate.bound, highest)
+                for_wishes += bound <= best.score
+                if bound + WISHES_SHARE <= best_total or for_wishes * weight > wishes.most:
+                    break
             self.nodes_read += 1
             node = candidate.node
             unfit = fit(node.node)
@@ -135,8 +166,9 @@ class Decider:
                     refusals.append(tried)
                 else:
                     plans += 1
-                    if best is None or tried.score > best.score:
-                        best = tried
+                    granted = wishes.met(node.node)
+                    if best is None or tried.score + granted.score > best_total:
+                        best, best_total = tried.wished(granted.parts), tried.score + granted.score
             if plans * weight >= MOST_PLANS or len(refusals) * weight >= MOST_UNFIT:
                 break
         if best is not None:

@@ -8,7 +8,7 @@ takes nothing from the pod's containers, and gets their GPUs where it fits on th
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
@@ -23,6 +23,9 @@ from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError
 
 NO_ROOMS: Final[Mapping[GpuUuid, Room]] = {}
+
+WISHES: Final = "wishes"
+"""The sub-scores of a pod's wishes; no container and GPU have this key, which has no slash."""
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
 """The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
@@ -51,13 +54,18 @@ class Plan:
         booking: the pod's node and grants, to be booked.
         policy: the name of the policy that chose.
         score: the lowest score among the pod's containers.
-        sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`).
+        sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`). `WISHES` has those of the
+            pod's wishes, which are no part of the score.
     """
 
     booking: Booking
     policy: str
     score: float
     sub_scores: Mapping[str, Mapping[str, float]]
+
+    def wished(self, parts: Mapping[str, float]) -> "Plan":
+        """This plan with the parts of the wishes that its node meets; as it is without any."""
+        return replace(self, sub_scores={**self.sub_scores, WISHES: parts}) if parts else self
 
     @property
     def gpus(self) -> dict[ContainerName, tuple[GpuUuid, ...]]:

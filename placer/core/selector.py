@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from plimsoll.kube.models import Node, NodeSelector, NodeSelectorRequirement, Pod
+from plimsoll.kube.models import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from plimsoll.quantity import plain_int
 
 _FIELD: Final = "field:"
@@ -78,6 +78,14 @@ def traits_of(node: Node) -> Traits:
     return {**(node.metadata.labels or {}), f"{_FIELD}metadata.name": node.metadata.name}
 
 
+def checks_of(term: NodeSelectorTerm) -> tuple[Check, ...]:
+    """The requirements of a term, which must all hold. Kubernetes: a term without any selects no node."""
+    return tuple(
+        [check_of(one) for one in term.matchExpressions or ()]
+        + [check_of(one, _FIELD) for one in term.matchFields or ()]
+    )
+
+
 def check_of(requirement: NodeSelectorRequirement, prefix: str = "", *, unknown: bool = False) -> Check:
     """A requirement as a function.
 
@@ -124,7 +132,7 @@ def _terms(selector: NodeSelector) -> Iterator[tuple[Check, ...]]:
         if len(expressions) == 1 and not fields and expressions[0].operator == "In":
             listed.setdefault(expressions[0].key, []).extend(expressions[0].values or ())
         elif expressions or fields:  # Kubernetes: an empty term matches nothing
-            yield tuple([check_of(one) for one in expressions] + [check_of(one, _FIELD) for one in fields])
+            yield checks_of(term)
     for key, values in listed.items():
         yield (check_of(NodeSelectorRequirement(key, "In", values)),)
 

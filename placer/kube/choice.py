@@ -20,7 +20,8 @@ from placer.core.ledger import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
-from placer.decide import Decider
+from placer.core.wishes import WHOLLY_MET, Met, Wish, count_of_checks, met, wishes_of
+from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, NodeWishes
 from placer.kube.cluster import Cluster
 from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.unhandled import refuse_unhandled
@@ -75,6 +76,7 @@ class Wanted:
             labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
             `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
+        wishes: its wishes about its node, as far as a node alone can meet them.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
     """
@@ -87,6 +89,7 @@ class Wanted:
     policy: Policy
     kind: bytes
     weight: int
+    wishes: tuple[Wish, ...] = field(default=(), compare=False)
     found: list[NodeName] = field(default_factory=list, compare=False)
 
 
@@ -109,24 +112,30 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     needs, rules = needs_of(pod), rules_of(pod)
     domains = domain_rules_of(pod, rules)
-    kind = _kind(pod, request, needs, domains, policy)
+    kind = _kind(pod, request, needs, rules, domains, policy)
     weight = _weight(pod, request, needs, rules, domains)
-    return Wanted(pod, request, needs, rules, domains, policy, kind, weight)
+    return Wanted(
+        pod, request, needs, rules, domains, policy, kind, weight, wishes_of(pod, rules.tolerations)
+    )
 
 
-def _kind(pod: Pod, request: Request, needs: Needs, domains: DomainRules, policy: Policy) -> bytes:
+def _kind(
+    pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
+) -> bytes:
     spec, demand = pod.spec, request.demand
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
     read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
-    places = (spec.nodeSelector, required, spec.tolerations, spec.os)
+    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features))
+    places = (spec.nodeSelector, required, spec.tolerations, abilities)
     return hashlib.sha256(msgspec.json.encode((read, places), order="sorted")).digest()
 
 
 def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules) -> int:
-    checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
+    checks = rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
+    checks += len(pod.metadata.labels or ())
     checks += RULE_CHECKS * domains.count
     checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(request.demand.containers) - 1)
@@ -238,8 +247,22 @@ class NodeChoice:
 
     def _decide_among(self, wanted: Wanted, key: "_Key", nodes: Iterable[NodeName] | None) -> Plan | Refusal:
         return self.decider.choose(
-            wanted.request, wanted.policy, lambda node: self._misfits(wanted, key, node), nodes, wanted.weight
+            wanted.request,
+            wanted.policy,
+            lambda node: self._misfits(wanted, key, node),
+            nodes,
+            wanted.weight,
+            self._wishes(wanted),
         )
+
+    def _wishes(self, wanted: Wanted) -> NodeWishes:
+        states_any = len(wanted.wishes) > 1  # beside the one about taints, which each pod has
+        return NodeWishes(lambda node: self._met(wanted, node), MOST_PLANS if states_any else FOR_TAINTS)
+
+    def _met(self, wanted: Wanted, node: NodeName) -> Met:
+        """How far a node meets the pod's wishes. Wishes that count other pods join `wanted.wishes` here."""
+        offer = self.cluster.offer(node)
+        return WHOLLY_MET if offer is None else met(wanted.wishes, offer)
 
     def _misfits(self, wanted: Wanted, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""

@@ -243,6 +243,10 @@ class Cluster:
         offer = self._offers.get(name)
         return None if offer is None else _labels(offer.node)
 
+    def offer(self, name: NodeName) -> Offer | None:
+        """A node as pods are checked against it; None if it does not exist."""
+        return self._offers.get(name)
+
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
         return name in self._offers

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core import fit
+from placer.core import declared_features, fit, supplemental_groups
 from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
@@ -42,7 +42,7 @@ class Cause(enum.Flag):
     RESOURCES = enum.auto()
     """CPU, memory, ports and other things of the node that pods take from each other."""
     NODE = enum.auto()
-    """Labels, taints, readiness."""
+    """Labels, taints, readiness, features."""
     RULES = enum.auto()
     """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
     VOLUMES = enum.auto()
@@ -76,6 +76,8 @@ _KNOWN: Final = {
     fit.NOT_READY: Cause.NODE,
     fit.NODE_AFFINITY: Cause.NODE,
     fit.OPERATING_SYSTEM: Cause.NODE,
+    supplemental_groups.REASON: Cause.NODE,
+    declared_features.REASON: Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
     **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
@@ -199,7 +201,10 @@ def causes_lifted(node: Node, old: Node) -> Cause:
         node.metadata.labels != old.metadata.labels
         or repelling - kept
         or (old.spec.unschedulable and not node.spec.unschedulable)
-        or (_is_ready(node) and not _is_ready(old))
+        # A pod may tolerate one way of not being ready and not the other.
+        or _readiness(old) not in ("True", _readiness(node))
+        or (node.status.features, node.status.declaredFeatures)
+        != (old.status.features, old.status.declaredFeatures)
     ):
         causes |= Cause.NODE
     if node.metadata.labels != old.metadata.labels:
@@ -210,8 +215,8 @@ def causes_lifted(node: Node, old: Node) -> Cause:
     return causes
 
 
-def _is_ready(node: Node) -> bool:
-    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True") == "True"
+def _readiness(node: Node) -> str:
+    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
 
 
 def _is_larger(node: Node, old: Node) -> bool:

@@ -1,8 +1,8 @@
 """The policy for features of Kubernetes that this scheduler does not have: a pod that uses one is refused by name.
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
-Preferences (preferred affinity, `ScheduleAnyway`) are not rules and are ignored. Rules about other pods are handled
-(`domains`), unless there are too many.
+Preferences are not rules: those about nodes are wishes (`placer.core.wishes`), those about other pods are ignored.
+Rules about other pods are handled (`domains`), unless there are too many.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from placer.kube.domains.rules import DO_NOT_SCHEDULE
 from plimsoll.contract import asks_gpu
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import Container, Pod
 from plimsoll.part.errors import InputError
 
 # An allow-list: a volume kind that is not considered here is refused, not overlooked.
@@ -25,6 +25,8 @@ TIED_VOLUMES: Final = frozenset({"persistentVolumeClaim", "ephemeral", "iscsi", 
 MOST_CLAIMS: Final = 256
 """The most claims of one pod. Each is read for each node: so many take 10 ms when a volume has changed, and no driver
 attaches as many to one node."""
+DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""The prefix of resources for which kube-scheduler makes a resource claim by itself."""
 _NO_REMEDY: Final = "remove it, or let kube-scheduler place the pod (spec.schedulerName)"
 _GPU_REMEDY: Final = "remove it"
 """Another scheduler knows nothing of the pod's GPUs, so this is the only remedy for a pod that asks for some."""
@@ -48,8 +50,7 @@ def _used(pod: Pod) -> Iterator[tuple[str, str]]:
     if pod.spec.resourceClaims:
         yield "spec.resourceClaims", f"{len(pod.spec.resourceClaims)} claim(s)"
     for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
-        if container.resources is not None and container.resources.claims:
-            yield f"spec.containers[{container.name}].resources.claims", "resource claims"
+        yield from _claims(container)
     yield from _volumes(pod)
     if pod.spec.schedulingGroup is not UNSET:
         yield "spec.schedulingGroup", "gang scheduling"
@@ -64,3 +65,14 @@ def _volumes(pod: Pod) -> Iterator[tuple[str, str]]:
     claims = sum("persistentVolumeClaim" in one or "ephemeral" in one for one in pod.spec.volumes or ())
     if claims > MOST_CLAIMS:
         yield "spec.volumes", f"{claims} claims"
+
+
+def _claims(container: Container) -> Iterator[tuple[str, str]]:
+    if container.resources is None:
+        return
+    where = f"spec.containers[{container.name}].resources"
+    if container.resources.claims:
+        yield f"{where}.claims", "resource claims"
+    for name in {**(container.resources.requests or {}), **(container.resources.limits or {})}:
+        if name.startswith(DEVICE_CLASS):
+            yield where, name

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.core import declared_features, supplemental_groups
 from placer.core.fit import NODE_AFFINITY, NOT_READY, PORTS, TOO_MANY_PODS
 from placer.core.reasons import Reason
 from placer.core.room import Room, misfit
@@ -63,6 +64,8 @@ def rooms(*of_each: Room) -> dict[GpuUuid, Room]:
         (PORTS, Cause.RESOURCES),
         (NODE_AFFINITY, Cause.NODE),
         (NOT_READY, Cause.NODE),
+        (supplemental_groups.REASON, Cause.NODE),
+        (declared_features.REASON, Cause.NODE),
         ("node(s) had untolerated taint {k: v}", Cause.NODE),
         ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES & ~Cause.PERCENTAGE),
     ],
@@ -222,6 +225,8 @@ def node(**fields: object) -> Node:
         "status": {
             "allocatable": fields.get("amounts", {"cpu": "4", "x/y": "1"}),
             "conditions": [{"type": "Ready", "status": fields.get("ready", "True")}],
+            "features": fields.get("features"),
+            "declaredFeatures": fields.get("declared"),
         },
     }
     return msgspec.convert(document, Node)
@@ -240,6 +245,9 @@ TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
         ({}, {"cordoned": True}, NOTHING),
         ({"ready": "False"}, {}, Cause.NODE),
         ({}, {"ready": "Unknown"}, NOTHING),
+        ({"ready": "Unknown"}, {"ready": "False"}, Cause.NODE),
+        ({}, {"features": {"supplementalGroupsPolicy": True}}, Cause.NODE),
+        ({}, {"declared": ["FeatureOfTomorrow"]}, Cause.NODE),
         ({}, {"labels": {"zone": "a"}}, Cause.NODE | Cause.RULES | Cause.VOLUMES),
         ({}, {"amounts": {"cpu": "4500m", "x/y": "1"}}, Cause.RESOURCES),
         ({}, {"amounts": {"cpu": "4000m", "x/y": "1"}}, NOTHING),

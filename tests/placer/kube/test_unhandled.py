@@ -41,6 +41,14 @@ def pod(**spec: object) -> Pod:
             {"volumes": [{"name": f"v{number}", "ephemeral": {}} for number in range(MOST_CLAIMS + 1)]},
             r"spec\.volumes: '257 claims'",
         ),
+        (
+            {
+                "containers": [
+                    {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+                ]
+            },
+            r"spec\.containers\[main\]\.resources: 'deviceclass\.resource\.kubernetes\.io/gpu'",
+        ),
         ({"volumes": [{"name": "new", "kindOfTomorrow": {}}]}, r"spec\.volumes\[new\]: 'kindOfTomorrow'"),
         ({"schedulingGroup": {"podGroupName": "g"}}, r"spec\.schedulingGroup"),
         ({"workloadRef": {"name": "w"}}, r"spec\.workloadRef"),
