@@ -126,7 +126,9 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
     )
     attributed = sum(gpu.measured_bytes.get(booking.pod, 0) for booking in booked)
     unattributed = max(gpu.used_bytes - attributed, 0)
-    taken = promised + unattributed
+    # Memory that was measured of the pod under plan is in its promise already.
+    own = 0 if pending is None else gpu.measured_bytes.get(pending.pod, 0)
+    taken = promised + max(unattributed - own, 0)
     return Room(
         gpu=gpu,
         free_bytes=gpu.usable_bytes - taken,

@@ -108,6 +108,23 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{KUBE}/test_waking.py::test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain",
         AGREES,
     ),
+    "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (
+        f"{KUBE}/volumes/test_binding.py::test_replicas_with_local_volumes_go_to_the_nodes_of_their_volumes",
+        f"{KUBE}/volumes/test_binding.py::test_replicas_with_zonal_volumes_stay_in_the_zones_of_their_volumes",
+        f"{KUBE}/volumes/test_binding.py::test_attach_limit_of_a_node_holds",
+        f"{KUBE}/volumes/test_binding.py::test_claim_of_one_pod_is_given_to_the_next_when_that_is_gone",
+        AGREES,
+    ),
+    "Tier B, topology spread with DoNotSchedule": (
+        f"{KUBE}/domains/test_on_api_server.py::test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone",
+        f"{KUBE}/domains/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
+        AGREES,
+    ),
+    "Tier B, required affinity and anti-affinity between pods": (
+        f"{KUBE}/domains/test_on_api_server.py::test_tenants_do_not_share_a_zone",
+        f"{KUBE}/domains/test_waking.py::test_first_pod_of_a_group_goes_anywhere_and_the_others_follow",
+        AGREES,
+    ),
     "Tier B, DRA claims and gangs: refused by name": (
         f"{HERE}::test_features_that_are_lacking_are_refused_by_name",
         f"{KUBE}/test_unhandled.py::test_unhandled_feature_is_refused_by_name",
@@ -124,11 +141,7 @@ ROWS_TO_COME: Final[Mapping[str, str]] = {
     "Preempt: cheapest victims of lower priority, Never, PDBs, DisruptionTarget, nominated node": (
         f"{KUBE}/test_preemption.py"
     ),
-    "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": "",
-    "Tier B, topology spread with DoNotSchedule": "",
-    "Tier B, required affinity and anti-affinity between pods": "",
     "Tier C, ScheduleAnyway and preferred affinity between pods": "",
-    "RBAC: PVC, PV, StorageClass and CSINode are read; pods are evicted": "",
 }
 # -----------------------------------------------------------------------------------------------------------
 

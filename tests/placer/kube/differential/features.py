@@ -46,16 +46,14 @@ FEATURES: Final = (
     Feature("existing anti-affinity", ON, 0.35),
     Feature("resized residents", ON, 0.5),
     Feature("ended residents", ON, 0.3),
-    Feature(
-        "namespace selectors of existing pods", OFF, 0.5, "the placer does not know labels of namespaces"
-    ),
-    Feature("topology spread", OFF, 0.8, "the placer refuses DoNotSchedule"),
-    Feature("pod affinity", OFF, 0.3, "the placer refuses required affinity"),
-    Feature("pod anti-affinity", OFF, 0.4, "the placer refuses required anti-affinity"),
-    Feature("bound claims", OFF, 0.35, "the placer refuses claims"),
-    Feature("exclusive claims", OFF, 0.3, "the placer refuses claims"),
-    Feature("attach limits", OFF, 0.35, "the placer refuses claims"),
-    Feature("claims that wait for a consumer", OFF, 0.25, "the placer refuses claims"),
+    Feature("namespace selectors of existing pods", ON, 0.5),
+    Feature("topology spread", ON, 0.8),
+    Feature("pod affinity", ON, 0.3),
+    Feature("pod anti-affinity", ON, 0.4),
+    Feature("bound claims", ON, 0.35),
+    Feature("exclusive claims", ON, 0.3),
+    Feature("attach limits", ON, 0.35),
+    Feature("claims that wait for a consumer", ON, 0.25),
 )
 
 SWITCHED_ON: Final = frozenset(one.name for one in FEATURES if one.is_on)

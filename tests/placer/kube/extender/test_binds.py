@@ -30,10 +30,11 @@ from tests.servers.waiting import until_true
 
 
 async def made(world: World, name: str, resources: dict[str, str], **more: Any) -> Object:  # noqa: ANN401 - passed on
-    """A pod of kube-scheduler that the placer's watch has shown."""
+    """A pod of kube-scheduler that the watch of a placer, which can bind, has shown."""
     pod = await create_pod(world.api, world.namespace, front_pod(name, resources, **more))
     uid = PodUid(pod["metadata"]["uid"])
     await until_true(lambda: world.front_end._outside.get(uid) is not None)
+    await until_true(world.front_end.leads.is_set)
     return pod
 
 
