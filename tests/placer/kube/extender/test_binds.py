@@ -286,6 +286,7 @@ async def test_a_pod_without_a_gpu_is_bound_too(
     async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.front_end) as port:
         await gpu_node(world, "n1", 24)
         pod = await create_pod(apiserver, namespace, front_pod("p", {"cpu": "1"}))
+        await until_true(world.front_end.leads.is_set)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         stored = await world.until_bound("p")
         assert GPU_KEY not in stored["metadata"].get("annotations", {})
