@@ -103,8 +103,16 @@ bench-hook-share: native ## compute shares: accuracy, progress, latency, costs; 
 bench-placer: native ## the placer beside stock kube-scheduler, and its decisions at 20 000 nodes; QUICK=1 under 5 minutes
 	@$(PYTHON) -m bench.placer $(if $(QUICK),--quick)
 
+.PHONY: bench-webhook
+bench-webhook: .venv/.synced ## the webhook's answers at 200 reviews a second over TLS; QUICK=1 under half a minute
+	@$(PYTHON) -m bench.webhook $(if $(QUICK),--quick)
+
+.PHONY: bench-contract
+bench-contract: native ## the placer against kube-scheduler on 500 random clusters; QUICK=1 for 60
+	@$(PYTHON) -m bench.contract $(if $(QUICK),--quick)
+
 .PHONY: bench
-bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer ## every benchmark
+bench: bench-kang bench-events bench-hook-memory bench-hook-share bench-convgpu bench-placer bench-webhook bench-contract ## every benchmark
 
 .PHONY: clean
 clean: ## remove what was built; keeps the caches

@@ -21,6 +21,9 @@ SERVING_SECONDS, QUICK_SERVING_SECONDS = 15.0, 8.0
 CLIENTS: Final = (3, 9, 27)
 DEMANDS: Final = (30, 60, 90)
 QUICK_LIGHT: Final = ((9, 60), (9, 90))
+PLACES: Final = 1000
+"""Random numbers between the first of two clients: more than one draws in a run. So clients are out of step, and with
+and without the library each client's requests are due at the same moments."""
 LIGHT_SECONDS, QUICK_LIGHT_SECONDS = 8.0, 5.0
 
 
@@ -49,7 +52,7 @@ async def light(here: Place, clients: int, demand_pct: int, *, quick: bool) -> J
 def light_clients(clients: int, demand_pct: int) -> list[Tenant]:
     """Light clients, each of which wants its request."""
     return [
-        Tenant(f"light {number}", Work("light", MS, 100 * MS // request_pct), request_pct)
+        Tenant(f"light {number}", Work("light", MS, 100 * MS // request_pct, PLACES * number), request_pct)
         for number, request_pct in enumerate(parts_of(demand_pct, clients))
     ]
 

@@ -28,11 +28,13 @@ class Work:
 
     Attributes:
         number: the mode's own number; None for a graph, which has more of short kernels, and for modes without one.
+        place: the place in the sequence of random numbers at which the mode begins to draw.
     """
 
     mode: str
     kernel_ns: int
     number: int | None = None
+    place: int = 0
 
     @property
     def each(self) -> int:
@@ -154,7 +156,7 @@ class Process:
 
     async def work(self, work: Work, begin_ns: int, end_ns: int) -> Json:
         """Order work at a future time; returns the answer."""
-        self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns} {work.each}")
+        self.order(f"{work.mode} {work.kernel_ns} {begin_ns} {end_ns} {work.each} {work.place}")
         answer: Json = json.loads(await self.line((end_ns - time.monotonic_ns()) / 1e9 + PATIENCE_S))
         return answer
 

@@ -23,18 +23,23 @@ from placer.connection import connect
 from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES, policy_named
 from placer.decide import Decider
-from placer.http import Api, open_socket, serving_port, serving_socket, state_of
+from placer.explaining import Explainer, NotExplainedError
+from placer.http import Api, open_socket, serving_port, serving_socket
 from placer.intake import Intake, IntakeOptions
+from placer.limit_news import LimitView
 from placer.list_writer import ListWriter
+from placer.local.explain import LocalExplainer
 from placer.local.frontend import LocalFrontEnd
 from placer.local.node import load_nodes
 from placer.local.runner import LocalSettings
 from placer.metrics import Metrics, Promises
+from placer.node_rows import NodeRows
 from placer.publisher import Publisher
 from placer.reports import ReportView
 from placer.rpc import RpcServer
 from placer.scores import ScoreList
 from placer.settings import Settings
+from placer.state import StateReader
 from plimsoll.bus import Stream
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
@@ -81,6 +86,7 @@ class _Parts:
     list_writer: ListWriter
     publisher: Publisher
     rpc: RpcServer
+    limits: LimitView
     local: LocalFrontEnd | None
     cluster: "_Cluster | None"
 
@@ -105,9 +111,9 @@ class _Cluster:
         """What the placer lacks of the cluster now."""
         missing = []
         if self.front_end is None or not self.front_end.synced.is_set():
-            missing.append("pods and nodes are still being read")
+            missing.append("pods, nodes and volumes are still being read")
         elif self.front_end.broken_s() > GRACE_S:
-            missing.append("a watch of pods or nodes is broken")
+            missing.append("a watch of pods, nodes or volumes is broken")
         # A placer asks for the lease once it has read all reports. Until then another line names what is missing.
         if self.lease is not None:
             # A lease of a longer duration is read less often, and is held until its deadline.
@@ -165,13 +171,28 @@ async def _assemble(
     rpc = RpcServer(client, front_ends=(local is not None) + (cluster is not None))
     if local is not None:
         rpc.add(local)
+    rows = NodeRows(decider, settings.formula)
+    limits = LimitView(client)
+    explainer = LocalExplainer(local, decider, limits.of) if local is not None else None
     api = Api(
-        state=lambda: state_of(reports, ledger, settings.formula, local.pods.rows() if local else ()),
+        rows=rows,
+        state=StateReader(rows, ledger, lambda: local.pods.rows() if local else ()),
+        explainers=lambda: _explainers(explainer, cluster),
         missing=lambda: _missing(client, intake, cluster),
         registry=metrics.registry,
         local=local,
     )
-    return _Parts(settings, client, decider, intake, list_writer, publisher, rpc, local, cluster), api
+    parts = _Parts(settings, client, decider, intake, list_writer, publisher, rpc, limits, local, cluster)
+    return parts, api
+
+
+def _explainers(local: LocalExplainer | None, cluster: _Cluster | None) -> list[Explainer]:
+    explainers: list[Explainer] = [local] if local is not None else []
+    if cluster is not None:
+        if cluster.front_end is None:
+            raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
+        explainers.append(cluster.front_end.explainer)
+    return explainers
 
 
 def _missing(client: Client, intake: Intake, cluster: _Cluster | None) -> list[str]:
@@ -227,6 +248,7 @@ async def _serve(parts: _Parts, api: Api) -> None:
             if parts.cluster is not None:
                 _start(tasks, "kube front end", _run_kube(parts, parts.cluster))
             _start(tasks, "rpc", _answer(parts))
+            _start(tasks, "limit events", parts.limits.run())
             await parts.intake.ready.wait()
             _start(tasks, "list writer", parts.list_writer.run())
             if parts.local is not None:
@@ -262,6 +284,7 @@ async def _serve_http(settings: Settings, api: Api, stack: contextlib.AsyncExitS
 
 async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
     # The import of the Kubernetes client takes more than a second. Local use does without.
+    from placer.kube.extender.serving import serve_extender  # noqa: PLC0415
     from placer.kube.frontend import KubeFrontEnd, KubeOptions  # noqa: PLC0415
     from plimsoll.kube import client as kube_client  # noqa: PLC0415
 
@@ -283,6 +306,7 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
         front_end = KubeFrontEnd(
             transport, parts.decider, parts.publisher, loaded, options, lease=lease, leads=cluster.leads
         )
+        front_end.explainer.news_of = parts.limits.of
         cluster.lease, cluster.front_end = lease, front_end
         metrics.leader.set_function(lease.is_held)
         metrics.lease_transitions.set_function(lambda: lease.transitions)
@@ -291,6 +315,8 @@ async def _run_kube(parts: _Parts, cluster: _Cluster) -> None:
             async with asyncio.TaskGroup() as tasks:
                 _start(tasks, "lease", _run_for_lead(lease, front_end, loaded))
                 _start(tasks, "scheduler", front_end.run())
+                if settings.extender_port is not None:
+                    _start(tasks, "extender", serve_extender(settings, settings.extender_port, front_end))
         finally:
             # No write of this placer is under way any more.
             await lease.release()

@@ -15,6 +15,7 @@ from placer.core.ledger import Booking, Ledger
 from placer.core.plan import NodeFit, Plan, Refusal, Request, plan_on, together
 from placer.core.policies import Policy
 from placer.core.supposition import Supposition
+from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.ids import NodeName
@@ -35,6 +36,41 @@ Held = Callable[[NodeName], Collection[Booking]]
 def nothing_held(_: NodeName) -> Collection[Booking]:
     """No GPU of any node is held."""
     return ()
+
+
+FOR_TAINTS: Final = 16
+"""The number of nodes that one decision reads only because they may meet the wishes better, for a pod that states
+none itself: where every node discourages pods, each decision would else take milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWishes:
+    """The wishes of a pod.
+
+    Attributes:
+        met: how far a node that fits meets them.
+        most: the number of nodes that a decision reads for the sake of wishes alone.
+    """
+
+    met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSide:
+    """A pod's decision apart from GPUs, as its front end sees it.
+
+    Attributes:
+        fit: the front end's own filter.
+        weight: a node takes so many times as long as for a small pod, so fewer nodes are read.
+        wishes: the pod's wishes.
+        held: see `Held`.
+    """
+
+    fit: NodeFit
+    weight: int = 1
+    wishes: NodeWishes = NodeWishes()
+    held: Held = nothing_held
 
 
 @dataclass(slots=True)
@@ -82,7 +118,7 @@ class Decider:
         Raises:
             ConflictError: the pod is booked already.
         """
-        return self.count(lambda: self.choose(request, policy, fit, among))
+        return self.count(lambda: self.choose(request, policy, among, NodeSide(fit)))
 
     def count(self, decide: Callable[[], Plan | Refusal]) -> Plan | Refusal:
         """Make a decision, and count it with its time and the nodes and GPUs that it read."""
@@ -97,20 +133,14 @@ class Decider:
         return decided
 
     def choose(
-        self,
-        request: Request,
-        policy: Policy,
-        fit: NodeFit,
-        among: Iterable[NodeName] | None,
-        weight: int = 1,
-        held: Held = nothing_held,
+        self, request: Request, policy: Policy, among: Iterable[NodeName] | None, side: NodeSide
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
-        A node takes `weight` times as long as for a small pod, so fewer nodes are read.
+        Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide.
         """
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
-        decided = self._best(request, policy, fit, candidates, weight, held)
+        decided = self._best(request, policy, candidates, side)
         if isinstance(decided, Plan):
             self.ledger.book(decided.booking)
         return decided
@@ -132,38 +162,37 @@ class Decider:
         return (self.candidates.find(node) or Candidate.without_report(node) for node in nodes)
 
     def _best(
-        self,
-        request: Request,
-        policy: Policy,
-        fit: NodeFit,
-        candidates: Iterable[Candidate],
-        weight: int,
-        held: Held,
+        self, request: Request, policy: Policy, candidates: Iterable[Candidate], side: NodeSide
     ) -> Plan | Refusal:
         # Every place scores alike for a pod without a GPU.
         highest = inf if request.demand.containers else 0.0
         best: Plan | None = None
-        plans = 0
+        best_total = 0.0
+        plans = for_wishes = 0
         refusals: list[Refusal] = []
         for candidate in candidates:
-            if best is not None and min(candidate.bound, highest) <= best.score:
-                break
+            if best is not None:
+                bound = min(candidate.bound, highest)
+                for_wishes += bound <= best.score
+                if bound + WISHES_SHARE <= best_total or for_wishes * side.weight > side.wishes.most:
+                    break
             self.nodes_read += 1
             node = candidate.node
-            unfit = fit(node.node)
+            unfit = side.fit(node.node)
             if unfit:
                 refusals.append(Refusal({node.node: unfit}))
             else:
                 self.gpus_read += len(node.gpus)
-                tried = self._plan_on(request, policy, candidate, held)
+                tried = self._plan_on(request, policy, candidate, side.held)
                 if isinstance(tried, Refusal):
                     refusals.append(tried)
                 else:
                     plans += 1
-                    if best is None or tried.score > best.score:
-                        best = tried
-            if plans * weight >= MOST_PLANS or len(refusals) * weight >= MOST_UNFIT:
+                    granted = side.wishes.met(node.node)
+                    if best is None or tried.score + granted.score > best_total:
+                        best, best_total = tried.wished(granted.parts), tried.score + granted.score
+            if plans * side.weight >= MOST_PLANS or len(refusals) * side.weight >= MOST_UNFIT:
                 break
         if best is not None:
             return best
-        return replace(together(refusals), is_final=len(refusals) * weight < MOST_UNFIT)
+        return replace(together(refusals), is_final=len(refusals) * side.weight < MOST_UNFIT)

@@ -1,40 +1,42 @@
-"""The HTTP API: metrics, health and state on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
+"""The HTTP API: reads on a TCP port; the same, and pods, on a UNIX socket for its owner alone.
 
-What always holds: no request over TCP changes anything. Pods become processes of the placer's user, so only that user
-may submit them: over a socket that no other user can open.
+What always holds: no request over TCP changes anything. Anybody who can reach the port may read. Pods become
+processes of the placer's user, so only that user may submit them: over a socket that no other user can open. The
+paths are those of `plimsoll.placer_api.routes`. Each refusal has a `Problem` as its body, even for an unknown path.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from placer.core.ledger import Ledger
-from placer.core.room import room_on
-from placer.core.score import Formula, node_scores
-from placer.core.view import node_view
+from placer.core.explain.scan import PageAsked
+from placer.explaining import Explainer, NotExplainedError
 from placer.local.frontend import LocalFrontEnd
 from placer.local.manifest import MANIFEST_BYTES, parse_manifests
-from placer.reports import ReportView
-from plimsoll.events import Gpu, NodeState
+from placer.node_rows import Filter, NodeRows, Page
+from placer.queries import Asked
+from placer.state import StateReader
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import serving, serving_tcp
-from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, DoubtRow, GpuRow, NodeRow, PodRow, Problem, State
+from plimsoll.placer_api import openapi
+from plimsoll.placer_api.http import Problem
+from plimsoll.placer_api.routes import JSON, ROUTES, Route
 
-TOGETHER: Final = 64
-"""Nodes whose rows are made in one piece: some 10 ms."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Reading = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +44,40 @@ class Api:
     """The sources of the API's answers.
 
     Attributes:
-        state: gives the placer's state now.
+        rows: the rows of nodes and GPUs.
+        state: the placer's whole state.
+        explainers: gives the front ends that explain pods, in the order in which they are asked; they may come later.
         missing: names what keeps the placer from its work now; empty while it is ready.
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
     """
 
-    state: Callable[[], Awaitable[State]]
+    rows: NodeRows
+    state: StateReader
+    explainers: Callable[[], Sequence[Explainer]]
     missing: Callable[[], Sequence[str]]
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
 
 
 def serving_port(api: Api, address: str, port: int) -> contextlib.AbstractAsyncContextManager[int]:
-    """Serve metrics, health and state on a TCP port until the context ends; gives the port, also where 0 was asked.
+    """Serve metrics, health and all reads on a TCP port until the context ends.
+
+    Gives the port, also where 0 was asked.
 
     Raises:
         InputError: the port cannot be opened.
     """
-    return serving_tcp(_routes(api), address, port, PREFIX + "HTTP_PORT")
+    return serving_tcp(_routes(_Reads(api).by_operation()), address, port, PREFIX + "HTTP_PORT", (_problems,))
 
 
 @contextlib.asynccontextmanager
 async def serving_socket(api: Api, listener: socket.socket) -> AsyncIterator[None]:
     """Serve everything on a listening UNIX socket (`open_socket`) until the context ends, then remove it."""
     path = Path(listener.getsockname())
+    handlers = {**_Reads(api).by_operation(), **(_of_pods(api.local) if api.local is not None else {})}
     try:
-        async with serving([*_routes(api), *_pod_routes(api)], MANIFEST_BYTES) as runner:
+        async with serving(_routes(handlers), MANIFEST_BYTES, (_problems,)) as runner:
             await web.SockSite(runner, listener).start()
             yield
     finally:
@@ -111,129 +120,143 @@ def _remove_stale(path: Path, name: str) -> None:
     raise InputError(name, os.fspath(path), "belongs to a running placer", "end that one, or choose another")
 
 
-def _routes(api: Api) -> list[web.RouteDef]:
-    async def metrics(request: web.Request) -> web.Response:
+def _routes(handlers: Mapping[str, Reading]) -> list[web.RouteDef]:
+    """The paths of the table that have a handler. A GET answers HEAD too."""
+    return [
+        web.route(route.method, route.path, _checked(route, handlers[route.operation]))
+        for route in ROUTES
+        if route.operation in handlers
+    ]
+
+
+def _checked(route: Route, handler: Reading) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request, Asked(route, request))
+        except InputError as error:
+            return _json(Problem(message=str(error)), status=400)
+
+    return answer
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give refusals of the server itself (no such path, no such method, body too large) a `Problem` as their body."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < web.HTTPBadRequest.status_code:
+            raise
+        answer = _json(Problem(message=f"{request.method} {request.path}: {error.reason}"), error.status)
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """The handlers of all reads."""
+
+    api: Api
+    document: bytes = field(default_factory=openapi.encoded)
+
+    def by_operation(self) -> dict[str, Reading]:
+        return {
+            "metrics": self.metrics,
+            "healthy": self.healthy,
+            "ready": self.ready,
+            "state": self.state,
+            "nodes": self.nodes,
+            "gpus": self.gpus,
+            "explain": self.explain,
+            "openapi": self.openapi,
+        }
+
+    async def metrics(self, request: web.Request, _: Asked) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         names = request.query.getall("name[]", [])
-        registry = api.registry.restricted_registry(names) if names else api.registry
+        registry = self.api.registry.restricted_registry(names) if names else self.api.registry
         # With 100 000 GPUs this takes two seconds, and leases, watches and decisions must go on meanwhile.
         text = await asyncio.to_thread(encode, registry)
         response = web.Response(body=text, headers={"Content-Type": content_type})
         response.enable_compression()
         return response
 
-    async def healthy(_: web.Request) -> web.Response:
+    async def healthy(self, _: web.Request, __: Asked) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def ready(_: web.Request) -> web.Response:
-        missing = api.missing()
+    async def ready(self, _: web.Request, __: Asked) -> web.Response:
+        missing = self.api.missing()
         return web.Response(status=503 if missing else 200, text="\n".join(missing or ["ok"]) + "\n")
 
-    async def state(_: web.Request) -> web.Response:
-        return _json(await api.state())
+    async def state(self, request: web.Request, _: Asked) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": JSON})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):  # the reader hung up
+            if request.method != "HEAD":
+                async for piece in self.api.state.pieces():
+                    await response.write(piece)
+            await response.write_eof()
+        return response
 
-    return [
-        web.get("/metrics", metrics),
-        web.get("/healthz", healthy),
-        web.get("/readyz", ready),
-        web.get(STATE_PATH, state),
-    ]
+    async def nodes(self, request: web.Request, asked: Asked) -> web.Response:
+        after, limit = asked.text("continue") or "", asked.number("limit")
+        return _page(request, await self.api.rows.nodes(_filter(asked), after, limit))
 
+    async def gpus(self, request: web.Request, asked: Asked) -> web.Response:
+        after, limit = asked.text("continue") or "", asked.number("limit")
+        return _page(request, await self.api.rows.gpus(_filter(asked), after, limit))
 
-def _pod_routes(api: Api) -> list[web.RouteDef]:
-    local = api.local
-    if local is None:
-        return []
-
-    async def submit(request: web.Request) -> web.Response:
+    async def explain(self, request: web.Request, asked: Asked) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        page = PageAsked(asked.number("limit"), asked.text("continue") or "", asked.text("reason"))
         try:
-            pods = parse_manifests(await request.read())
-            for pod in pods:
-                local.check(pod)
-            return _json([local.enqueue(pod) for pod in pods], status=201)
-        except InputError as error:
-            return _json(Problem(message=str(error)), status=400)
+            for explainer in self.api.explainers():
+                explained = await explainer.explain(namespace, name, page)
+                if explained is not None:
+                    return _json(explained)
+        except NotExplainedError as error:
+            return _json(Problem(message=str(error)), status=503)
+        return _json(Problem(message=f"pod: {f'{namespace}/{name}'!r} does not exist"), status=404)
 
-    async def rows(_: web.Request) -> web.Response:
+    async def openapi(self, _: web.Request, __: Asked) -> web.Response:
+        return web.Response(body=self.document, content_type=JSON)
+
+
+def _of_pods(local: LocalFrontEnd) -> dict[str, Reading]:
+    async def submit(request: web.Request, _: Asked) -> web.Response:
+        pods = parse_manifests(await request.read())
+        for pod in pods:
+            local.check(pod)
+        return _json([local.enqueue(pod) for pod in pods], status=201)
+
+    async def rows(_: web.Request, __: Asked) -> web.Response:
         return _json(local.pods.rows())
 
-    async def end(request: web.Request) -> web.Response:
+    async def end(request: web.Request, _: Asked) -> web.Response:
         row = await local.end(PodUid(request.match_info["uid"]))
         if row is None:
             return _json(Problem(message=f"uid: {request.match_info['uid']!r} is no pod here"), status=404)
         return _json(row)
 
-    return [
-        web.post(PODS_PATH, submit),
-        web.get(PODS_PATH, rows),
-        web.delete(PODS_PATH + "/{uid}", end),
-    ]
+    return {"submit": submit, "local_pods": rows, "end": end}
 
 
-async def state_of(reports: ReportView, ledger: Ledger, formula: Formula, pods: Iterable[PodRow]) -> State:
-    """The placer's state for people: measurements, promises and pods, in the sorted list's order.
-
-    Other tasks run between nodes, so the rows of a large cluster are of slightly different moments.
-
-    Scores are computed anew from reports and promises by the list's own formula, so that they are shown while Redis
-    is away.
-    Equal scores are ordered as Redis orders them, greater name first.
-    """
-    rows: list[NodeRow] = []
-    for state in tuple(reports.values()):
-        rows.append(_node_row(state, ledger, formula, silent=state.node in reports.silent))
-        if len(rows) % TOGETHER == 0:
-            await asyncio.sleep(0)  # so that the lease is renewed meanwhile
-    rows.sort(key=lambda row: (row.score, row.node), reverse=True)
-    return State(nodes=tuple(rows), pods=tuple(pods), doubts=tuple(_doubt_rows(ledger)))
+def _filter(asked: Asked) -> Filter:
+    return Filter(asked.text("node"), asked.text("model"))
 
 
-def _doubt_rows(ledger: Ledger) -> list[DoubtRow]:
-    rows = [
-        DoubtRow(
-            namespace=booking.doubt.namespace,
-            name=booking.doubt.name,
-            uid=booking.pod,
-            node=booking.node,
-            foreign=booking.doubt.foreign,
-            reason=booking.doubt.reason,
-        )
-        for booking in ledger.bookings()
-        if booking.doubt is not None
-    ]
-    return sorted(rows, key=lambda row: (row.namespace, row.name))
-
-
-def _node_row(state: NodeState, ledger: Ledger, formula: Formula, *, silent: bool) -> NodeRow:
-    rooms = {gpu.uuid: room_on(state.node, gpu, ledger) for gpu in node_view(state).gpus}
-    scores = node_scores(rooms.values(), formula)
-
-    def gpu_row(gpu: Gpu) -> GpuRow:
-        return GpuRow(
-            uuid=gpu.uuid,
-            index=gpu.index,
-            model=gpu.model,
-            usable_bytes=gpu.usable_bytes,
-            used_bytes=gpu.used_bytes,
-            idle_pct=gpu.idle_pct,
-            free_bytes=rooms[gpu.uuid].free_bytes,
-            free_share_pct=rooms[gpu.uuid].free_share_pct,
-            score=scores.gpus[gpu.uuid],
-            tasks=gpu.tasks,
-        )
-
-    gpus = tuple(gpu_row(gpu) for gpu in state.gpus)
-    return NodeRow(
-        node=state.node,
-        score=scores.node,
-        epoch=state.epoch,
-        seq=state.seq,
-        time=state.time,
-        gpus=gpus,
-        heartbeat_s=state.heartbeat_s,
-        silent=silent,
-    )
+def _page(request: web.Request, page: Page) -> web.Response:
+    """A page, or 304 where the reader has it."""
+    body = b'{"items":[' + b",".join(page.rows) + b'],"continue":' + msgspec.json.encode(page.more) + b"}"
+    etag = hashlib.blake2b(body, digest_size=16).hexdigest()
+    if any(known.value in {etag, "*"} for known in request.if_none_match or ()):
+        answer = web.Response(status=304)
+    else:
+        answer = web.Response(body=body, content_type=JSON)
+    answer.etag = etag
+    return answer
 
 
 def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)

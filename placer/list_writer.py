@@ -24,8 +24,8 @@ from plimsoll.part.ending import heed_cancellation
 RESCORE_S: Final = 0.5
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
 
-COMPARED: Final = 1000
-"""The most nodes whose whole entries one check compares, if none is known to differ: some 50 ms in small slices. The
+COMPARED: Final = 200
+"""The most nodes whose whole entries one check compares, if none is known to differ: some 10 ms in small slices. The
 next check goes on behind them."""
 
 SLICE: Final = 50

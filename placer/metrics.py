@@ -162,9 +162,9 @@ class Promises:
         share_pct: defaultdict[GpuKey, int] = defaultdict(int)
         for booking in tuple(self.ledger.bookings()):
             for gpu in {grant.gpu for grant in booking.grants}:
-                promised_bytes[booking.node, gpu] += self.ledger.expected_bytes(booking, gpu)
-            for grant in booking.grants:
-                share_pct[booking.node, grant.gpu] += grant.share_pct
+                promise = self.ledger.promise(booking, gpu)
+                promised_bytes[booking.node, gpu] += promise.expected_bytes
+                share_pct[booking.node, gpu] += promise.share_pct
         of_gpu = ["node", "gpu"]
         memory = GaugeMetricFamily(
             "plimsoll_placer_promised_bytes", "Memory promised to pods on a GPU.", labels=of_gpu

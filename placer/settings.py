@@ -9,10 +9,12 @@ from msgspec import Meta
 from placer.core.policies import policy_named
 from placer.core.score import Formula
 from placer.intake import FORGET_NODE_S
+from placer.kube.extender.tls import TlsFiles
 from placer.redis_client import check_redis_url
 from plimsoll.bus import MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
+from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX, check_url
 
 
@@ -33,7 +35,7 @@ class Settings:
         check_s: the interval at which the list in Redis is compared with the reports, in seconds.
         forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
             any monitor.
-        http_address, http_port: the TCP address of metrics, health and state; none is served without a port.
+        http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
             0 takes a free port, which the log names.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.
@@ -47,6 +49,13 @@ class Settings:
         lease_s: whole seconds for which the Lease is good. When the placer that places dies, another one goes on
             after this time and a fifth of it. A placer that cannot write for this time may lose the Lease to another,
             and then starts again: give 3 or more where its event loop or the API server stands still for a second.
+        extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
+            none is served without a port. 0 takes a free port, which the log names.
+        extender_certificate, extender_key: paths of PEM files for TLS there. Empty: plain HTTP.
+        extender_client_ca: path of a PEM file with the authority of client certificates. Beyond loopback it must be
+            given.
+        extender_clients: the common names of the client certificates that may use the extender, with commas. It is
+            of use with `extender_client_ca` alone. Empty: every certificate of that authority.
         local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
         hook_library: path of `libplimsoll.so`, for processes on local nodes.
@@ -73,10 +82,21 @@ class Settings:
     lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
+    extender_address: str = "127.0.0.1"
+    extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    extender_certificate: str = ""
+    extender_key: str = ""
+    extender_client_ca: str = ""
+    extender_clients: str = "system:kube-scheduler"
     local_nodes: str = ""
     hook_library: str = "build/hook/libplimsoll.so"
     local_output: str = ""
     log_level: LogLevel = "info"
+
+    @property
+    def extender_tls(self) -> TlsFiles:
+        """The files for TLS at the extender's port."""
+        return TlsFiles(self.extender_certificate, self.extender_key, self.extender_client_ca)
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -90,4 +110,9 @@ def load(environment: Mapping[str, str]) -> Settings:
     for url in given.nats_url.split(","):
         check_url(PREFIX + "NATS_URL", url, NATS_SCHEMES)
     check_redis_url(PREFIX + "REDIS_URL", given.redis_url)
+    if given.extender_port is not None:
+        if given.kubernetes == "off":
+            remedy = "leave it out, or schedule for Kubernetes"
+            raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
+        given.extender_tls.check(given.extender_address)
     return given

@@ -7,12 +7,14 @@ and share are per GPU, whole numbers, and together possible on some GPU.
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Container, Pod
+from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
+from plimsoll.percent import bytes_of
 from plimsoll.quantity import parse_whole
 
 SCHEDULER_NAME: Final = "plimsoll"
@@ -26,6 +28,8 @@ GPU_COUNT: Final = "plimsoll.dev/gpu"
 """Number of distinct GPUs of a container; without the other two, that many whole GPUs."""
 RESOURCES: Final = (GPU_MEMORY, GPU_SHARE, GPU_COUNT)
 
+GPU_MEMORY_PERCENT: Final = "plimsoll.dev/gpu-memory-percent"
+"""GPU memory of each container of the pod, in percent of each of its GPUs; in place of `GPU_MEMORY`."""
 SHARE_LIMIT: Final = "plimsoll.dev/gpu-share-limit"
 BEST_EFFORT: Final = "plimsoll.dev/best-effort"
 AFFINITY: Final = "plimsoll.dev/affinity"
@@ -42,8 +46,24 @@ SHARES: Final = "plimsoll.dev/shares"
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
-_ASKED: Final = (SHARE_LIMIT, BEST_EFFORT, AFFINITY, ANTI_AFFINITY, EXCLUSION, GPU_ID, GPU_MODEL, POLICY)
+_ASKED: Final = (
+    GPU_MEMORY_PERCENT,
+    SHARE_LIMIT,
+    BEST_EFFORT,
+    AFFINITY,
+    ANTI_AFFINITY,
+    EXCLUSION,
+    GPU_ID,
+    GPU_MODEL,
+    POLICY,
+)
 _ANSWERED: Final = (DECISION, LINES, SHARES)
+
+MOST_INIT_CONTAINERS: Final = 32
+"""The most init containers of a pod that may ask for a GPU. On each GPU, each takes some 300 bytes of the pod's
+annotations, which have 256 KiB together."""
+
+_Amounts = Mapping[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +72,12 @@ class ContainerDemand:
 
     Attributes:
         gpus: number of distinct GPUs, 1 or more.
-        memory_bytes: declared per GPU; None for a best-effort or whole-GPU container.
+        memory_bytes: declared per GPU; None for a best-effort or whole-GPU container, and for one with `memory_pct`.
         share_pct: compute time guaranteed per GPU, 0–100.
         limit_pct: most compute time per GPU, 1–100, never below `share_pct`; 100 for whole GPUs.
         whole: the container owns its GPUs alone.
+        memory_pct: declared in percent of each GPU, 1–100; None for a container that declares no percentage.
+        lifespan: the part of the pod's life in which the container runs.
     """
 
     container: ContainerName
@@ -64,11 +86,19 @@ class ContainerDemand:
     share_pct: int
     limit_pct: int
     whole: bool
+    memory_pct: int | None = None
+    lifespan: Lifespan = MAIN
 
     @property
     def best_effort(self) -> bool:
         """The container declares no memory and does not own its GPUs: measured headroom alone places it."""
-        return self.memory_bytes is None and not self.whole
+        return self.memory_bytes is None and self.memory_pct is None and not self.whole
+
+    def on(self, usable_bytes: int) -> "ContainerDemand":
+        """The demand on a GPU with so many usable bytes: a percentage in bytes, see `plimsoll.percent`."""
+        if self.memory_pct is None:
+            return self
+        return replace(self, memory_bytes=bytes_of(self.memory_pct, usable_bytes), memory_pct=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +106,8 @@ class PodDemand:
     """A pod's demand, over all its containers.
 
     Attributes:
-        containers: the containers that ask for a GPU, in the pod's order; empty for a pod without one.
+        containers: the containers that ask for a GPU, in the order in which they begin: init containers first; empty
+            for a pod without one.
         gpu_id: the only acceptable GPU, or None for any.
         gpu_models: acceptable model names; empty means any.
         policy: the requested placement policy, or None for the placer's default.
@@ -102,12 +133,8 @@ def parse_pod(pod: Pod) -> PodDemand:
     _refuse_unknown(annotations)
     limit_pct = _percent(annotations, SHARE_LIMIT, default=100)
     best_effort = _flag(annotations, BEST_EFFORT)
-    _refuse_init_containers(pod)
-    demands = tuple(
-        demand
-        for container in pod.spec.containers
-        if (demand := _container_demand(container, limit_pct, best_effort=best_effort)) is not None
-    )
+    terms = _Terms(_memory_pct(annotations, best_effort=best_effort), limit_pct, best_effort)
+    demands = tuple(_container_demand(one, asked, terms) for one, asked in _asking(pod))
     if not demands and any(name in annotations for name in _ASKED):
         name = next(name for name in _ASKED if name in annotations)
         raise InputError(
@@ -168,35 +195,95 @@ def assigned_gpus(pod: Pod) -> dict[ContainerName, tuple[GpuUuid, ...]]:
     }
 
 
-def _container_demand(container: Container, limit_pct: int, *, best_effort: bool) -> ContainerDemand | None:
-    asked = _asked(container)
-    if not asked:
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms that a pod's annotations set for all of its containers."""
+
+    memory_pct: int | None
+    limit_pct: int
+    best_effort: bool
+
+
+def _memory_pct(annotations: Mapping[str, str], *, best_effort: bool) -> int | None:
+    if GPU_MEMORY_PERCENT not in annotations:
         return None
-    memory = _whole(container, asked, GPU_MEMORY, "bytes")
-    share = _whole(container, asked, GPU_SHARE, "percent")
-    gpus = _whole(container, asked, GPU_COUNT, "GPUs")
+    memory_pct = _percent(annotations, GPU_MEMORY_PERCENT, default=100)
+    if best_effort:
+        field, remedy = _annotation(GPU_MEMORY_PERCENT), f"leave it out, or the annotation {BEST_EFFORT}"
+        raise InputError(field, annotations[GPU_MEMORY_PERCENT], "on a best-effort pod", remedy)
+    return memory_pct
+
+
+class _Asker(NamedTuple):
+    """A container that asks for a GPU."""
+
+    container: Container
+    lifespan: Lifespan
+
+    def field(self, name: str) -> str:
+        """The path of one of its resources."""
+        return _resource(self.container, name, is_init=self.lifespan.init is not None)
+
+
+def _asking(pod: Pod) -> Iterator[tuple[_Asker, _Amounts]]:
+    """The containers that ask for a GPU, in the order in which they begin, and the amounts that they ask for."""
+    place = 0
+    for container in pod.spec.initContainers or ():
+        asked = _asked(container, is_init=True)
+        if not asked:
+            continue
+        if place >= MOST_INIT_CONTAINERS:
+            name = next(iter(asked))
+            problem = f"is asked by more than {MOST_INIT_CONTAINERS} init containers of the pod"
+            raise InputError(
+                _resource(container, name, is_init=True), asked[name], problem, "let one container do more"
+            )
+        yield _Asker(container, Lifespan(place, container.restartPolicy == "Always")), asked
+        place += 1
+    for container in pod.spec.containers:
+        if asked := _asked(container, is_init=False):
+            yield _Asker(container, MAIN), asked
+
+
+def _container_demand(asker: _Asker, asked: _Amounts, terms: _Terms) -> ContainerDemand:
+    memory = _whole(asker, asked, GPU_MEMORY, "bytes")
+    share = _whole(asker, asked, GPU_SHARE, "percent")
+    gpus = _whole(asker, asked, GPU_COUNT, "GPUs")
     if gpus == 0 or (gpus is None and not memory and not share):
-        field = _resource(container, GPU_COUNT if gpus == 0 else next(iter(asked)))
+        field = asker.field(GPU_COUNT if gpus == 0 else next(iter(asked)))
         raise InputError(field, "0", "asks for nothing", "give 1 or more, or leave it out")
-    if best_effort and memory:
-        remedy = f"leave out {GPU_MEMORY}, or the annotation {BEST_EFFORT}"
-        raise InputError(_resource(container, GPU_MEMORY), asked[GPU_MEMORY], "on a best-effort pod", remedy)
+    if memory:
+        _refuse_memory_beside(asker, asked[GPU_MEMORY], terms)
     count = gpus or 1
-    share_pct = _per_gpu(container, GPU_SHARE, share or 0, count)
-    _check_share(container, share or 0, share_pct, count, limit_pct)
-    whole = not memory and not share and not best_effort
+    share_pct = _per_gpu(asker, GPU_SHARE, share or 0, count)
+    _check_share(asker, share or 0, share_pct, count, terms.limit_pct)
+    whole = not memory and not share and not terms.best_effort and terms.memory_pct is None
     return ContainerDemand(
-        container=ContainerName(container.name),
+        container=ContainerName(asker.container.name),
         gpus=count,
-        memory_bytes=_per_gpu(container, GPU_MEMORY, memory, count) if memory else None,
+        memory_bytes=_per_gpu(asker, GPU_MEMORY, memory, count) if memory else None,
         share_pct=share_pct,
-        limit_pct=100 if whole else limit_pct,
+        limit_pct=100 if whole else terms.limit_pct,
         whole=whole,
+        memory_pct=terms.memory_pct,
+        lifespan=asker.lifespan,
     )
 
 
-def _check_share(container: Container, share: int, share_pct: int, gpus: int, limit_pct: int) -> None:
-    field = _resource(container, GPU_SHARE)
+def _refuse_memory_beside(asker: _Asker, value: object, terms: _Terms) -> None:
+    """Refuse a size in bytes on a pod whose annotations declare otherwise."""
+    field = asker.field(GPU_MEMORY)
+    if terms.best_effort:
+        remedy = f"leave out {GPU_MEMORY}, or the annotation {BEST_EFFORT}"
+        raise InputError(field, value, "on a best-effort pod", remedy)
+    if terms.memory_pct is not None:
+        problem = f"stands beside the pod's {GPU_MEMORY_PERCENT} of {terms.memory_pct}"
+        remedy = f"leave out {GPU_MEMORY}, or the annotation {GPU_MEMORY_PERCENT}"
+        raise InputError(field, value, problem, remedy)
+
+
+def _check_share(asker: _Asker, share: int, share_pct: int, gpus: int, limit_pct: int) -> None:
+    field = asker.field(GPU_SHARE)
     if share_pct > 100:
         raise InputError(field, str(share), f"is more than {gpus} GPU(s) have", f"give at most {100 * gpus}")
     if share_pct > limit_pct:
@@ -204,7 +291,7 @@ def _check_share(container: Container, share: int, share_pct: int, gpus: int, li
         raise InputError(field, str(share), f"is above the pod's {SHARE_LIMIT} of {limit_pct}", remedy)
 
 
-def _asked(container: Container) -> dict[str, str | int | float]:
+def _asked(container: Container, *, is_init: bool) -> _Amounts:
     """A container's resources in our domain. The API allows no request without its limit, or unlike it."""
     resources = container.resources
     if resources is None:
@@ -212,38 +299,24 @@ def _asked(container: Container) -> dict[str, str | int | float]:
     limits, requests = resources.limits or {}, resources.requests or {}
     asked = {name: value for name, value in {**requests, **limits}.items() if name.startswith(DOMAIN)}
     for name, value in asked.items():
+        field = _resource(container, name, is_init=is_init)
         if name not in RESOURCES:
-            raise InputError(
-                _resource(container, name), value, "is no resource of Plimsoll", _suggest(name, RESOURCES)
-            )
+            raise InputError(field, value, "is no resource of Plimsoll", _suggest(name, RESOURCES))
         if str(requests.get(name, value)) != str(value):
             remedy = "give the same amount in both, or the limit alone"
-            raise InputError(
-                _resource(container, name), requests[name], f"differs from the limit {value}", remedy
-            )
+            raise InputError(field, requests[name], f"differs from the limit {value}", remedy)
     return asked
 
 
-def _whole(container: Container, asked: Mapping[str, str | int | float], name: str, unit: str) -> int | None:
-    return parse_whole(asked[name], _resource(container, name), unit) if name in asked else None
+def _whole(asker: _Asker, asked: _Amounts, name: str, unit: str) -> int | None:
+    return parse_whole(asked[name], asker.field(name), unit) if name in asked else None
 
 
-def _per_gpu(container: Container, name: str, total: int, gpus: int) -> int:
+def _per_gpu(asker: _Asker, name: str, total: int, gpus: int) -> int:
     if total % gpus:
         remedy = f"give a multiple of {gpus}"
-        raise InputError(
-            _resource(container, name), str(total), f"does not divide evenly by {gpus} GPUs", remedy
-        )
+        raise InputError(asker.field(name), str(total), f"does not divide evenly by {gpus} GPUs", remedy)
     return total // gpus
-
-
-def _refuse_init_containers(pod: Pod) -> None:
-    for container in pod.spec.initContainers or ():
-        for name, value in _asked(container).items():
-            remedy = "ask for GPUs in spec.containers only; init containers with GPUs are not handled"
-            raise InputError(
-                f"spec.initContainers[{container.name}].resources[{name}]", value, "is refused", remedy
-            )
 
 
 def _refuse_unknown(annotations: Mapping[str, str]) -> None:
@@ -304,5 +377,5 @@ def _annotation(name: str) -> str:
     return f"metadata.annotations[{name}]"
 
 
-def _resource(container: Container, name: str) -> str:
-    return f"spec.containers[{container.name}].resources[{name}]"
+def _resource(container: Container, name: str, *, is_init: bool) -> str:
+    return f"spec.{'initContainers' if is_init else 'containers'}[{container.name}].resources[{name}]"

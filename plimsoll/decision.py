@@ -23,6 +23,7 @@ from plimsoll.contract import (
 )
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Pod
+from plimsoll.lifespan import NO_ORDER, StartOrder
 from plimsoll.part.errors import InputError
 
 _Kind = TypeVar("_Kind")
@@ -53,14 +54,17 @@ class GpuGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     whole: bool = False
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The annotation: the parts of GPUs that a pod was given, and the reasons for its place.
 
     Attributes:
-        containers: the grants of each container that asked for a GPU, one for each of its GPUs.
+        containers: the grants of each container that asked for a GPU, one for each of its GPUs; init containers
+            among them.
         time: of the decision, RFC 3339 in UTC.
         parts: sub-scores by `<container>/<gpu>` and name.
         resized: the containers whose grants a resize has changed.
+        start: the order in which the init containers among `containers` begin. A reader that does not know this field
+            counts all grants as if all containers ran at once, which is never too little.
     """
 
     containers: Mapping[ContainerName, tuple[GpuGrant, ...]]
@@ -69,6 +73,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     time: str
     parts: Mapping[str, Mapping[str, float]] = {}
     resized: tuple[ContainerName, ...] = ()
+    start: StartOrder = NO_ORDER
 
 
 class _Format(Struct):
@@ -185,6 +190,11 @@ def _checked(decision: Decision, text: str) -> Decision:
         for grant in grants:
             if grant.share_pct > grant.limit_pct:
                 problem = f"gives {container} a share above its limit of {grant.limit_pct}"
+    start = decision.start
+    if len(set(start.init)) < len(start.init) or not decision.containers.keys() >= set(start.init):
+        problem = "starts a container twice, or one that has no GPU"
+    if not set(start.sidecars) <= set(start.init):
+        problem = "has a sidecar that is no init container"
     if problem is not None:
         raise InputError(_field(DECISION), text[:80], problem, _REMEDY)
     return decision

@@ -26,7 +26,8 @@ _FORM: Final = re.compile(
     r"([+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20}))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,2}))?",
     re.ASCII,  # Kubernetes knows no other digits, and Python's numbers do
 )
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,63}")  # as long as a label's value
+_INT64: Final = range(-(2**63), 2**63)
 
 
 def parse_exact(text: str | float, field: str, remedy: str = _SIZE) -> Fraction:
@@ -92,8 +93,14 @@ def parse_milli(text: str | float, field: str) -> int:
 
 
 def plain_int(text: str) -> int | None:
-    """A whole number in ASCII digits, with or without a sign; None for any other text, as Go's `ParseInt`."""
-    return int(text) if _WHOLE.fullmatch(text) else None
+    """A whole number of 64 bits in ASCII digits, with or without a sign; None for any other text.
+
+    This is Go's `ParseInt`.
+    """
+    if not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
 
 
 def format_bytes(count_bytes: float) -> str:

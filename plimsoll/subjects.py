@@ -17,6 +17,10 @@ REPORTS: Final = ("plimsoll.v1.task.*.*", "plimsoll.v1.node.state.*")
 """Events that carry a node's whole state: each alone is enough to rescore the node."""
 
 
+LIMITS: Final = "plimsoll.v1.limit.*.*"
+"""All enforcement events, see `limit_subject`."""
+
+
 def node_token(node: NodeName) -> str:
     """A node's name as one subject token: `.` becomes `_`, which no node name contains."""
     return node.replace(".", "_")

@@ -124,7 +124,7 @@ def _placed(choice: NodeChoice, one: Pod) -> Cost:
     """Place a pod that fits."""
     cost, wanted, found = _decided(choice, one)
     assert isinstance(found, Plan), "the pods of a replay fit"
-    choice.cluster.assume(found.booking, wanted.needs)
+    choice.cluster.assume(found.booking, wanted.needs, wanted.pod)
     return cost
 
 

@@ -110,13 +110,14 @@ static void measure_launches(uint64_t ms) {
 
 static void obey(const char *line) {
     char name[16];
-    unsigned long long kernel_ns, begin_ns = 0, end_ns = 0, each = 0;
-    int given = sscanf(line, "%15s %llu %llu %llu %llu", name, &kernel_ns, &begin_ns, &end_ns, &each);
+    unsigned long long kernel_ns, begin_ns = 0, end_ns = 0, each = 0, place = 0;
+    int given =
+        sscanf(line, "%15s %llu %llu %llu %llu %llu", name, &kernel_ns, &begin_ns, &end_ns, &each, &place);
     const struct mode *mode = mode_named(name);
     if (given == 2 && strcmp(name, "launch") == 0) {
         measure_launches(kernel_ns);
-    } else if (given == 5 && kernel_ns && each && mode) {
-        order = (struct order){kernel_ns, begin_ns, end_ns, each};
+    } else if (given == 6 && kernel_ns && each && mode) {
+        order = (struct order){kernel_ns, begin_ns, end_ns, each, place};
         work(mode);
     } else {
         printf("{\"error\": \"not understood\"}\n");

@@ -18,9 +18,10 @@
 #define MS 1000000ull
 #define MOST_LATENCIES 65536
 
-/* `each` is the mode's own number: kernels in a graph, nanoseconds between requests, threads, launches. */
+/* `each` is the mode's own number: kernels in a graph, nanoseconds between requests, threads, launches.
+ * `place` is the place in the sequence of random numbers at which the mode begins to draw. */
 struct order {
-    uint64_t kernel_ns, begin_ns, end_ns, each;
+    uint64_t kernel_ns, begin_ns, end_ns, each, place;
 };
 
 /* A step is what the mode repeats. */

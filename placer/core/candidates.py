@@ -22,6 +22,7 @@ from placer.core.view import NodeView, node_view
 from plimsoll.contract import ContainerDemand
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
+from plimsoll.percent import most_pct
 
 REFRESHED_TOGETHER: Final = 64
 """The most nodes whose rooms are computed anew at a time, in some 5 ms, so that no decision has to do more of it."""
@@ -32,12 +33,14 @@ _GpuRank = tuple[float, NodeName, GpuUuid]
 _NodeRank = tuple[float, NodeName]
 
 _Bucket = tuple[str, str, int]
-"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`), model, free share in percent."""
+"""Kind of demand (`_ANY`, `_DECLARED`, `_BEST_EFFORT`, `_PERCENT`), model, free share in percent."""
 
 _ANY: Final = "any"
 _DECLARED: Final = "declared"
 _BEST_EFFORT: Final = "best effort"
 """A GPU that has as much room for declared memory as for undeclared stands under `_ANY`, else under the other two."""
+_PERCENT: Final = "percent"
+"""Each GPU stands here too, with the percentage of its memory that can be declared, for pods that declare one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class Candidates:
         container = min(demand.containers, key=hardest_first)
         if container.whole:
             found = ranked.empty(container.gpus, demand.gpu_models)
+        elif container.memory_pct is not None:
+            found = ranked.shared(container, container.memory_pct, demand.gpu_models)
         else:
             need_bytes = container.memory_bytes or self._ledger.best_effort_bytes(request.owner)
             found = ranked.shared(container, need_bytes, demand.gpu_models)
@@ -224,28 +229,28 @@ class _Ranked:
 
     def __init__(self, policy: Policy, work: Work) -> None:
         self._policy = policy
-        # The size is the bytes that a container may be expected to need.
+        # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
         self._shared: Rankings[_Bucket, _GpuRank] = Rankings(work)
         # By the models of the empty GPUs; the size is their number.
         self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(work)
 
-    def shared(
-        self, container: ContainerDemand, need_bytes: int, models: Collection[str]
-    ) -> Iterator[_NodeRank]:
+    def shared(self, container: ContainerDemand, need: int, models: Collection[str]) -> Iterator[_NodeRank]:
         """The nodes of GPUs that a container fits on, best first, each with the GPU's rank; nodes may repeat.
 
         Args:
             container: the demand on each GPU.
-            need_bytes: the bytes that the container is expected to need on each GPU.
+            need: the bytes that the container is expected to need on each GPU, or the percentage that it declares.
             models: the acceptable models; empty means any.
         """
-        kinds = (_ANY, _DECLARED if container.memory_bytes is not None else _BEST_EFFORT)
+        kinds: tuple[str, ...] = (_PERCENT,)
+        if container.memory_pct is None:
+            kinds = (_ANY, _DECLARED if container.memory_bytes is not None else _BEST_EFFORT)
 
         def admits(bucket: _Bucket) -> bool:
             kind, model, share = bucket
             return kind in kinds and share >= container.share_pct and (not models or model in models)
 
-        return ((rank, node) for rank, node, _ in self._shared.descending(max(need_bytes, 1), admits))
+        return ((rank, node) for rank, node, _ in self._shared.descending(max(need, 1), admits))
 
     def empty(self, gpus: int, models: Collection[str]) -> Iterator[_NodeRank]:
         """The nodes with so many empty GPUs, best first, each with the rank of its best one."""
@@ -280,6 +285,7 @@ class _Ranked:
         declared, undeclared = room.declarable_bytes, room.undeclared_bytes
         apart = {_DECLARED: declared, _BEST_EFFORT: undeclared}
         sizes = {_ANY: declared} if declared == undeclared else apart
+        sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
         key = (self._policy.rank(room), node, room.gpu.uuid)
         model, share = room.gpu.model, room.free_share_pct
         return tuple(((kind, model, share), key, size) for kind, size in sizes.items() if size > 0)

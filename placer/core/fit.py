@@ -9,14 +9,17 @@ Kubernetes 1.36: `pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
+from placer.core import declared_features, supplemental_groups
+from placer.core.mounts import NO_MOUNTS, Mounts, mounts_of
+from placer.core.requests import Amounts, effective_requests, is_sidecar
 from placer.core.selector import Selector, Traits, selector_of, traits_of
 from plimsoll.contract import RESOURCES
-from plimsoll.kube.models import Container, Node, Pod, Quantities, ResourceRequirements, Taint
+from plimsoll.kube.models import Node, Pod, Quantities, Taint
 from plimsoll.quantity import parse_exact, parse_milli
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
@@ -30,14 +33,13 @@ UNKNOWN_NODE: Final = "node(s) were not known to the API server"
 
 _OS_LABEL: Final = "kubernetes.io/os"
 _UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+_UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
-_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 
 MOST_SHORTAGES: Final = 32
 """The most resources that one refusal names. A tenant may ask for thousands that no node has."""
-
-Amounts = Mapping[str, int]
 
 
 class HostPort(NamedTuple):
@@ -83,12 +85,17 @@ class NodeRules:
     Attributes:
         tolerations: the taints that the node may have.
         selector: the labels and the name that the node must have.
-        os: the operating system that the node must have, or None for any.
+        systems: the operating systems that the pod names, in its spec and by its label: the kubelet refuses the pod
+            unless its node has each of them. Empty for any.
+        strict_groups: see `placer.core.supplemental_groups`.
+        features: the features that the node must declare, see `placer.core.declared_features`.
     """
 
     tolerations: Tolerations
     selector: Selector
-    os: str | None
+    systems: frozenset[str]
+    strict_groups: bool
+    features: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +120,12 @@ class Needs:
     Attributes:
         amounts: by resource; CPU in thousandths, the others in their own unit.
         ports: the ports of the node that the pod opens.
+        mounts: the volumes that tie the pod to nodes; the rules about them are Kubernetes' alone.
     """
 
     amounts: Amounts
     ports: frozenset[HostPort]
+    mounts: Mounts = NO_MOUNTS
 
 
 @dataclass(slots=True)
@@ -164,7 +173,7 @@ def needs_of(pod: Pod) -> Needs:
     Raises:
         InputError: an amount is no quantity, or negative.
     """
-    return Needs(_effective_requests(pod), frozenset(_host_ports(pod)))
+    return Needs(effective_requests(pod), frozenset(_host_ports(pod)), mounts_of(pod))
 
 
 def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]:
@@ -178,7 +187,14 @@ def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]
 
 def rules_of(pod: Pod) -> NodeRules:
     """The rules of a pod about its node."""
-    return NodeRules(Tolerations(pod), selector_of(pod), (pod.spec.os or {}).get("name"))
+    named = ((pod.spec.os or {}).get("name"), (pod.metadata.labels or {}).get(_OS_LABEL))
+    return NodeRules(
+        tolerations=Tolerations(pod),
+        selector=selector_of(pod),
+        systems=frozenset(name for name in named if name),
+        strict_groups=supplemental_groups.is_strict(pod),
+        features=declared_features.features_of(pod),
+    )
 
 
 def offer_of(node: Node) -> Offer:
@@ -203,9 +219,14 @@ def misfits(rules: NodeRules, needs: Needs, offer: Offer, load: Load) -> tuple[s
         offer: the candidate.
         load: the load of every pod assigned to the node that has not ended, the assumed ones included.
     """
-    reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer.traits)
+    reason = _repelled(rules.tolerations, offer.node) or _mismatched(rules, offer)
     if reason is not None:
         return (reason,)
+    return shortages(needs, offer, load)
+
+
+def shortages(needs: Needs, offer: Offer, load: Load) -> tuple[str, ...]:
+    """The reasons that the load of a node gives against a pod: its ports and resources; see `misfits`."""
     if load.ports and any(map(load.clashes, needs.ports)):
         return (PORTS,)
     return tuple(islice(_shortages(needs.amounts, offer.allocatable, load), MOST_SHORTAGES))
@@ -219,14 +240,20 @@ def _repelled(tolerations: Tolerations, node: Node) -> str | None:
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"
     # kube-scheduler relies on a controller that turns the condition into a taint, which takes a while.
     ready = next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
-    return None if ready == "True" else NOT_READY
+    taint = _NOT_READY_TAINT if ready == "False" else _UNREACHABLE_TAINT
+    return None if ready == "True" or tolerations.tolerate(taint) else NOT_READY
 
 
-def _mismatched(rules: NodeRules, traits: Traits) -> str | None:
+def _mismatched(rules: NodeRules, offer: Offer) -> str | None:
+    traits = offer.traits
     if not rules.selector.selects(traits):
         return NODE_AFFINITY
-    if rules.os and traits.get(_OS_LABEL, rules.os) != rules.os:
+    if rules.systems and _OS_LABEL in traits and rules.systems != {traits[_OS_LABEL]}:
         return OPERATING_SYSTEM
+    if rules.strict_groups and not supplemental_groups.keeps_policy(offer.node):
+        return supplemental_groups.REASON
+    if rules.features and not declared_features.declares(offer.node, rules.features):
+        return declared_features.REASON
     return None
 
 
@@ -242,55 +269,14 @@ def _shortages(wanted: Amounts, allocatable: Amounts, load: Load) -> Iterable[st
             yield f"Insufficient {name}"
 
 
-def _effective_requests(pod: Pod) -> dict[str, int]:
-    """The pod's requests: max(init containers, containers), sidecars in both, the pod's own level, then overhead."""
-    running: Counter[str] = Counter()
-    for container in pod.spec.containers:
-        running.update(_requests(container.resources, f"spec.containers[{container.name}]"))
-    if not pod.spec.initContainers and pod.spec.resources is None and not pod.spec.overhead:
-        return dict(running)  # as for nearly all pods
-    starting: dict[str, int] = {}
-    sidecars: Counter[str] = Counter()
-    for container in pod.spec.initContainers or ():
-        asked = Counter(_requests(container.resources, f"spec.initContainers[{container.name}]"))
-        if _is_sidecar(container):
-            sidecars.update(asked)
-            asked = Counter()
-        starting = _greater(starting, sidecars + asked)
-    total = _greater(running + sidecars, starting)
-    total |= {
-        name: amount
-        for name, amount in _requests(pod.spec.resources, "spec").items()
-        if name.startswith(_POD_LEVEL)
-    }
-    overhead = Counter(amounts_of(pod.spec.overhead, "spec.overhead"))
-    return dict(Counter(total) + overhead)
-
-
-def _requests(resources: ResourceRequirements | None, where: str) -> dict[str, int]:
-    """A container's requests, filled in from its limits as the API server does."""
-    if resources is None:
-        return {}
-    given = {**(resources.limits or {}), **(resources.requests or {})}
-    return amounts_of(given, f"{where}.resources")
-
-
-def _greater(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
 def _amount(name: str, value: str | float, field_name: str) -> int:
     if name == "cpu":
         return parse_milli(value, field_name)
     return math.ceil(parse_exact(value, field_name))
 
 
-def _is_sidecar(container: Container) -> bool:
-    return container.restartPolicy == "Always"
-
-
 def _host_ports(pod: Pod) -> Iterable[HostPort]:
-    sidecars = [container for container in pod.spec.initContainers or () if _is_sidecar(container)]
+    sidecars = [container for container in pod.spec.initContainers or () if is_sidecar(container)]
     for container in [*pod.spec.containers, *sidecars]:
         for port in container.ports or ():
             # The API server fills in the host port of pods on the host's network. A plain manifest lacks it.

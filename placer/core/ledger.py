@@ -9,13 +9,14 @@ GPU pass 100. The booking of a bound pod is read from the placer's own decision 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from plimsoll.contract import ContainerDemand
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.events import NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.lifespan import MAIN, Lifespan, StartOrder, beside, longer, peak, start_order
 from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import GIB
 
@@ -41,6 +42,7 @@ class Grant:
         limit_pct: the share limit, declared or resized.
         whole: the container owns the GPU alone.
         line_bytes: the line that the broker enforces here: `memory_bytes`, or the bytes that promises left free.
+        lifespan: the part of the pod's life in which the container runs.
     """
 
     container: ContainerName
@@ -50,6 +52,25 @@ class Grant:
     limit_pct: int
     whole: bool
     line_bytes: int
+    lifespan: Lifespan = MAIN
+
+
+class Promise(NamedTuple):
+    """The most of one GPU that a pod's containers have at any time, each number for itself.
+
+    Attributes:
+        expected_bytes: the bytes that they are expected to need together.
+        declared_bytes: the bytes that they declare together.
+        share_pct: their shares together.
+        sharers: the number of containers.
+        whole: a container owns the GPU alone while it runs.
+    """
+
+    expected_bytes: int
+    declared_bytes: int
+    share_pct: int
+    sharers: int
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,26 +228,61 @@ class Ledger:
                 part.restore(booking)
         return part
 
-    def promised_share_pct(self, node: NodeName, gpu: GpuUuid, but: tuple[PodUid, ContainerName]) -> int:
-        """The compute time of one GPU, in percent, that is promised to all containers except `but`."""
-        return sum(
-            grant.share_pct
-            for booking in self.on_gpu(node, gpu)
-            for grant in booking.grants
-            if grant.gpu == gpu and (booking.pod, grant.container) != but
+    def share_pct_beside(self, booking: Booking, grant: Grant) -> int:
+        """The compute time of a grant's GPU, in percent, that others are promised while its container runs.
+
+        Args:
+            booking: a pod's booking, which the ledger need not have.
+            grant: one of its grants.
+        """
+        others = sum(
+            self.promise(other, grant.gpu).share_pct
+            for other in self.on_gpu(booking.node, grant.gpu)
+            if other.pod != booking.pod
         )
+        own = (
+            (one.lifespan, one.share_pct)
+            for one in booking.grants
+            if one.gpu == grant.gpu and one.container != grant.container
+        )
+        return others + beside(grant.lifespan, own)
+
+    def expected_bytes_beside(self, booking: Booking, grant: Grant) -> int:
+        """The bytes that a pod's other containers are expected to need on a grant's GPU while its own runs."""
+        own = (
+            (one.lifespan, self._expected_of(one, booking.owner))
+            for one in booking.grants
+            if one.gpu == grant.gpu and one.container != grant.container
+        )
+        return beside(grant.lifespan, own)
 
     def peak_bytes(self, owner: str | None) -> int | None:
         """The most bytes that a pod of this owner was measured to hold on one GPU; None before any measurement."""
         return self._peaks_bytes.get(owner) if owner is not None else None
 
     def expected_bytes(self, booking: Booking, gpu: GpuUuid) -> int:
-        """The bytes that a pod is expected to need on one GPU: declared, learned, or assumed."""
-        best_effort_bytes = self.best_effort_bytes(booking.owner)
-        grants = (grant for grant in booking.grants if grant.gpu == gpu)
-        return sum(
-            grant.line_bytes if grant.whole else (grant.memory_bytes or best_effort_bytes) for grant in grants
+        """The most bytes that a pod is expected to need on one GPU: declared, learned, or assumed."""
+        return self.promise(booking, gpu).expected_bytes
+
+    def promise(self, booking: Booking, gpu: GpuUuid) -> Promise:
+        """The part of one GPU that a pod is promised."""
+        on = [grant for grant in booking.grants if grant.gpu == gpu]
+        if len(on) == 1:  # as for nearly all pods
+            (one,) = on
+            expected_bytes = self._expected_of(one, booking.owner)
+            return Promise(expected_bytes, one.memory_bytes or 0, one.share_pct, 1, one.whole)
+        return Promise(
+            expected_bytes=peak((one.lifespan, self._expected_of(one, booking.owner)) for one in on),
+            declared_bytes=peak((one.lifespan, one.memory_bytes or 0) for one in on),
+            share_pct=peak((one.lifespan, one.share_pct) for one in on),
+            sharers=peak((one.lifespan, 1) for one in on),
+            whole=any(one.whole for one in on),
         )
+
+    def _expected_of(self, grant: Grant, owner: str | None) -> int:
+        if grant.whole:
+            return grant.line_bytes
+        return grant.memory_bytes or self.best_effort_bytes(owner)
 
     def best_effort_bytes(self, owner: str | None) -> int:
         """The bytes that one best-effort container of this owner is expected to need on one GPU."""
@@ -235,12 +291,23 @@ class Ledger:
 
     def _refuse_overbooking(self, booking: Booking) -> None:
         for gpu in {grant.gpu for grant in booking.grants}:
-            sharers = (*self.on_gpu(booking.node, gpu), booking)
-            both = [grant for one in sharers for grant in one.grants if grant.gpu == gpu]
-            if sum(grant.share_pct for grant in both) > 100:
+            others = [self.promise(other, gpu) for other in self.on_gpu(booking.node, gpu)]
+            promises = (*others, self.promise(booking, gpu))
+            if sum(promise.share_pct for promise in promises) > 100:
                 raise ConflictError(f"promised shares of GPU {gpu} on {booking.node} would pass 100")
-            if len(both) > 1 and any(grant.whole for grant in both):
+            is_shared = bool(others) or _shares_a_whole_gpu(booking, gpu)
+            if is_shared and any(promise.whole for promise in promises):
                 raise ConflictError(f"GPU {gpu} on {booking.node} is, or would be, one container's alone")
+
+
+def _shares_a_whole_gpu(booking: Booking, gpu: GpuUuid) -> bool:
+    """Whether another container of the pod runs on a GPU at the same time as one that owns it alone."""
+    on = [grant for grant in booking.grants if grant.gpu == gpu]
+    return any(
+        owner.whole and other is not owner and owner.lifespan.meets(other.lifespan)
+        for owner in on
+        for other in on
+    )
 
 
 def _learns(grant: Grant) -> bool:
@@ -272,6 +339,7 @@ def booking_of(pod: Pod) -> Booking | None:
             limit_pct=one.limit_pct,
             whole=one.whole,
             line_bytes=one.line_bytes,
+            lifespan=decision.start.lifespan(container),
         )
         for container, given in decision.containers.items()
         for one in given
@@ -295,6 +363,11 @@ def decided(booking: Booking) -> dict[ContainerName, tuple[GpuGrant, ...]]:
     return containers
 
 
+def start_of(booking: Booking) -> StartOrder:
+    """The order in which the init containers of a booking begin, as its pod's decision states it."""
+    return start_order({grant.container: grant.lifespan for grant in booking.grants})
+
+
 def larger(one: Booking, other: Booking) -> Booking:
     """The booking that counts while either may be in force: `other`, with the larger of both on each GPU."""
     grants = {(grant.container, grant.gpu): grant for grant in other.grants}
@@ -313,11 +386,13 @@ def _larger(one: Grant, other: Grant) -> Grant:
         limit_pct=max(one.limit_pct, other.limit_pct),
         whole=one.whole or other.whole,
         line_bytes=max(one.line_bytes, other.line_bytes),
+        lifespan=longer(one.lifespan, other.lifespan),
     )
 
 
 def grant_of(demand: ContainerDemand, gpu: GpuUuid, free_bytes: int) -> Grant:
-    """The grant of a container on a GPU that has `free_bytes` free for it."""
+    """The grant of a container on a GPU that has `free_bytes` free for it; a percentage must stand in bytes."""
+    assert demand.memory_pct is None, "the demand is that on this GPU, see ContainerDemand.on"
     return Grant(
         container=demand.container,
         gpu=gpu,
@@ -326,4 +401,5 @@ def grant_of(demand: ContainerDemand, gpu: GpuUuid, free_bytes: int) -> Grant:
         limit_pct=demand.limit_pct,
         whole=demand.whole,
         line_bytes=max(free_bytes, 0) if demand.memory_bytes is None else demand.memory_bytes,
+        lifespan=demand.lifespan,
     )

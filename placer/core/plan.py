@@ -2,10 +2,14 @@
 
 `plan_on` plans on one node, `plan` on the best of several. Both read nothing but their arguments. The caller books
 the plan before awaiting anything.
+
+A container needs room beside those that run at the same time (`plimsoll.lifespan`). So an init container that ends
+takes nothing from the pod's containers, and gets their GPUs where it fits on them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Final
 
 from placer.core.ledger import Booking, Grant, Ledger, grant_of
@@ -15,9 +19,13 @@ from placer.core.room import SHARERS_PER_GPU, Room, misfit, room_on
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.lifespan import peak
 from plimsoll.part.errors import InputError
 
 NO_ROOMS: Final[Mapping[GpuUuid, Room]] = {}
+
+WISHES: Final = "wishes"
+"""The sub-scores of a pod's wishes; no container and GPU have this key, which has no slash."""
 
 NodeFit = Callable[[NodeName], tuple[str, ...]]
 """The reasons why a node is unfit apart from its GPUs; empty for a fit node."""
@@ -46,13 +54,18 @@ class Plan:
         booking: the pod's node and grants, to be booked.
         policy: the name of the policy that chose.
         score: the lowest score among the pod's containers.
-        sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`).
+        sub_scores: the parts of the score, by container and GPU (`<container>/<uuid>`). `WISHES` has those of the
+            pod's wishes, which are no part of the score.
     """
 
     booking: Booking
     policy: str
     score: float
     sub_scores: Mapping[str, Mapping[str, float]]
+
+    def wished(self, parts: Mapping[str, float]) -> "Plan":
+        """This plan with the parts of the wishes that its node meets; as it is without any."""
+        return replace(self, sub_scores={**self.sub_scores, WISHES: parts}) if parts else self
 
     @property
     def gpus(self) -> dict[ContainerName, tuple[GpuUuid, ...]]:
@@ -141,10 +154,10 @@ def plan_on(
     policy: Policy,
     rooms: Mapping[GpuUuid, Room] = NO_ROOMS,
 ) -> Plan | Refusal:
-    """Plan on one node: containers one by one, the hardest to place first.
+    """Plan on one node: containers one by one, the hardest to place first, and then the init containers that end.
 
     The first try follows the policy's order of GPUs. That is greedy and may leave a container without a GPU although
-    a place for all exists, so a second try takes the tightest GPU each time.
+    a place for all exists, so further tries take the tightest GPU each time.
 
     Args:
         request: the pod.
@@ -158,16 +171,22 @@ def plan_on(
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
-    sharers = sum(one.gpus for one in request.demand.containers if not one.whole)
-    if sharers > SHARERS_PER_GPU * len(usable):  # else hundreds are placed before one is refused
+    # Otherwise hundreds of containers would be placed before one is refused.
+    if _most_sharers(request.demand) > SHARERS_PER_GPU * len(usable):
         return Refusal({node.node: (Reason.GPU_SHARERS.value,)})
     attempt = _Attempt(request, node.node, usable, ledger, rooms)
-    tried = attempt.run(policy.score)
-    if isinstance(tried, Refusal) and len(request.demand.containers) > 1:
-        tried = attempt.run(lambda room, _: -room.free_ratio)
-    if isinstance(tried, Refusal):
-        return tried
-    return _explained(request, node.node, tried, policy)
+    tried: list[_Choice] | Refusal = Refusal()
+    for way in _ways(request.demand, policy):
+        tried = attempt.run(way)
+        if not isinstance(tried, Refusal):
+            return _explained(request, node.node, tried, policy)
+    assert isinstance(tried, Refusal), "a way that found a place was taken"
+    return tried
+
+
+def _most_sharers(demand: PodDemand) -> int:
+    """The grants of a pod that share GPUs at the same time, over all its GPUs."""
+    return peak((one.lifespan, one.gpus) for one in demand.containers if not one.whole)
 
 
 def _explained(request: Request, node: NodeName, chosen: "list[_Choice]", policy: Policy) -> Plan:
@@ -192,6 +211,38 @@ class _Choice:
     room: Room
 
 
+_Prefer = Callable[[Room, ContainerDemand], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An order in which the containers of a pod get their GPUs.
+
+    Attributes:
+        order: the containers, the first to choose first.
+        prefer: the order among GPUs that fit, the highest first.
+    """
+
+    order: tuple[ContainerDemand, ...]
+    prefer: _Prefer
+
+
+def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
+    """The ways to place a pod, each for the case that those before it leave a container without a GPU."""
+    running = sorted((one for one in demand.containers if not one.lifespan.ends), key=hardest_first)
+    ending = sorted((one for one in demand.containers if one.lifespan.ends), key=hardest_first)
+    yield _Way((*running, *ending), policy.score)
+    if len(demand.containers) > 1:
+        yield _Way((*running, *ending), _tightest)
+    if ending and any(one.lifespan.sidecar for one in running):
+        # A sidecar stands in the way of an init container that is harder to place.
+        yield _Way(tuple(sorted(demand.containers, key=hardest_first)), _tightest)
+
+
+def _tightest(room: Room, _: ContainerDemand) -> float:
+    return -room.free_ratio
+
+
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """Places the containers of one pod on the GPUs of one node, greedily."""
@@ -202,38 +253,45 @@ class _Attempt:
     ledger: Ledger
     rooms: Mapping[GpuUuid, Room]
 
-    def run(self, prefer: Callable[[Room, ContainerDemand], float]) -> list[_Choice] | Refusal:
+    def run(self, way: _Way) -> list[_Choice] | Refusal:
         chosen: list[_Choice] = []
         rooms = {gpu.uuid: self._room(gpu) for gpu in self.gpus}
-        for demand in sorted(self.request.demand.containers, key=hardest_first):
-            more = self._place(demand, rooms.values(), prefer)
+        # The rooms at each time at which a container ends, or all run.
+        times = {one.lifespan.last: dict(rooms) for one in way.order}
+        for demand in way.order:
+            lifespan = demand.lifespan
+            during = {time: left for time, left in times.items() if lifespan.runs_at(time)}
+            more = self._place(demand, _narrowest(during.values()), _own_gpus(demand, chosen), way.prefer)
             if isinstance(more, Refusal):
                 return more
             chosen += more
             for choice in more:
-                rooms[choice.grant.gpu] = self._room_after(choice, chosen)
+                for time, left in during.items():
+                    left[choice.grant.gpu] = self._room_after(left[choice.grant.gpu], choice, chosen, time)
         return chosen
 
     def _place(
-        self,
-        demand: ContainerDemand,
-        rooms: Collection[Room],
-        prefer: Callable[[Room, ContainerDemand], float],
+        self, demand: ContainerDemand, rooms: Collection[Room], own: Collection[GpuUuid], prefer: _Prefer
     ) -> list[_Choice] | Refusal:
-        expected = demand.memory_bytes or self.ledger.best_effort_bytes(self.request.owner)
-        verdicts = [(room, misfit(room, demand, expected)) for room in rooms]
-        fitting = sorted((room for room, why in verdicts if why is None), key=lambda r: -prefer(r, demand))
+        best_effort_bytes = self.ledger.best_effort_bytes(self.request.owner)
+        verdicts: list[tuple[Room, ContainerDemand, Reason | None]] = []
+        for room in rooms:
+            here = demand.on(room.gpu.usable_bytes)
+            verdicts.append((room, here, misfit(room, here, best_effort_bytes)))
+        fitting = sorted(
+            ((room, here) for room, here, why in verdicts if why is None),
+            key=lambda found: (found[0].gpu.uuid not in own, -prefer(*found)),
+        )
         if len(fitting) >= demand.gpus:
             return [
-                _Choice(demand, grant_of(demand, room.gpu.uuid, room.open_to(demand)), room)
-                for room in fitting[: demand.gpus]
+                _Choice(here, grant_of(here, room.gpu.uuid, room.open_to(here)), room)
+                for room, here in fitting[: demand.gpus]
             ]
-        whys = {why.value for _, why in verdicts if why is not None}
+        whys = {why.value for _, _, why in verdicts if why is not None}
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
-        return Refusal(
-            {self.node: tuple(sorted(whys))}, max((room.open_to(demand) for room in rooms), default=0)
-        )
+        free_bytes = max((room.open_to(here) for room, here, _ in verdicts), default=0)
+        return Refusal({self.node: tuple(sorted(whys))}, free_bytes)
 
     def _room(self, gpu: GpuView) -> Room:
         known = self.rooms.get(gpu.uuid)
@@ -241,15 +299,32 @@ class _Attempt:
             return known
         return room_on(self.node, gpu, self.ledger, self._pending())
 
-    def _room_after(self, choice: _Choice, chosen: Iterable[_Choice]) -> Room:
-        gpu, grant = choice.room.gpu, choice.grant
-        if self.request.pod in gpu.measured_bytes:
-            pending = self._pending(*(one.grant for one in chosen if one.grant.gpu == grant.gpu))
-            return room_on(self.node, gpu, self.ledger, pending)
-        return choice.room.after(grant, self.ledger.expected_bytes(self._pending(grant), grant.gpu))
+    def _room_after(self, before: Room, choice: _Choice, chosen: Iterable[_Choice], time: int) -> Room:
+        """The room at a time after a choice; `chosen` are all choices so far, this one among them."""
+        grant = choice.grant
+        if self.request.pod in before.gpu.measured_bytes:
+            there = (one.grant for one in chosen if one.grant.gpu == grant.gpu)
+            pending = self._pending(*(one for one in there if one.lifespan.runs_at(time)))
+            return room_on(self.node, before.gpu, self.ledger, pending)
+        return before.after(grant, self.ledger.expected_bytes(self._pending(grant), grant.gpu))
 
     def _pending(self, *grants: Grant) -> Booking:
         return Booking(self.request.pod, self.node, grants, self.request.owner)
+
+
+def _narrowest(during: Iterable[Mapping[GpuUuid, Room]]) -> Collection[Room]:
+    """The room on each GPU for a container that runs at all of these times."""
+    first, *others = during
+    if not others:
+        return first.values()
+    return [reduce(Room.within, (left[uuid] for left in others), room) for uuid, room in first.items()]
+
+
+def _own_gpus(demand: ContainerDemand, chosen: Iterable[_Choice]) -> Collection[GpuUuid]:
+    """The GPUs that a container takes first: an init container that ends, those of the containers that run on."""
+    if not demand.lifespan.ends:
+        return ()
+    return {choice.grant.gpu for choice in chosen if not choice.demand.lifespan.ends}
 
 
 def hardest_first(demand: ContainerDemand) -> tuple[bool, int, int, int]:

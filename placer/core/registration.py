@@ -67,6 +67,7 @@ def _container_lines(name: ContainerName, booking: Booking) -> ContainerLines:
         ),
         whole=any(grant.whole for grant in grants),
         best_effort=any(grant.memory_bytes is None and not grant.whole for grant in grants),
+        lifespan=grants[0].lifespan,
     )
 
 
@@ -81,4 +82,5 @@ def _grants(container: ContainerLines) -> Iterator[Grant]:
             limit_pct=line.limit_pct,
             whole=container.whole,
             line_bytes=line.line_bytes,
+            lifespan=container.lifespan,
         )

@@ -3,8 +3,9 @@
     headroom = usable − Σ over booked pods of max(expected, measured) − unattributed
 
 `expected` is the declaration or, for best-effort pods, the peak learned from their owner's earlier tasks. It counts
-from placement on. `unattributed` is measured memory that belongs to no booked pod: memory of unmanaged processes, and
-of pods that ended but whose processes still hold it.
+from placement on. Of containers that never run at the same time, the larger counts (`plimsoll.lifespan`).
+`unattributed` is measured memory that belongs to no booked pod: memory of unmanaged processes, and of pods that ended
+but whose processes still hold it.
 
 On a node that overcommits (its ratio is above 1), declarations may pass the headroom, up to usable × ratio. An
 allocation that does not fit yet waits at the node's broker. Best-effort containers get none of that surplus. No pod
@@ -38,7 +39,7 @@ class Room:
         promisable_bytes: the bytes that may still be declared: the headroom with the node's overcommit ratio.
         pending_bytes: the bytes that the plan under way has declared here already.
         free_share_pct: the share not yet promised, 0–100.
-        sharers: the number of containers on the GPU.
+        sharers: the number of containers that may run on the GPU at the same time.
         unattributed_bytes: measured memory that belongs to no booked pod.
         taken_whole: one container owns the GPU alone.
     """
@@ -54,7 +55,7 @@ class Room:
 
     def open_to(self, demand: ContainerDemand) -> int:
         """The most bytes that a container may be expected to need here."""
-        return self.undeclared_bytes if demand.memory_bytes is None else self.declarable_bytes
+        return self.undeclared_bytes if demand.best_effort or demand.whole else self.declarable_bytes
 
     @property
     def declarable_bytes(self) -> int:
@@ -83,6 +84,18 @@ class Room:
             taken_whole=self.taken_whole or grant.whole,
         )
 
+    def within(self, other: "Room") -> "Room":
+        """The room for a container that runs both while this room is left on the GPU and while the other is."""
+        return replace(
+            self,
+            free_bytes=min(self.free_bytes, other.free_bytes),
+            promisable_bytes=min(self.promisable_bytes, other.promisable_bytes),
+            pending_bytes=max(self.pending_bytes, other.pending_bytes),
+            free_share_pct=min(self.free_share_pct, other.free_share_pct),
+            sharers=max(self.sharers, other.sharers),
+            taken_whole=self.taken_whole or other.taken_whole,
+        )
+
     @property
     def is_empty(self) -> bool:
         """Whether the GPU can be given whole."""
@@ -106,24 +119,25 @@ def room_on(node: NodeName, gpu: GpuView, ledger: Ledger, pending: Booking | Non
     """
     booked = ledger.on_gpu(node, gpu.uuid)
     sharers = booked if pending is None else (*booked, pending)
-    grants = [grant for booking in sharers for grant in booking.grants if grant.gpu == gpu.uuid]
+    promises = [ledger.promise(booking, gpu.uuid) for booking in sharers]
     promised = sum(
-        max(ledger.expected_bytes(booking, gpu.uuid), gpu.measured_bytes.get(booking.pod, 0))
-        for booking in sharers
+        max(promise.expected_bytes, gpu.measured_bytes.get(booking.pod, 0))
+        for booking, promise in zip(sharers, promises, strict=True)
     )
     attributed = sum(gpu.measured_bytes.get(booking.pod, 0) for booking in booked)
     unattributed = max(gpu.used_bytes - attributed, 0)
-    taken = promised + unattributed
-    planned = pending.grants if pending is not None else ()
+    # Memory that was measured of the pod under plan is in its promise already.
+    own = 0 if pending is None else gpu.measured_bytes.get(pending.pod, 0)
+    taken = promised + max(unattributed - own, 0)
     return Room(
         gpu=gpu,
         free_bytes=gpu.usable_bytes - taken,
         promisable_bytes=int(gpu.usable_bytes * gpu.overcommit_ratio) - taken,
-        pending_bytes=sum(grant.memory_bytes or 0 for grant in planned if grant.gpu == gpu.uuid),
-        free_share_pct=100 - sum(grant.share_pct for grant in grants),
-        sharers=len(grants),
+        pending_bytes=promises[-1].declared_bytes if pending is not None else 0,
+        free_share_pct=100 - sum(promise.share_pct for promise in promises),
+        sharers=sum(promise.sharers for promise in promises),
         unattributed_bytes=unattributed,
-        taken_whole=any(grant.whole for grant in grants),
+        taken_whole=any(promise.whole for promise in promises),
     )
 
 
@@ -133,7 +147,7 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
     Args:
         room: the room on the GPU.
         demand: the container's demand per GPU.
-        expected_bytes: the container's expected need here: its declaration, or the learned peak of its owner.
+        expected_bytes: the container's expected need here if it declares none: the learned peak of its owner.
     """
     if room.taken_whole:
         return Reason.GPU_TAKEN_WHOLE
@@ -141,7 +155,7 @@ def misfit(room: Room, demand: ContainerDemand, expected_bytes: int) -> Reason |
         return None if room.is_empty else Reason.GPU_NOT_EMPTY
     if room.sharers >= SHARERS_PER_GPU:
         return Reason.GPU_SHARERS
-    if room.open_to(demand) < max(expected_bytes, 1):
+    if room.open_to(demand) < max(demand.on(room.gpu.usable_bytes).memory_bytes or expected_bytes, 1):
         return Reason.GPU_MEMORY
     if room.free_share_pct < demand.share_pct:
         return Reason.GPU_SHARE

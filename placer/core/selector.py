@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from plimsoll.kube.models import Node, NodeSelector, NodeSelectorRequirement, Pod
+from plimsoll.kube.models import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from plimsoll.quantity import plain_int
 
 _FIELD: Final = "field:"
@@ -67,9 +67,23 @@ def selector_of(pod: Pod) -> Selector:
     return Selector(labels, terms, checks=sum(map(len, terms or ())), size=size)
 
 
+def selector_from(required: NodeSelector) -> Selector:
+    """A node selector that is not a pod's, such as that of a persistent volume."""
+    terms = tuple(_terms(required))
+    return Selector({}, terms, checks=sum(map(len, terms)), size=_size(required))
+
+
 def traits_of(node: Node) -> Traits:
     """The traits of a node."""
     return {**(node.metadata.labels or {}), f"{_FIELD}metadata.name": node.metadata.name}
+
+
+def checks_of(term: NodeSelectorTerm) -> tuple[Check, ...]:
+    """The requirements of a term, which must all hold. Kubernetes: a term without any selects no node."""
+    return tuple(
+        [check_of(one) for one in term.matchExpressions or ()]
+        + [check_of(one, _FIELD) for one in term.matchFields or ()]
+    )
 
 
 def check_of(requirement: NodeSelectorRequirement, prefix: str = "", *, unknown: bool = False) -> Check:
@@ -118,7 +132,7 @@ def _terms(selector: NodeSelector) -> Iterator[tuple[Check, ...]]:
         if len(expressions) == 1 and not fields and expressions[0].operator == "In":
             listed.setdefault(expressions[0].key, []).extend(expressions[0].values or ())
         elif expressions or fields:  # Kubernetes: an empty term matches nothing
-            yield tuple([check_of(one) for one in expressions] + [check_of(one, _FIELD) for one in fields])
+            yield checks_of(term)
     for key, values in listed.items():
         yield (check_of(NodeSelectorRequirement(key, "In", values)),)
 

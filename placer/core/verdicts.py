@@ -5,7 +5,7 @@ since. What always holds: a change of a node takes its verdict back. A node with
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.changes import Changes
@@ -22,10 +22,14 @@ class Explanation:
     Attributes:
         text: for people, see `placer.core.reasons.summary`.
         reasons: all reasons in it.
+        topics: the changes of rules about pods that may end it; None: any of them may.
+        is_of_pod: no node is the reason, so that no change of a node can help.
     """
 
     text: str
     reasons: frozenset[str]
+    topics: frozenset[Hashable] | None = None
+    is_of_pod: bool = False
 
 
 @dataclass(slots=True)

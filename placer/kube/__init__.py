@@ -4,8 +4,10 @@ Here: the order in which pods are tried (`queue`, with `parking` for pods that f
 help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
 write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
-for people (`record`), features that are refused by name (`unhandled`), the anti-affinity of pods that already have a
-node (`antiaffinity`), one pod's decision (`choice`), resizes (`resize`), and the loop over all (`frontend`).
+for people (`record`), persistent volumes (`volumes`), features that are refused by name (`unhandled`), rules about
+other pods (`domains`, and `antiaffinity` for the rules of pods that already have a node), one pod's decision
+(`choice`) and its explanation to people (`explain`), resizes (`resize`), the loop over all (`frontend`), and the
+answers to a kube-scheduler that stands in front (`extender`).
 
 Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
 of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)
@@ -14,16 +16,16 @@ and in the cluster (`victim_search`), the room that is held meanwhile (`nominati
 
 Not here: the choice of a GPU (`placer.core`), and reports (`placer.reports`, `placer.scores`).
 
-What always holds: no pod is bound before all pods, all nodes and the nodes' reports were read once. Node and GPUs are
-one write. Every pod with a node counts, whichever scheduler placed it.
+What always holds: no pod is bound before all pods, nodes and namespaces, and the nodes' reports, were read once. Node
+and GPUs are one write. Every pod with a node counts, whichever scheduler placed it.
 
 Several placers may run; only the one that holds a Lease places and resizes (`plimsoll.kube.lease`). A placer that is
 stopped between its last look at the lease and the system call of its write, and goes on after another took over, can
 still send that one write, and the network may deliver a write late. Such a write fails: the Lease names the pods to
 which its holder may be writing (`scope`), and the next one changes them first (`fence`).
 
-Limits: CPU and memory count as requested in the spec, not as resized in place. Pods that another scheduler places at
-the same moment may take the same CPU; the kubelet then fails the later one. A scheduler that does not read
+Limits: pods that another scheduler places at the same moment may take the same CPU; the kubelet then fails the later
+one. A scheduler that does not read
 `status.nominatedNodeName` of pods that are not its own, such as kube-scheduler, may take room that is held here.
 
 Rights needed, all cluster-wide:
@@ -33,6 +35,9 @@ Rights needed, all cluster-wide:
 - pods/binding: create
 - pods/status: patch (conditions, the nominated node)
 - nodes: get, list, watch
+- namespaces: list, watch (their labels, which rules about other pods may read)
+- persistentvolumeclaims, persistentvolumes: list, watch, patch (the node or the claim that a volume is for)
+- storage.k8s.io storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments: list, watch
 - events.k8s.io events: create, patch
 - policy poddisruptionbudgets: list, watch; without them no pod is preempted
 

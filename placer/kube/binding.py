@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from placer.core.ledger import decided
+from placer.core.ledger import decided, start_of
 from placer.core.plan import Plan
 from placer.kube.scope import Scopes
 from placer.kube.waiting import same_pod
@@ -122,10 +122,14 @@ def answer(plan: Plan, time: str) -> dict[str, str]:
     """
     if not plan.booking.grants:
         return {}
-    containers = decided(plan.booking)
     return annotations_of(
         Decision(
-            containers=containers, score=plan.score, policy=plan.policy, time=time, parts=plan.sub_scores
+            containers=decided(plan.booking),
+            score=plan.score,
+            policy=plan.policy,
+            time=time,
+            parts=plan.sub_scores,
+            start=start_of(plan.booking),
         )
     )
 

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from msgspec import UNSET
 
-from placer.kube.antiaffinity import LabelSelector
+from placer.kube.domains.selectors import LabelRule, LabelSelector, label_rule
 from placer.kube.occupants import Occupant
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
@@ -20,7 +20,7 @@ from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    selector: LabelSelector
+    selector: LabelRule
     allowed: int
     disrupted: frozenset[str]
 
@@ -85,7 +85,9 @@ class Budgets:
             self._drop(budget)  # as in kube-scheduler, an empty selector selects nothing
             return
         disrupted = frozenset(status.disruptedPods or ())
-        self._budgets[meta.namespace][meta.name] = _Budget(selector, status.disruptionsAllowed, disrupted)
+        self._budgets[meta.namespace][meta.name] = _Budget(
+            label_rule(selector, unknown=True), status.disruptionsAllowed, disrupted
+        )
 
     def _drop(self, budget: DisruptionBudget) -> None:
         meta = budget.metadata

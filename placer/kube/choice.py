@@ -8,8 +8,8 @@ nodes once for each kind of pod and later only those that changed.
 
 import asyncio
 import hashlib
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -20,8 +20,10 @@ from placer.core.ledger import owner_of
 from placer.core.plan import Plan, Refusal, Request, check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.verdicts import Explanation, Verdicts
-from placer.decide import Decider, Held
+from placer.core.wishes import WHOLLY_MET, Met, Wish, count_of_checks, met, wishes_of
+from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, Held, NodeSide, NodeWishes
 from placer.kube.cluster import Cluster
+from placer.kube.domains.rules import DomainRules, domain_rules_of
 from placer.kube.nominations import bookings_of
 from placer.kube.occupants import priority_of
 from placer.kube.trial import NodeTrial
@@ -47,6 +49,17 @@ CHECKS: Final = 128
 """The checks of a pod's own requirements on one node that take as long as all else there, some 20 µs. The numbers of
 nodes above are for a pod with fewer checks. For any other pod they are smaller."""
 
+READ_AT_ONCE: Final = 1024
+"""The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
+
+RESTARTS: Final = 8
+"""The times that `explain` begins anew because rules about pods changed meanwhile. Then the pod backs off."""
+
+RULE_CHECKS: Final = 4
+"""The time that each rule about other pods takes on one node, in checks."""
+CLAIM_CHECKS: Final = 32
+"""The time that each claim takes on one node, in checks."""
+
 CONTAINER_CHECKS: Final = 64
 """The time that each further container with a GPU takes on one node, in checks."""
 
@@ -60,10 +73,13 @@ class Wanted:
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node.
+        domains: its rules about other pods.
         policy: the order among GPUs that fit.
         kind: equal for pods that get the same answer: a digest of everything that their decision reads, but their
-            labels and namespace, which anti-affinity rules of other pods read.
+            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
+            `NodeChoice.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
+        wishes: its wishes about its node, as far as a node alone can meet them.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
     """
@@ -72,9 +88,11 @@ class Wanted:
     request: Request
     needs: Needs
     rules: NodeRules
+    domains: DomainRules
     policy: Policy
     kind: bytes
     weight: int
+    wishes: tuple[Wish, ...] = field(default=(), compare=False)
     found: list[NodeName] = field(default_factory=list, compare=False)
 
 
@@ -96,24 +114,34 @@ def understood(pod: Pod, default: Policy) -> Wanted:
     policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
     request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
     needs, rules = needs_of(pod), rules_of(pod)
-    kind = _kind(pod, request, needs, policy)
-    return Wanted(pod, request, needs, rules, policy, kind, _weight(pod, request, needs, rules))
+    domains = domain_rules_of(pod, rules)
+    kind = _kind(pod, request, needs, rules, domains, policy)
+    weight = _weight(pod, request, needs, rules, domains)
+    return Wanted(
+        pod, request, needs, rules, domains, policy, kind, weight, wishes_of(pod, rules.tolerations)
+    )
 
 
-def _kind(pod: Pod, request: Request, needs: Needs, policy: Policy) -> bytes:
+def _kind(
+    pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
+) -> bytes:
     spec, demand = pod.spec, request.demand
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = request.owner if learns else None
-    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name)
+    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
     rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
-    places = (spec.nodeSelector, required, spec.tolerations, spec.os)
+    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features))
+    places = (spec.nodeSelector, required, spec.tolerations, abilities)
     return hashlib.sha256(msgspec.json.encode((read, rank, places), order="sorted")).digest()
 
 
-def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules) -> int:
-    checks = rules.selector.checks + len(needs.amounts) + len(needs.ports) + len(pod.metadata.labels or ())
+def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules) -> int:
+    checks = rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
+    checks += len(pod.metadata.labels or ())
+    checks += RULE_CHECKS * domains.count
+    checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS
 
@@ -124,8 +152,8 @@ class NodeChoice:
 
     decider: Decider
     cluster: Cluster
-    # By kind; the kind used last stands last.
-    _known: dict[Hashable, Verdicts] = field(default_factory=dict, init=False)
+    # By kind and state; the kind used last stands last. A kind has one state at a time.
+    _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
 
     def decide(self, wanted: Wanted) -> Plan | Refusal:
         """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
@@ -146,9 +174,16 @@ class NodeChoice:
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
         """
+        while not self._prepare(wanted):  # noqa: ASYNC110 - it waits for nothing
+            await asyncio.sleep(0)  # other tasks run between two slices
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
         known = self._verdicts(key)
+        restarts = 0
         while True:
+            problem = self._problem(wanted)
+            if problem is not None:  # as kube-scheduler words it, without a number of nodes
+                text = f"0/{len(self.cluster.nodes)} nodes are available: {problem}."
+                return Explanation(text, frozenset({problem}), is_of_pod=True)
             known.cover(self.cluster.nodes)
             self._catch_up(known)
             for _ in range(_most(SLICE, wanted)):
@@ -160,11 +195,23 @@ class NodeChoice:
             if self._key(wanted) != key:
                 key = self._key(wanted)
                 known = self._verdicts(key)
-            self._known.pop(key, None)
-            self._known[key] = known  # decisions on other kinds may have dropped it meanwhile
+                restarts += 1
+                if restarts > RESTARTS:
+                    return None
+            self._keep(key, known)  # decisions on other kinds may have dropped it meanwhile
+
+    def known_reasons(self, wanted: Wanted) -> Mapping[NodeName, tuple[str, ...]]:
+        """The nodes that are known to have no place now, with their reasons; good until anything else runs."""
+        known = self._find(self._key(wanted)) if self._prepare(wanted) else None
+        if known is None:
+            return {}
+        self._catch_up(known)
+        return known.reasons
 
     def obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod now; empty if it can. Nothing is booked."""
+        if not self._prepare(wanted):
+            return ()  # a decision will find out
         if self.cluster.nominations.on(node):
             tried = NodeTrial(self.decider, self.cluster, wanted, node).plan()
             return () if isinstance(tried, Plan) else tried
@@ -172,7 +219,7 @@ class NodeChoice:
 
     def reasons_against(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
         """The reasons why one node cannot take a pod of this kind, from the verdicts where there is one."""
-        known = self._known.get(self._key(wanted))
+        known = self._find(self._key(wanted))
         if known is not None:
             self._catch_up(known)
             if (reasons := known.reasons.get(node)) is not None:
@@ -181,7 +228,7 @@ class NodeChoice:
 
     def counts(self, wanted: Wanted) -> dict[tuple[str, ...], int]:
         """The number of nodes with each combination of reasons, as far as they have been judged for this kind."""
-        known = self._known.get(self._key(wanted))
+        known = self._find(self._key(wanted))
         return dict(known.alike) if known is not None else {}
 
     def state(self, wanted: Wanted) -> tuple[Hashable, int, int]:
@@ -190,7 +237,7 @@ class NodeChoice:
         return self._key(wanted), self.cluster.changes.serial, self.decider.candidates.changes.serial
 
     def _shared_obstacles(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
-        reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
+        reasons = self._unfit(wanted, node)
         if reasons or not _wants_gpu(wanted):
             return reasons
         tried = self.decider.plan_on(wanted.request, wanted.policy, node, self._held(wanted))
@@ -198,18 +245,23 @@ class NodeChoice:
 
     def _explanation(self, wanted: Wanted, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        explained = known.explanation(len(self.cluster.nodes))
+        topics = self.cluster.topics(wanted.pod, wanted.domains)
+        explained = replace(known.explanation(len(self.cluster.nodes)), topics=topics)
         own = self.cluster.nominations.find(wanted.request.pod)
         if own is None or own.node not in self.cluster.nodes:
             return explained
         obstacles = self.obstacles(wanted, own.node)
-        return Explanation(explained.text, explained.reasons.union(obstacles)) if obstacles else None
+        return replace(explained, reasons=explained.reasons.union(obstacles)) if obstacles else None
 
     def _held(self, wanted: Wanted) -> Held:
         nominations, priority = self.cluster.nominations, priority_of(wanted.pod)
         return lambda node: bookings_of(nominations.against_others(priority, node))
 
     def _decide(self, wanted: Wanted) -> Plan | Refusal:
+        if not self._prepare(wanted):
+            return Refusal(is_final=False)  # `explain` reads the rest, in slices
+        if self._problem(wanted) is not None:
+            return Refusal()
         own = self.cluster.nominations.find(wanted.request.pod)
         if own is not None:
             plan = NodeTrial(self.decider, self.cluster, wanted, own.node).plan()
@@ -220,7 +272,7 @@ class NodeChoice:
 
     def _decide_anywhere(self, wanted: Wanted) -> Plan | Refusal:
         key, few = self._key(wanted), _most(FEW_NODES, wanted)
-        known = self._known.get(key)
+        known = self._find(key)
         if known is not None:
             if self._lacks_room(wanted):
                 return Refusal()
@@ -234,33 +286,43 @@ class NodeChoice:
         if isinstance(decided, Plan) or decided.is_final:
             return decided
         # The best nodes may be many that this pod does not fit on, and hide those that it does.
-        known = self._known.get(key)
+        known = self._find(key)
         nodes = wanted.found or (known.some_open_nodes(few) if known is not None else [])
         other = self._decide_among(wanted, key, nodes)
         return other if isinstance(other, Plan) else decided
 
     def _named(self, wanted: Wanted, few: int) -> list[NodeName] | None:
         """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
-        return self.cluster.named(wanted.pod, few) if wanted.rules.selector.size <= MOST_VALUES else None
-
-    def _decide_among(
-        self, wanted: Wanted, key: Hashable, nodes: Iterable[NodeName] | None
-    ) -> Plan | Refusal:
-        return self.decider.choose(
-            wanted.request,
-            wanted.policy,
-            lambda node: self._misfits(wanted, key, node),
-            nodes,
-            wanted.weight,
-            self._held(wanted),
+        return (
+            self.cluster.named(wanted.pod, wanted.needs, few)
+            if wanted.rules.selector.size <= MOST_VALUES
+            else None
         )
 
-    def _misfits(self, wanted: Wanted, key: Hashable, node: NodeName) -> tuple[str, ...]:
+    def _decide_among(self, wanted: Wanted, key: "_Key", nodes: Iterable[NodeName] | None) -> Plan | Refusal:
+        side = NodeSide(
+            lambda node: self._misfits(wanted, key, node),
+            wanted.weight,
+            self._wishes(wanted),
+            self._held(wanted),
+        )
+        return self.decider.choose(wanted.request, wanted.policy, nodes, side)
+
+    def _wishes(self, wanted: Wanted) -> NodeWishes:
+        states_any = len(wanted.wishes) > 1  # beside the one about taints, which each pod has
+        return NodeWishes(lambda node: self._met(wanted, node), MOST_PLANS if states_any else FOR_TAINTS)
+
+    def _met(self, wanted: Wanted, node: NodeName) -> Met:
+        """How far a node meets the pod's wishes. Wishes that count other pods join `wanted.wishes` here."""
+        offer = self.cluster.offer(node)
+        return WHOLLY_MET if offer is None else met(wanted.wishes, offer)
+
+    def _misfits(self, wanted: Wanted, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
-        known = self._known.get(key)
+        known = self._find(key)
         reasons = known.reasons.get(node) if known is not None else None
         if reasons is None:
-            reasons = self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node)
+            reasons = self._unfit(wanted, node)
             if reasons and node in self.cluster.nodes:
                 self._verdicts(key).refuse_fit(node, reasons)
         return reasons
@@ -268,7 +330,7 @@ class NodeChoice:
     def _judge(self, wanted: Wanted, known: Verdicts, node: NodeName) -> None:
         if node not in self.cluster.nodes:
             known.leave_out(node)
-        elif reasons := self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node):
+        elif reasons := self._unfit(wanted, node):
             known.refuse_fit(node, reasons)
         elif not _wants_gpu(wanted):
             known.accept(node)
@@ -286,21 +348,52 @@ class NodeChoice:
         self.decider.candidates.refresh()
         known.catch_up()
 
-    def _key(self, wanted: Wanted) -> Hashable:
+    def _unfit(self, wanted: Wanted, node: NodeName) -> tuple[str, ...]:
+        """The reasons why a node is unfit, apart from its GPUs."""
+        return self.cluster.misfits(wanted.pod, wanted.rules, wanted.needs, node, wanted.domains)
+
+    def _prepare(self, wanted: Wanted) -> bool:
+        """Read a part of what rules about pods need; returns whether all is read."""
+        return self.cluster.prepare(wanted.domains, _most(READ_AT_ONCE, wanted))
+
+    def _key(self, wanted: Wanted) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort = any(container.best_effort for container in wanted.request.demand.containers)
         expected = self.decider.ledger.best_effort_bytes(wanted.request.owner) if best_effort else None
-        return wanted.kind, expected, self.cluster.closed_to(wanted.pod).state
+        applying, state = self.cluster.rules_state(wanted.pod, wanted.domains)
+        return (wanted.kind, expected, applying, self.volume_state(wanted)), state
 
-    def _verdicts(self, key: Hashable) -> Verdicts:
-        known = self._known.pop(key, None)
+    def volume_state(self, wanted: Wanted) -> Hashable:
+        """Equal for pods whose claims get the same answers now."""
+        return self.cluster.volumes.state(wanted.pod, wanted.needs.mounts)
+
+    def _problem(self, wanted: Wanted) -> str | None:
+        """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
+        return self.cluster.volumes.problem(wanted.pod, wanted.needs.mounts)
+
+    def _find(self, key: "_Key") -> Verdicts | None:
+        kind, state = key
+        found = self._known.get(kind)
+        return found[1] if found is not None and found[0] == state else None
+
+    def _verdicts(self, key: "_Key") -> Verdicts:
+        known = self._find(key)
         if known is None:
-            if len(self._known) >= KINDS:
-                del self._known[next(iter(self._known))]
             self.decider.candidates.refresh()
             known = Verdicts(self.cluster.changes, self.decider.candidates.changes)
-        self._known[key] = known
+        self._keep(key, known)
         return known
+
+    def _keep(self, key: "_Key", known: Verdicts) -> None:
+        """Keep the verdicts of a kind, in place of those of an earlier state."""
+        kind, state = key
+        if self._known.pop(kind, None) is None and len(self._known) >= KINDS:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = state, known
+
+
+_Key = tuple[Hashable, Hashable]
+"""A kind of pod, and the state on which its verdicts depend."""
 
 
 def _most(nodes: int, wanted: Wanted) -> int:

@@ -2,43 +2,61 @@
 
 What always holds: every pod that has a node and has not ended counts, whichever scheduler placed it, and counts once.
 A pod is *assumed* from the decision on, before the API server knows. A pod's room is free the moment the pod is gone.
-Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once.
+Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once. Rules
+about other pods (`domains`, `antiaffinity`) count assumed pods too.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from placer.core.changes import Changes
-from placer.core.fit import UNKNOWN_NODE, Load, Needs, NodeRules, Offer, misfits, needs_of, offer_of
+from placer.core.fit import (
+    UNKNOWN_NODE,
+    Load,
+    Needs,
+    NodeRules,
+    Offer,
+    misfits,
+    needs_of,
+    offer_of,
+    shortages,
+)
 from placer.core.ledger import Booking, Ledger
 from placer.core.ranking import Ranking, Work
 from placer.kube.antiaffinity import REASON as KEPT_OUT
 from placer.kube.antiaffinity import Closed, Keepout, Keepouts, keepouts_of
 from placer.kube.bookings import Bookings
-from placer.kube.hints import EVERYTHING, Cause, causes_lifted
+from placer.kube.domains.check import Shift
+from placer.kube.domains.index import DomainIndex
+from placer.kube.domains.rules import DomainRules, domain_rules_of
+from placer.kube.domains.selectors import Member, member_of
+from placer.kube.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from placer.kube.labels import LabelIndex
 from placer.kube.nominations import Nominations
 from placer.kube.occupants import Occupant, Occupants, priority_of
+from placer.kube.volumes.index import Volumes
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.part.errors import InputError
 
 T = TypeVar("T")
 
 Listener = Callable[[NodeName | None, Cause], None]
+RulesListener = Callable[[Collection[Hashable]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Resident:
     node: NodeName
     needs: Needs
+    member: Member
     assumed: bool
     keepouts: tuple[Keepout, ...] = ()
 
-    def counts_as(self, other: "_Resident") -> bool:
+    def takes_as(self, other: "_Resident") -> bool:
         return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
 
 
@@ -62,7 +80,9 @@ class Cluster:
         bookings: the GPU bookings of bound pods.
         occupants: the bound pods.
         nominations: the room that is held for pods without a node.
-        changes: the nodes for which `misfits` may have changed, apart from anti-affinity (see `closed_to`).
+        changes: the nodes for which `misfits` may have changed, apart from rules about other pods (`rules_state`) and
+            from changes of many volumes (see `Volumes.state`).
+        volumes: the persistent volumes, and the pods that use them.
     """
 
     def __init__(self, ledger: Ledger, on_doubt: Callable[[Booking], None] = lambda _: None) -> None:
@@ -79,7 +99,11 @@ class Cluster:
         self.nominations = Nominations(self.changes.note, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(Work())
         self._labels = LabelIndex()
-        self._keepouts = Keepouts()
+        self.volumes = Volumes(self.changes.note, self._announce, self._labels.having)
+        self._domains = DomainIndex(self._offers, self._announce_rules)
+        self._rules_listeners: list[RulesListener] = []
+        self._has_rules = False
+        self._keepouts = Keepouts(self._domains.labels_of)
         # The residents with anti-affinity rules; on a node that does not exist, they close no domain.
         self._keepers: defaultdict[NodeName, dict[PodUid, tuple[Keepout, ...]]] = defaultdict(dict)
 
@@ -90,6 +114,13 @@ class Cluster:
         node. The listener must not change the cluster.
         """
         self._listeners.append(listener)
+
+    def on_rules(self, listener: RulesListener) -> None:
+        """Call `listener` when a node may have become fit for pods with rules about other pods, or other pods' rules.
+
+        The argument has some of the `topics` of each such pod. The listener must not change the cluster.
+        """
+        self._rules_listeners.append(listener)
 
     def on_filled(self, listener: Callable[[NodeName], None]) -> None:
         """Call `listener` with each node that may have less room than before, or has left. It must change nothing."""
@@ -104,18 +135,87 @@ class Cluster:
         """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
         return (name for _, name in self._by_pods)
 
-    def named(self, pod: Pod, most: int) -> list[NodeName] | None:
-        """The nodes that a pod's selectors may select; None if they are more than `most`, or not limited."""
-        return self._labels.named(pod, most)
+    def named(self, pod: Pod, needs: Needs, most: int) -> list[NodeName] | None:
+        """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
+        selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
+        return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def closed_to(self, pod: Pod) -> Closed:
         """The domains that anti-affinity rules of other pods close to this pod now."""
         return self._keepouts.closed_to(pod)
 
+    def prepare(self, rules: DomainRules, most: int) -> bool:
+        """Count the pods that a pod's rules are about; see `DomainIndex.prepare`."""
+        return self._domains.prepare(rules, most)
+
+    def rules_state(self, pod: Pod, rules: DomainRules) -> tuple[Hashable, Hashable]:
+        """The rules of other pods about this pod, and a value that changes whenever rules may answer otherwise."""
+        closed = self.closed_to(pod)
+        return closed.identity, (self._domains.state(rules), closed.state)
+
+    def topics(self, pod: Pod, rules: DomainRules) -> frozenset[Hashable]:
+        """Names of the changes after which rules may let a pod in, see `on_rules`."""
+        own = (rules.key,) if rules.key else ()
+        return frozenset((*own, *self.closed_to(pod).rules))
+
+    def rule_obstacle(
+        self,
+        pod: Pod,
+        rules: DomainRules,
+        name: NodeName,
+        without: Collection[PodUid] = (),
+        beside: Collection[tuple[NodeName, Pod]] = (),
+    ) -> str | None:
+        """The reason why rules of this pod, or of others about it, keep the pod from a node; None if they do not.
+
+        Nothing changes. The cost grows with the number of rules and with that of the pods left out or added.
+
+        Args:
+            pod: the pod.
+            rules: its rules about other pods.
+            name: a node that exists.
+            without: pods that do not count, on whichever nodes they are. Pods without a node may be among them.
+            beside: pods that count as if they had these nodes.
+        """
+        labels, gone = (
+            self._labels_of(name),
+            [self._residents[uid] for uid in without if uid in self._residents],
+        )
+        shifts = [Shift(one.node, one.member) for one in gone]
+        shifts += [Shift(node, member_of(one), 1) for node, one in beside]
+        reason = self._domains.obstacle(rules, labels, shifts)
+        if reason is not None:
+            return reason
+        is_closed = self.closed_to(pod).closes(labels, self._left_out(gone))
+        return KEPT_OUT if is_closed or self._is_kept_out(pod, labels, beside) else None
+
+    def _left_out(self, residents: Collection[_Resident]) -> Mapping[Keepout, Mapping[str, int]]:
+        """By rule and domain, the number of these residents that close the domain."""
+        found: defaultdict[Keepout, Counter[str]] = defaultdict(Counter)
+        for one in residents:
+            labels = self._labels_of(one.node)
+            for rule in one.keepouts:
+                if rule.topology_key in labels:
+                    found[rule][labels[rule.topology_key]] += 1
+        return found
+
+    def _is_kept_out(
+        self, pod: Pod, labels: Mapping[str, str], beside: Collection[tuple[NodeName, Pod]]
+    ) -> bool:
+        """Whether a rule of one of these pods, on its node, closes nodes with these labels to the pod."""
+        for node, one in beside:
+            there = self._labels_of(node)
+            for rule in keepouts_of(one):
+                key = rule.topology_key
+                shares = key in labels and labels[key] == there.get(key)
+                if shares and rule.selects(member_of(pod), self._domains.labels_of):
+                    return True
+        return False
+
     @property
     def has_rules(self) -> bool:
-        """Whether a pod with a node has an anti-affinity rule."""
-        return bool(self._keepers)
+        """Whether a pod with a node has an anti-affinity rule, or had one. Then answers may depend on labels."""
+        return self._has_rules
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -134,6 +234,8 @@ class Cluster:
         self._offers[name] = offer
         if old is None:
             self._by_pods.add((self._pods_on(name), name))
+        if old is None or _counting(old.node) != _counting(node):
+            self._domains.put_node(name)
         self._relabel(name, {} if old is None else _labels(old.node), _labels(node))
         self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
         self._note_filled(name)
@@ -145,8 +247,31 @@ class Cluster:
         if offer is None:
             return
         self._by_pods.remove((self._pods_on(name), name))
+        self._domains.put_node(name)
         self._relabel(name, _labels(offer.node), {})
         self._note_filled(name)
+
+    def put_namespace(self, namespace: Namespace) -> None:
+        """Take a namespace that was added or changed."""
+        self._take_namespace(namespace.metadata.name, namespace.metadata.labels or {})
+
+    def remove_namespace(self, name: str) -> None:
+        """Forget the labels of a namespace that is gone."""
+        self._take_namespace(name, {})
+
+    def _take_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        before = self._domains.labels_of(name)
+        self._domains.put_namespace(name, labels)
+        self._announce_rules(self._keepouts.note_namespace(name, before, labels))
+
+    def labels_of(self, name: NodeName) -> Mapping[str, str] | None:
+        """The labels of a node; None for a node that does not exist."""
+        offer = self._offers.get(name)
+        return None if offer is None else _labels(offer.node)
+
+    def offer(self, name: NodeName) -> Offer | None:
+        """A node as pods are checked against it; None if it does not exist."""
+        return self._offers.get(name)
 
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
@@ -161,42 +286,59 @@ class Cluster:
         """Forget the GPUs of a node whose report was dropped."""
         self.bookings.forget_report(node)
 
-    def offer(self, name: NodeName) -> Offer | None:
-        """A node as pods are checked against it; None for a node that does not exist."""
-        return self._offers.get(name)
-
     def load_on(self, name: NodeName) -> Load:
         """A copy of a node's load, without nominations."""
         return self._load(name).copy()
 
     def misfits(
-        self, pod: Pod, rules: NodeRules, needs: Needs, name: NodeName, supposed: Supposed | None = None
+        self,
+        pod: Pod,
+        rules: NodeRules,
+        needs: Needs,
+        name: NodeName,
+        domains: DomainRules | None = None,
+        supposed: Supposed | None = None,
     ) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node.
 
         Args:
-            pod: the pod; only its labels, namespace and priority are read.
+            pod: the pod.
             rules: `rules_of` it.
             needs: `needs_of` it.
             name: the node.
-            supposed: the node as it would be. None: as it is, for any pod that is not nominated for it.
+            domains: its rules about other pods; None reads them from the pod, which takes longer.
+            supposed: the node as it would be, of which volumes see nothing. None: as it is, for any pod that is not
+                nominated for it.
         """
         offer = self._offers.get(name)
         if offer is None:
             return (UNKNOWN_NODE,)
         load = self._load_for(pod, name) if supposed is None else supposed.load
         reasons = misfits(rules, needs, offer, load)
-        gone = () if supposed is None else [one.keepouts for one in supposed.without.values()]
-        if not reasons and self._keepouts.close(pod, _labels(offer.node), gone):
-            return (KEPT_OUT,)
-        return reasons
+        reasons = reasons or self.volumes.misfits(pod, needs.mounts, name, _labels(offer.node))
+        if reasons:
+            return reasons
+        about_pods = domain_rules_of(pod, rules) if domains is None else domains
+        without = () if supposed is None else supposed.without
+        reason = self.rule_obstacle(pod, about_pods, name, without)
+        return () if reason is None else (reason,)
 
-    def assume(self, booking: Booking, needs: Needs, pod: Pod | None = None) -> None:
-        """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already."""
+    def shortages(self, needs: Needs, name: NodeName) -> tuple[str, ...]:
+        """The ports and resources that a node lacks for a pod; the kubelet would fail the pod for each of them."""
+        offer = self._offers.get(name)
+        return (UNKNOWN_NODE,) if offer is None else shortages(needs, offer, self._load(name))
+
+    def assume(self, booking: Booking, needs: Needs, pod: Pod) -> None:
+        """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already.
+
+        Anti-affinity that cannot be read does not count. `domain_rules_of` refuses such a pod before; kube-scheduler,
+        which chooses nodes for pods of the extender, does too.
+        """
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
-        if pod is not None:
-            self.occupants.put(Occupant(pod, booking.node, needs, is_bound=False))
-        self._settle(booking.pod, _Resident(booking.node, needs, assumed=True))
+        self.occupants.put(Occupant(pod, booking.node, needs, is_bound=False))
+        keepouts = _readable(lambda: keepouts_of(pod), []) or ()
+        resident = _Resident(booking.node, needs, member_of(pod), assumed=True, keepouts=keepouts)
+        self._settle(booking.pod, resident)
 
     def is_assumed(self, uid: PodUid) -> bool:
         """Whether the pod was placed here and the watch has not shown it bound yet."""
@@ -214,8 +356,8 @@ class Cluster:
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
-        self.occupants.put(Occupant(pod, name, needs, keepouts))
-        self._settle(uid, _Resident(name, needs, assumed=False, keepouts=keepouts))
+        self.occupants.put(Occupant(pod, name, needs))
+        self._settle(uid, _Resident(name, needs, member_of(pod), assumed=False, keepouts=keepouts))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]
@@ -228,17 +370,21 @@ class Cluster:
 
     def _settle(self, uid: PodUid, resident: _Resident) -> None:
         before = self._residents.get(uid)
-        if before is not None and before.counts_as(resident):  # as for an assumed pod that is now bound
+        if before is not None and before.takes_as(resident):  # as for an assumed pod that is now bound
             self._residents[uid] = resident
+            if before.member != resident.member:  # as for a pod that is being deleted
+                self._domains.put(resident.node, before.member, resident.member)
             return
         self._unsettle(uid)
         self._residents[uid] = resident
+        self._domains.put(resident.node, None, resident.member)
         self._count(resident.node, lambda load: load.add(resident.needs))
+        self.volumes.mount(resident.node, resident.needs.mounts)
         if resident.keepouts:
-            had_rules = self.has_rules
             self._keepers[resident.node][uid] = resident.keepouts
             self._keepouts.add(resident.keepouts, self._labels_of(resident.node))
-            if not had_rules:
+            if not self._has_rules:
+                self._has_rules = True
                 self._announce(None, EVERYTHING)  # pods that got one answer may differ by their labels now
         self._note_filled(resident.node)
 
@@ -247,13 +393,14 @@ class Cluster:
         if resident is None:
             return False
         self._count(resident.node, lambda load: load.remove(resident.needs))
+        self._domains.put(resident.node, resident.member, None)
+        self.volumes.unmount(resident.node, resident.needs.mounts)
         if resident.keepouts:
             del self._keepers[resident.node][uid]
             if not self._keepers[resident.node]:
                 del self._keepers[resident.node]
-            if self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)):
-                self._announce(None, Cause.RULES)
-        self._announce(resident.node, Cause.RESOURCES)
+            self._announce_rules(self._keepouts.remove(resident.keepouts, self._labels_of(resident.node)))
+        self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
         return True
 
     def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:
@@ -263,8 +410,7 @@ class Cluster:
         self._labels.put(name, before, after)
         rules = [rule for rules in self._keepers.get(name, {}).values() for rule in rules]
         self._keepouts.add(rules, after)
-        if self._keepouts.remove(rules, before):
-            self._announce(None, Cause.RULES)
+        self._announce_rules(self._keepouts.remove(rules, before))
 
     def _announce(self, node: NodeName | None, lifted: Cause) -> None:
         for listener in self._listeners:
@@ -287,6 +433,11 @@ class Cluster:
         for one in held:
             load.add(one.needs)
         return load
+
+    def _announce_rules(self, topics: Collection[Hashable]) -> None:
+        if topics:
+            for listener in self._rules_listeners:
+                listener(topics)
 
     def _count(self, name: NodeName, change: Callable[[Load], None]) -> None:
         """Change the load of a node, and its place among the nodes."""
@@ -314,6 +465,11 @@ class Cluster:
 
 def _labels(node: Node) -> Mapping[str, str]:
     return node.metadata.labels or {}
+
+
+def _counting(node: Node) -> object:
+    """All that decides for which rules the pods on a node count."""
+    return _labels(node), node.spec.taints
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:

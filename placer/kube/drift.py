@@ -6,6 +6,8 @@ comes in small pages, so the event loop is never held up for long.
 """
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -21,6 +23,7 @@ from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.client import ApiError, Query, Transport
 from plimsoll.kube.models import TERMINAL_PHASES, Named, Page, Pod, decode_pod
 from plimsoll.kube.pages import pieces
+from plimsoll.lifespan import Lifespan, peak
 from plimsoll.part.errors import InputError
 
 PAGE_PODS: Final = 100
@@ -136,11 +139,8 @@ class DriftCheck:
         booking = self.ledger.booking(uid)
         if booking is None:
             return {}
-        promises: Promises = {}
-        for grant in booking.grants:
-            if booking in self.ledger.on_gpu(booking.node, grant.gpu):
-                _add(promises, (booking.node, grant.gpu), grant)
-        return promises
+        there = (one for one in booking.grants if booking in self.ledger.on_gpu(booking.node, one.gpu))
+        return _sums((booking.node, one.gpu, one.lifespan, one) for one in there)
 
     def _mend(self, uid: PodUid, pod: Pod | None) -> None:
         if pod is None:
@@ -163,14 +163,24 @@ def _stated(pod: Pod | None) -> Promises | None:
         return None
     if decision is None:
         return None if asks_gpu(pod) else {}
-    promises: Promises = {}
-    for grants in decision.containers.values():
-        for grant in grants:
-            _add(promises, (NodeName(pod.spec.nodeName or ""), grant.gpu), grant)
-    return promises
+    node = NodeName(pod.spec.nodeName or "")
+    return _sums(
+        (node, one.gpu, decision.start.lifespan(container), one)
+        for container, grants in decision.containers.items()
+        for one in grants
+    )
 
 
-def _add(promises: Promises, key: tuple[NodeName, GpuUuid], grant: Grant | GpuGrant) -> None:
-    declared = grant.line_bytes if grant.whole else grant.memory_bytes or 0
-    held, share_pct = promises.get(key, (0, 0))
-    promises[key] = held + declared, share_pct + grant.share_pct
+def _sums(grants: Iterable[tuple[NodeName, GpuUuid, Lifespan, Grant | GpuGrant]]) -> Promises:
+    """The promises to a pod by its grants: of containers that never run at the same time, the larger counts."""
+    amounts: defaultdict[tuple[NodeName, GpuUuid], list[tuple[Lifespan, int, int]]] = defaultdict(list)
+    for node, gpu, lifespan, grant in grants:
+        declared = grant.line_bytes if grant.whole else grant.memory_bytes or 0
+        amounts[node, gpu].append((lifespan, declared, grant.share_pct))
+    return {
+        key: (
+            peak((lifespan, declared) for lifespan, declared, _ in own),
+            peak((lifespan, share_pct) for lifespan, _, share_pct in own),
+        )
+        for key, own in amounts.items()
+    }

@@ -26,8 +26,13 @@ from placer.kube.budgets import Budgets
 from placer.kube.choice import NodeChoice, Wanted, understood
 from placer.kube.cluster import Cluster
 from placer.kube.drift import DriftCheck
+from placer.kube.explain import KubeExplainer
+from placer.kube.extender.binds import Binds
+from placer.kube.extender.extender import Extender, Leadership
+from placer.kube.extender.pods import OutsidePods
 from placer.kube.fence import fence
 from placer.kube.hints import EVERYTHING, NOTHING, causes_of
+from placer.kube.pods import PodIndex
 from placer.kube.preempting import Preempting
 from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
@@ -39,6 +44,10 @@ from placer.kube.resize import KubeResizer
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
 from placer.kube.victim_search import VictimSearch
+from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
+from placer.kube.volumes.frontend import VolumeFrontEnd
+from placer.kube.volumes.reservation import Reservation
+from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
@@ -48,7 +57,7 @@ from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
 from plimsoll.kube.lease import Lease, LeasedTransport
-from plimsoll.kube.models import TERMINAL_PHASES, DisruptionBudget, Node, Pod
+from plimsoll.kube.models import TERMINAL_PHASES, DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced, Timing
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
@@ -59,7 +68,7 @@ UNBROKEN_S: Final = 0.002
 """The longest time that probes may take in one piece, so that watches and binds go on."""
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
-has a few placers of two watches each, so frequent attempts are no load for a server that is coming up."""
+has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
 
 
 class PlacementEvents(Protocol):
@@ -88,6 +97,7 @@ class KubeOptions:
         binds_at_once: the number of writes under way together; more wait.
         timing: the timing of the watches.
         drift_s: the pause between two comparisons of the ledger with the API server, in seconds.
+        volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
     """
 
     policy: Policy
@@ -95,15 +105,17 @@ class KubeOptions:
     binds_at_once: int = 16
     timing: Timing = TIMING
     drift_s: float = 300.0
+    volumes_s: float = BIND_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A pod whose place is booked and not yet written."""
+    """A pod whose place is booked and not yet written; `volumes` are those that must be bound before."""
 
     wanted: Wanted
     plan: Plan
     seen_s: float
+    volumes: Reservation | None = None
 
 
 @dataclass(slots=True)
@@ -116,10 +128,12 @@ class KubeFrontEnd:
         bus: takes the events of placements.
         reports_loaded: set once every node's last report was read (`Intake.ready`).
         options: see `KubeOptions`.
-        synced: set here once all pods and nodes were read.
+        synced: set here once all pods, nodes and namespaces were read.
         lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
             held; until then this front end only watches.
         leads: set here once this placer is the one that places, and knows all that an earlier one wrote.
+        extender: answers kube-scheduler, if somebody serves it.
+        explainer: explains pods to people.
         clock: the wall clock in UTC.
     """
 
@@ -132,8 +146,11 @@ class KubeFrontEnd:
     lease: Lease | None = None
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    extender: Extender = field(init=False)
+    _outside: OutsidePods = field(default_factory=OutsidePods)
     _queue: Queue = field(default_factory=Queue)
     _waiting: dict[PodUid, Waiting] = field(default_factory=dict)
+    _pods: PodIndex = field(default_factory=PodIndex)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_synced: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes_synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -146,9 +163,15 @@ class KubeFrontEnd:
     _retelling: Retelling = field(init=False)
     _budgets: Budgets = field(default_factory=Budgets)
     _preempting: Preempting = field(init=False)
+    explainer: KubeExplainer = field(init=False)
     _placing: Transport = field(init=False)  # for writes that place or resize
     _scopes: Scopes = field(init=False)
-    _watches: tuple[Reflector[Pod], Reflector[Node]] | None = None
+    _namespaces_synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _watches: tuple[Reflector[Pod], Reflector[Node], Reflector[Namespace]] | None = None
+    _volumes: VolumeFrontEnd = field(init=False)
+    _late_writes: asyncio.Semaphore = field(
+        init=False
+    )  # of volumes, and of pods whose volumes were bound before
 
     def __post_init__(self) -> None:
         self._cluster = Cluster(self.decider.ledger, self._report_doubt)
@@ -161,6 +184,15 @@ class KubeFrontEnd:
         if self.lease is not None:
             self.lease.notes = self._scopes
         self._binder = Binder(self._placing, self._scopes)
+        index, volumes_s = self._cluster.volumes, self.options.volumes_s
+        self._late_writes = asyncio.Semaphore(self.options.binds_at_once)
+        self._volumes = VolumeFrontEnd(
+            self._cluster,
+            self._queue,
+            VolumeWatches(self.transport, index, self.options.timing),
+            VolumeBinder(self._placing, index, self._cluster.labels_of, self._late_writes, volumes_s),
+            self._work.set,
+        )
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
         orders = Orders(
             self._cluster,
@@ -189,7 +221,33 @@ class KubeFrontEnd:
             self._work.set,
         )
         self._retelling = Retelling(self._waiting, self._queue, self._preempting, self._report_refused)
+        self.explainer = KubeExplainer(
+            self._pods,
+            self._waiting,
+            self._queue,
+            self._choice,
+            self._cluster,
+            self.options.policy,
+            self.synced,
+            self.leads,
+        )
         self._metrics.registry.register(WaitingPods(self._queue))
+        self.extender = self._make_extender()
+
+    def _make_extender(self) -> Extender:
+        binds = Binds(
+            self._outside,
+            self._cluster,
+            self.decider,
+            self.transport,
+            self._binder,
+            self.options.policy,
+            self.bus.placed,
+            self.clock,
+            asyncio.Semaphore(self.options.binds_at_once),
+        )
+        leadership = Leadership(self.leads, self.lease, self.broken_s)
+        return Extender(leadership, self.decider, binds, self.options.policy)
 
     @property
     def _metrics(self) -> Metrics:
@@ -205,23 +263,31 @@ class KubeFrontEnd:
         # With the longer pauses that are the default: nothing but preemption waits for budgets, and a placer of an
         # earlier version had no right to them.
         budgets = Reflector(self.transport, path, DisruptionBudget, self._on_budget)
-        self._watches = pods, nodes
+        namespaces = Reflector(
+            self.transport, "/api/v1/namespaces", Namespace, self._on_namespace, timing=timing
+        )
+        self._watches = pods, nodes, namespaces
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nodes.run(), name="kube: watch nodes")
                 group.create_task(pods.run(), name="kube: watch pods")
                 group.create_task(budgets.run(), name="kube: watch disruption budgets")
+                group.create_task(namespaces.run(), name="kube: watch namespaces")
+                self._volumes.watches.start(group)
                 group.create_task(self._recorder.run(), name="kube: record")
                 group.create_task(self._schedule(group, pods), name="kube: schedule")
                 group.create_task(self._refusals.run(), name="kube: explain refusals")
                 group.create_task(self._retelling.run(), name="kube: tell parked pods anew")
                 group.create_task(self._preempting.run(), name="kube: preempt")
+                group.create_task(self.extender.binds.run(), name="kube: bind for kube-scheduler")
         finally:
             unsubscribe()
 
     def broken_s(self) -> float:
-        """The longer `Reflector.broken_s` of both watches: 0 while both are live, infinite before the lists."""
-        return max((watch.broken_s() for watch in self._watches), default=0.0) if self._watches else math.inf
+        """The longest `Reflector.broken_s` of all watches: 0 while all are live, infinite before the lists."""
+        if self._watches is None:
+            return math.inf
+        return max(self._volumes.watches.broken_s(), *(watch.broken_s() for watch in self._watches))
 
     def has(self, namespace: str, pod: str) -> bool:  # noqa: ARG002 - see the protocol
         """Always True: any pod may be the cluster's."""
@@ -249,24 +315,39 @@ class KubeFrontEnd:
                 if old is not None and _same_node(node, old):
                     return  # a heartbeat
                 self._retelling.note()
+                self._volumes.binder.note_nodes()
                 try:
                     self._cluster.put_node(node)
                 except InputError as error:
                     structlog.get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
                 self._cluster.remove_node(NodeName(node.metadata.name))
+                self._volumes.binder.note_nodes()
                 self._retelling.note()
             case Synced():
                 self._nodes_synced.set()
+
+    def _on_namespace(self, change: Change[Namespace]) -> None:
+        match change:
+            case Added(namespace) | Modified(namespace):
+                self._cluster.put_namespace(namespace)
+            case Deleted(namespace):
+                self._cluster.remove_namespace(namespace.metadata.name)
+            case Synced():
+                self._namespaces_synced.set()
 
     def _on_pod(self, change: Change[Pod]) -> None:
         match change:
             case Synced():
                 self._pods_synced.set()
             case Deleted(pod):
+                self._outside.drop(PodUid(pod.metadata.uid))
+                self._pods.remove(pod)
                 self._drop(PodUid(pod.metadata.uid))
             case Added(pod) | Modified(pod):
+                self._pods.put(pod)
                 uid = PodUid(pod.metadata.uid)
+                self._outside.note(pod)
                 if pod.status.phase in TERMINAL_PHASES:
                     self._drop(uid)
                 elif pod.spec.nodeName:
@@ -290,6 +371,7 @@ class KubeFrontEnd:
         self._forget_waiting(uid)
         self._preempting.forget(uid)
         self._cluster.release(uid)
+        self._volumes.note_end(uid)
 
     def _confirm(self, pod: Pod) -> None:
         self._forget_waiting(PodUid(pod.metadata.uid))
@@ -298,6 +380,7 @@ class KubeFrontEnd:
             self._cluster.confirm(pod)
         except InputError as error:
             structlog.get_logger().error("bound pod counts in part", pod=_name(pod), error=str(error))
+        self._volumes.note_end(PodUid(pod.metadata.uid))
 
     def _report_doubt(self, booking: Booking) -> None:
         doubt = booking.doubt
@@ -329,12 +412,14 @@ class KubeFrontEnd:
         now_s = self._now_s()
         waiting = self._waiting.setdefault(uid, Waiting(pod, now_s))
         waiting.pod = pod
+        self._volumes.note_waiting(pod)
         if changed or uid not in self._queue:
             waiting.wanted = None
             self._queue.put(uid, pod.spec.priority or 0, now_s, tried=_was_refused(pod))
             self._work.set()
 
     def _forget_waiting(self, uid: PodUid) -> None:
+        self._volumes.forget_waiting(uid)
         if self._waiting.pop(uid, None) is not None:
             self._queue.discard(uid, self._now_s())
             self._work.set()  # another pod of its kind may be tried
@@ -345,6 +430,8 @@ class KubeFrontEnd:
     async def _schedule(self, group: asyncio.TaskGroup, pods: Reflector[Pod]) -> None:
         await self._nodes_synced.wait()
         await self._pods_synced.wait()
+        await self._namespaces_synced.wait()
+        await self._volumes.watches.synced.wait()
         drift = DriftCheck(
             self.transport, self._cluster, self.decider.ledger, self.decider.metrics, self.options.drift_s
         )
@@ -366,10 +453,8 @@ class KubeFrontEnd:
             placed = self._attempt(uid)
             heed_cancellation()  # a group that is ending takes no task
             if placed is not None:
-                await places.acquire()
-                free = _once(places.release)
-                task = group.create_task(self._carry_out(placed, free), name=f"kube: bind {uid}")
-                task.add_done_callback(free)
+                taken = await self._take(places)
+                group.create_task(self._carry_out(placed, taken), name=f"kube: bind {uid}")
             await asyncio.sleep(0)  # a decision may await nothing, and a long queue must not block the loop
 
     async def _take_over(self, pods: Reflector[Pod]) -> None:
@@ -378,9 +463,8 @@ class KubeFrontEnd:
         await pods.catch_up()
         if inherited is None:
             return
-        late = {
-            _name(one.pod) for one in self._waiting.values() if inherited.has(one.pod)
-        } | inherited.resized
+        waiting = (*(one.pod for one in self._waiting.values()), *self._outside)
+        late = {_name(pod) for pod in waiting if inherited.has(pod)} | inherited.resized
         if late:
             version = await fence(self._placing, late, began_s + WRITE_LIFETIME_S)
             await pods.catch_up(version)  # a write may have arrived just before its pod was changed
@@ -443,15 +527,51 @@ class KubeFrontEnd:
             self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
-            self._cluster.assume(result.booking, wanted.needs, pod)
+            volumes = self._volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
+            self._cluster.assume(result.booking, wanted.needs, wanted.pod)
             self._preempting.placed(uid)
             self._queue.placed(uid, self._now_s())
-            return _Placed(wanted, result, waiting.seen_s)
+            return _Placed(wanted, result, waiting.seen_s, volumes)
         self._refusals.add(wanted, is_final=result.is_final)
         return None
 
-    async def _carry_out(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
-        """Bind an assumed pod, or free its place; for `on_long_wait` see `Binder.bind`."""
+    async def _take(self, places: asyncio.Semaphore) -> contextlib.ExitStack:
+        """Take one of these places for writes, once one is free; closing the result gives it back."""
+        await places.acquire()
+        taken = contextlib.ExitStack()
+        taken.callback(places.release)
+        taken.enter_context(self._recorder.put_off())
+        return taken
+
+    async def _carry_out(self, placed: _Placed, taken: contextlib.ExitStack) -> None:
+        """Bind an assumed pod, or free its place; `taken` is given back at the end, or before a long wait."""
+        with taken:
+            if placed.volumes is None:
+                await self._bind(placed, taken.close)
+                return
+            taken.close()  # claims may take minutes
+            if await self._has_volumes(placed, placed.volumes):
+                with await self._take(self._late_writes) as late:
+                    await self._bind(placed, late.close)
+
+    async def _has_volumes(self, placed: _Placed, volumes: Reservation) -> bool:
+        """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
+        uid = placed.wanted.request.pod
+        problem = await self._volumes.bind(volumes)
+        if problem is None:
+            return True
+        pod = placed.wanted.pod
+        structlog.get_logger().warning(
+            "volumes not bound", pod=_name(pod), node=placed.plan.booking.node, error=problem
+        )
+        if self._cluster.is_assumed(uid):
+            self._cluster.release(uid)
+        self._queue.again(uid, self._now_s())
+        self._work.set()
+        self._report_refused(pod, problem, SCHEDULER_ERROR)
+        return False
+
+    async def _bind(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
         uid, plan = placed.wanted.request.pod, placed.plan
         waiting, node = self._waiting.get(uid), plan.booking.node
         is_same = waiting is not None and waiting.wanted is placed.wanted
@@ -523,17 +643,6 @@ class KubeFrontEnd:
         structlog.get_logger().info("not placed", pod=_name(pod), why=note)
         meta = pod.metadata
         self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
-
-
-def _once(call: Callable[[], None]) -> Callable[..., None]:
-    """A function of any arguments that makes this call the first time it is called."""
-    calls = [call]
-
-    def first(*_: object) -> None:
-        if calls:
-            calls.pop()()
-
-    return first
 
 
 def _is_ours(pod: Pod) -> bool:

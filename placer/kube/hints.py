@@ -11,14 +11,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core import fit
+from placer.core import declared_features, fit, supplemental_groups
 from placer.core.reasons import Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.domains.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
+from placer.kube.volumes.reasons import OF_VOLUMES
 from plimsoll.contract import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
 from plimsoll.part.errors import InputError
+from plimsoll.percent import most_pct
 
 
 class Cause(enum.Flag):
@@ -28,6 +31,8 @@ class Cause(enum.Flag):
     """The bytes that the pod's only container declares are not free on one GPU."""
     MEMORIES = enum.auto()
     """The same for a pod with several containers, or with one that declares no bytes."""
+    PERCENTAGE = enum.auto()
+    """The percentage that the pod's only container declares is not free on one GPU."""
     SHARE = enum.auto()
     """Compute time of one GPU."""
     OCCUPANCY = enum.auto()
@@ -37,15 +42,17 @@ class Cause(enum.Flag):
     RESOURCES = enum.auto()
     """CPU, memory, ports and other things of the node that pods take from each other."""
     NODE = enum.auto()
-    """Labels, taints, readiness."""
+    """Labels, taints, readiness, features."""
     RULES = enum.auto()
-    """Anti-affinity rules of pods that have a node."""
+    """Rules about other pods: the pod's own, and anti-affinity rules of pods that have a node."""
+    VOLUMES = enum.auto()
+    """Volumes of claims: their nodes and zones, attach limits, free space."""
 
 
 NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
 _SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY
-_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES
+_OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
 _OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS
 
 _KNOWN: Final = {
@@ -61,12 +68,19 @@ _KNOWN: Final = {
     Reason.SILENT.value: Cause.GPUS,
     fit.UNKNOWN_NODE: Cause.NODE,
     KEPT_OUT: Cause.RULES,
+    SKEWED: Cause.RULES,
+    NOT_BESIDE: Cause.RULES,
+    NOT_APART: Cause.RULES,
+    NO_DOMAIN: Cause.NODE,
     fit.UNSCHEDULABLE: Cause.NODE,
     fit.NOT_READY: Cause.NODE,
     fit.NODE_AFFINITY: Cause.NODE,
     fit.OPERATING_SYSTEM: Cause.NODE,
+    supplemental_groups.REASON: Cause.NODE,
+    declared_features.REASON: Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
+    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
 }
 
 
@@ -81,18 +95,23 @@ class Gain:
             first were not kept out by memory before, and pods that declare more than the second still are.
         above_priority: pods of higher priority than this may preempt pods of the node; None: no waiting pod may.
         preempt_bytes: the most bytes of one GPU that they could get so.
+        above_pct, up_to_pct: the same for `PERCENTAGE`, in percent of one GPU.
     """
 
     causes: Cause
     best_bytes: int = 0
     above_bytes: int = -1
     up_to_bytes: int = 2**63 - 1
+    above_pct: int = -1
+    up_to_pct: int = 100
     above_priority: int | None = None
     preempt_bytes: int = 0
 
 
 def ask_of(demand: PodDemand) -> int:
-    """The most bytes that a pod declares for one GPU; 0 if it declares none."""
+    """The most bytes that a pod declares for one GPU, or the percentage of its only container; else 0."""
+    if _memory_of(demand) is Cause.PERCENTAGE:
+        return demand.containers[0].memory_pct or 0
     return max((container.memory_bytes or 0 for container in demand.containers), default=0)
 
 
@@ -123,8 +142,10 @@ def causes_of(reasons: Collection[str], demand: PodDemand) -> Cause:
 def _memory_of(demand: PodDemand) -> Cause:
     if all(container.whole for container in demand.containers):
         return NOTHING
-    sole = len(demand.containers) == 1 and demand.containers[0].gpus == 1 and ask_of(demand) > 0
-    return Cause.MEMORY if sole else Cause.MEMORIES
+    first = demand.containers[0]
+    if len(demand.containers) > 1 or first.gpus > 1 or first.best_effort:
+        return Cause.MEMORIES
+    return Cause.MEMORY if first.memory_pct is None else Cause.PERCENTAGE
 
 
 def _cause(reason: str) -> Cause:
@@ -143,7 +164,7 @@ def best_bytes(rooms: Iterable[Room]) -> int:
 def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room]) -> Gain:
     """The gain between two states of a node's GPUs."""
     most_bytes = best_bytes(after.values())
-    causes, above_bytes, up_to_bytes = NOTHING, most_bytes, 0
+    causes, above_bytes, up_to_bytes, above_pct, up_to_pct = NOTHING, most_bytes, 0, 100, 0
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
@@ -152,15 +173,22 @@ def gain_of_rooms(before: Mapping[GpuUuid, Room], after: Mapping[GpuUuid, Room])
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
             up_to_bytes = max(up_to_bytes, _open_bytes(room))
+        if _open_pct(room) > _open_pct(old):
+            causes |= Cause.PERCENTAGE | Cause.MEMORIES
+            above_pct, up_to_pct = min(above_pct, _open_pct(old)), max(up_to_pct, _open_pct(room))
         if room.free_share_pct > old.free_share_pct:
             causes |= Cause.SHARE
         if _is_less_occupied(room, old):
             causes |= Cause.OCCUPANCY
-    return Gain(causes, most_bytes, above_bytes, up_to_bytes)
+    return Gain(causes, most_bytes, above_bytes, up_to_bytes, above_pct, up_to_pct)
 
 
 def _open_bytes(room: Room) -> int:
     return min(room.promisable_bytes, room.gpu.usable_bytes)
+
+
+def _open_pct(room: Room) -> int:
+    return most_pct(room.gpu.usable_bytes, _open_bytes(room))
 
 
 def _is_less_occupied(room: Room, old: Room) -> bool:
@@ -177,18 +205,22 @@ def causes_lifted(node: Node, old: Node) -> Cause:
         node.metadata.labels != old.metadata.labels
         or repelling - kept
         or (old.spec.unschedulable and not node.spec.unschedulable)
-        or (_is_ready(node) and not _is_ready(old))
+        # A pod may tolerate one way of not being ready and not the other.
+        or _readiness(old) not in ("True", _readiness(node))
+        or (node.status.features, node.status.declaredFeatures)
+        != (old.status.features, old.status.declaredFeatures)
     ):
         causes |= Cause.NODE
     if node.metadata.labels != old.metadata.labels:
-        causes |= Cause.RULES  # the node may have left a closed domain
+        # The node may be in another domain, or reach a volume.
+        causes |= Cause.RULES | Cause.VOLUMES
     if _is_larger(node, old):
         causes |= Cause.RESOURCES
     return causes
 
 
-def _is_ready(node: Node) -> bool:
-    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True") == "True"
+def _readiness(node: Node) -> str:
+    return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
 
 
 def _is_larger(node: Node, old: Node) -> bool:

@@ -29,6 +29,10 @@ class LabelIndex:
         for pair in after.items() - before.items():
             self._nodes[pair].add(node)
 
+    def having(self, label: tuple[str, str]) -> AbstractSet[NodeName]:
+        """The nodes that have a label."""
+        return self._nodes.get(label, _NOBODY)
+
     def named(self, pod: Pod, most: int) -> list[NodeName] | None:
         """The nodes that a pod's selectors may select, sorted; None if they are more than `most`, or not limited."""
         found: list[AbstractSet[NodeName]] = [

@@ -11,12 +11,15 @@ from placer.core import fit
 from placer.core.fit import Needs, Offer
 from placer.core.reasons import Reason
 from placer.kube.antiaffinity import REASON as KEPT_OUT
+from placer.kube.domains.check import NOT_APART, SKEWED
 
 LIFTABLE: Final = frozenset(
     {
         fit.PORTS,
         fit.TOO_MANY_PODS,
         KEPT_OUT,
+        NOT_APART,
+        SKEWED,
         Reason.GPU_MEMORY.value,
         Reason.GPU_SHARE.value,
         Reason.GPU_SHARERS.value,

@@ -7,7 +7,7 @@ probed on that node, or woken. Pure.
 import bisect
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,9 +29,10 @@ class Refusal:
     Attributes:
         note: the text for people.
         causes: see `placer.kube.hints.causes_of`.
-        ask_bytes: see `placer.kube.hints.ask_of`.
+        ask_bytes: see `placer.kube.hints.ask_of`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
+        topics: the changes that may lift `Cause.RULES`, see `Cluster.on_rules`; None: any of them may.
     """
 
     note: str = ""
@@ -39,6 +40,7 @@ class Refusal:
     ask_bytes: int = 0
     reasons: frozenset[str] = frozenset()
     priority: int | None = None
+    topics: frozenset[Hashable] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -167,6 +169,8 @@ class Parking:
             return False
         kind.unprobed.discard(node)
         self._planned -= 1
+        if Cause.RULES in causes:  # maybe by rules that came after the refusal
+            kind.refusal = replace(kind.refusal, topics=None)
         more = causes & ~kind.refusal.causes
         if more:
             kind.refusal = replace(kind.refusal, causes=kind.refusal.causes | causes)
@@ -177,6 +181,15 @@ class Parking:
         """The parked kinds that have one of these causes."""
         found = {kind: None for cause in causes for _, _, kind in self._by_cause[cause]}
         return tuple(found)
+
+    def waiting_for(self, topics: Collection[Hashable]) -> tuple[Kind, ...]:
+        """The parked kinds that rules keep out, and that a change of these topics may help."""
+        found = (kind for _, _, kind in self._by_cause[Cause.RULES])
+        return tuple(
+            kind
+            for kind in found
+            if kind.refusal.topics is None or not kind.refusal.topics.isdisjoint(topics)
+        )
 
     def _index(self, kind: Kind, causes: Cause | None = None) -> None:
         for cause in kind.refusal.causes if causes is None else causes:
@@ -196,11 +209,13 @@ class Parking:
     def _concerned(self, gain: Gain) -> Iterator[Kind]:
         for cause in gain.causes:
             items = self._by_cause[cause]
-            above_bytes, up_to_bytes = -1, gain.best_bytes
+            above, up_to = -1, gain.best_bytes
             if cause is Cause.MEMORY:
-                above_bytes, up_to_bytes = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
-            start = bisect.bisect_left(items, (above_bytes + 1,))
-            for item in items[start : bisect.bisect_left(items, (up_to_bytes + 1,))]:
+                above, up_to = gain.above_bytes, min(gain.best_bytes, gain.up_to_bytes)
+            elif cause is Cause.PERCENTAGE:
+                above, up_to = gain.above_pct, gain.up_to_pct if gain.best_bytes else 0
+            start = bisect.bisect_left(items, (above + 1,))
+            for item in items[start : bisect.bisect_left(items, (up_to + 1,))]:
                 yield item[2]
             if gain.above_priority is not None:
                 for _, _, kind in items[: bisect.bisect_left(items, (gain.preempt_bytes + 1,))]:

@@ -16,7 +16,7 @@ when it is parked.
 
 import heapq
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -111,6 +111,14 @@ class Queue:
         parked = [entry.uid for entry in members if entry is not None]
         retries = self._retries.first(most // 4)
         return [*self._fresh.first(most - len(retries) - len(parked)), *retries, *parked]
+
+    def entry(self, uid: PodUid) -> Entry | None:
+        """A pod's entry, for readers; None for an unknown pod."""
+        return self._entries.get(uid)
+
+    def first(self, place: Place, most: int) -> list[PodUid]:
+        """So many pods at most of a lane, `FRESH` or `RETRY`, by rank. Some may be gone."""
+        return (self._fresh if place is Place.FRESH else self._retries).first(most)
 
     def put(self, uid: PodUid, priority: int, now_s: float, *, tried: bool = False) -> None:
         """Add a pod, or note that it changed. A changed pod that was tried before is tried again soon.
@@ -277,6 +285,18 @@ class Queue:
         known = self._kinds.get(kind)
         if known is not None and known.parked:
             self._wake(known, now_s)
+
+    def wake_for(self, topics: Collection[Hashable], now_s: float) -> None:
+        """Try the parked kinds that rules about pods keep out, and that a change of these topics may help."""
+        for kind in self._parking.waiting_for(topics):
+            self._wake(kind, now_s)
+
+    def nudge(self, uid: PodUid, now_s: float) -> None:
+        """Try a parked pod soon: its claims changed. A pod that backs off keeps its pause."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.PARKED:
+            self._leave_kind(entry, now_s)
+            self._activate(entry, now_s)
 
     def kinds(self) -> tuple[Hashable, ...]:
         """The kinds of which a pod waits for the kind's next try."""

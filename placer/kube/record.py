@@ -1,6 +1,7 @@
 """Reports decisions to people through the API server: events and the `PodScheduled` condition.
 
-Several writers write the news of different pods at once, and the news of one pod in order. A slow API server never
+Several writers write the news of different pods at once, and the news of one pod in order. While pods are being bound
+only one of them writes: a pod starts once it is bound, and its news may be some seconds late. A slow API server never
 slows a decision: newer refusals of a pod then replace those that wait, so that each pod has a few news at most, and
 a `Scheduled` is never replaced. What always holds: a condition is patched only on change, and never over a bind. The
 same news of the same pod is one event with a count, not many. While the API server is away, news waits. News that it
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
@@ -39,7 +40,12 @@ from plimsoll.part.times import rfc3339
 NOTE_BYTES: Final = 1024
 """The API's limit on an event's note. Conditions and placement events are cut at the same length."""
 WRITERS: Final = 8
-"""Writes under way at once."""
+"""Writes under way at once while no pod is being bound."""
+MOST_PUT_OFF: Final = 5000
+"""The most pods whose news waits for binds. With more, all writers write."""
+PUT_OFF_PAUSE_S: Final = 0.01
+"""The pause of the one writer that writes while pods are being bound: 100 news a second at most, some tenth of the
+writes that bind."""
 NEWS_OF_A_POD: Final = 4
 """Different refusals of one pod that may wait."""
 WRITES_OF_A_CONDITION: Final = 3
@@ -132,6 +138,7 @@ class Recorder:
         clock: the wall clock in UTC.
         metrics: counts news.
         series_every_s: the shortest time between two writes of an event's count, in seconds. Repeats count at once.
+        most_put_off: see `MOST_PUT_OFF`.
     """
 
     transport: Transport
@@ -139,10 +146,27 @@ class Recorder:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     metrics: Metrics = field(default_factory=Metrics)
     series_every_s: float = 60.0
+    most_put_off: int = MOST_PUT_OFF
+    _binds: int = 0
+    _at_once: asyncio.Event = field(default_factory=asyncio.Event)  # set while all writers may write
     _waiting: dict[PodUid, deque[_Pending]] = field(default_factory=dict)
     _ready: asyncio.Queue[PodUid] = field(default_factory=asyncio.Queue)  # the keys of `_waiting`, in turn
     _written: OrderedDict[EventKey, _WrittenEvent] = field(default_factory=OrderedDict)
     _conditions: OrderedDict[PodUid, tuple[str | None, str]] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._at_once.set()
+
+    @contextlib.contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Let most news wait while a pod is being bound, which matters more and uses the same API server."""
+        self._binds += 1
+        self._regulate()
+        try:
+            yield
+        finally:
+            self._binds -= 1
+            self._regulate()
 
     def record(self, news: News) -> None:
         """Queue news; returns at once."""
@@ -151,7 +175,7 @@ class Recorder:
         if waiting is None:
             self._waiting[uid] = deque([_Pending(news)])
             self._ready.put_nowait(uid)
-            self.metrics.news_waiting.set(len(self._waiting))
+            self._regulate()
             return
         last = waiting[-1] if waiting else None
         if last is not None and (last.news.reason, last.news.note) == (news.reason, news.note):
@@ -167,12 +191,24 @@ class Recorder:
         """Write queued news; returns only by cancellation."""
         async with asyncio.TaskGroup() as group:
             for number in range(WRITERS):
-                group.create_task(self._write_in_turn(), name=f"kube: record {number}")
+                group.create_task(self._write_in_turn(first=number == 0), name=f"kube: record {number}")
 
-    async def _write_in_turn(self) -> NoReturn:
+    def _regulate(self) -> None:
+        """Note how many pods have news, and whether it waits for binds."""
+        self.metrics.news_waiting.set(len(self._waiting))
+        if self._binds and len(self._waiting) <= self.most_put_off:
+            self._at_once.clear()
+        else:
+            self._at_once.set()
+
+    async def _write_in_turn(self, *, first: bool) -> NoReturn:
         pauses = Pauses()
         while True:
             heed_cancellation()
+            if not first:
+                await self._at_once.wait()
+            elif not self._at_once.is_set():
+                await asyncio.sleep(PUT_OFF_PAUSE_S)  # binds go first
             uid = await self._ready.get()
             # The news is taken out, because newer news may replace the news that waits. Meanwhile no other writer
             # gets this pod.
@@ -205,7 +241,7 @@ class Recorder:
                 self._ready.put_nowait(uid)
             else:
                 del self._waiting[uid]
-                self.metrics.news_waiting.set(len(self._waiting))
+                self._regulate()
 
     async def _write(self, pending: _Pending, *, is_last: bool) -> None:
         """Write an event, and before it the condition, unless that of newer news follows at once.

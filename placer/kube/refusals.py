@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from placer.core.ledger import Ledger
 from placer.core.verdicts import Explanation
 from placer.kube.choice import NodeChoice, Wanted
-from placer.kube.hints import ask_of, causes_of
+from placer.kube.hints import NOTHING, ask_of, causes_of
 from placer.kube.occupants import priority_of
 from placer.kube.parking import Refusal
 from placer.kube.preempting import Preempting
@@ -154,19 +154,26 @@ class Refusals:
             return wanted.kind, request.pod
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.peak_bytes(request.owner) if learns else None
+        volumes = self.choice.volume_state(wanted)
         if not self.choice.cluster.has_rules:
-            return wanted.kind, expected
+            return wanted.kind, expected, volumes
         meta = wanted.pod.metadata
-        return wanted.kind, expected, meta.namespace, frozenset((meta.labels or {}).items())
+        return wanted.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
 def refusal_of(wanted: Wanted, explained: Explanation) -> Refusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = wanted.request.demand
-    causes = causes_of(explained.reasons, demand)
+    causes = NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand)
     may_preempt = wanted.pod.spec.preemptionPolicy != "Never"
-    priority = priority_of(wanted.pod) if may_preempt else None
-    return Refusal(cut(explained.text), causes, ask_of(demand), explained.reasons, priority)
+    return Refusal(
+        cut(explained.text),
+        causes,
+        ask_of(demand),
+        explained.reasons,
+        topics=explained.topics,
+        priority=priority_of(wanted.pod) if may_preempt and not explained.is_of_pod else None,
+    )
 
 
 def _now_s() -> float:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.ledger import decided
+from placer.core.ledger import decided, start_of
 from placer.core.resize.change import Change, NotNowError, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.decide import Decider
@@ -37,6 +37,7 @@ from plimsoll.kube.client import (
     Transport,
 )
 from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
+from plimsoll.lifespan import StartOrder
 from plimsoll.part.errors import InputError
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.rpc import Resize, Resizing
@@ -71,7 +72,7 @@ class KubeResizer:
         pod = await self._read(request)
         change = self._change(pod, request)
         decision = _readable(pod)
-        if decision is None or decision.containers != decided(change.new):
+        if decision is None or _terms(decision) != (decided(change.new), start_of(change.new)):
             view = self.decider.reports.view(change.new.node)
             check_room(change, request, self.decider.ledger, view)
             await self._write(pod, change, request)
@@ -170,13 +171,17 @@ def _readable(pod: Pod) -> Decision | None:
         return None
 
 
+def _terms(decision: Decision) -> tuple[object, StartOrder]:
+    return decision.containers, decision.start
+
+
 def _wanted(found: Decision | None, change: Change) -> Decision:
-    containers = decided(change.new)
+    containers, start = decided(change.new), start_of(change.new)
     if found is None:
         time = rfc3339(datetime.now(UTC))
-        return Decision(containers=containers, score=0.0, policy="", time=time, resized=(change.container,))
+        found = Decision(containers=containers, score=0.0, policy="", time=time)
     resized = tuple(dict.fromkeys((*found.resized, change.container)))
-    return msgspec.structs.replace(found, containers=containers, resized=resized)
+    return msgspec.structs.replace(found, containers=containers, resized=resized, start=start)
 
 
 def _patch(pod: Pod, wanted: Decision) -> dict[str, object]:

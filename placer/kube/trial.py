@@ -81,7 +81,9 @@ class NodeTrial:
     def misfits(self) -> tuple[str, ...]:
         """The reasons against the node apart from its GPUs."""
         wanted = self._wanted
-        return self._cluster.misfits(wanted.pod, wanted.rules, wanted.needs, self._node, self._supposed)
+        return self._cluster.misfits(
+            wanted.pod, wanted.rules, wanted.needs, self._node, wanted.domains, self._supposed
+        )
 
     def plan(self) -> Plan | tuple[str, ...]:
         """The place of the pod, or the reasons against the node."""

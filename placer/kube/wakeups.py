@@ -9,7 +9,7 @@ rooms whose every later rise is a gain, and no rise is lost between a refusal an
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from placer.core.room import Room
@@ -42,6 +42,7 @@ class Wakeups:
         self.decider.ledger.on_less_expected(lambda _: self.wake(Cause.MEMORIES))
         self.decider.reports.on_change(lambda _: self.on_work())
         self.cluster.on_gain(self._gained)
+        self.cluster.on_rules(self._rules_changed)
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""
@@ -67,6 +68,11 @@ class Wakeups:
             known = self.decider.candidates.find(node)
             rooms = known.rooms.values() if known is not None else ()
             self._note(node, Gain(lifted, best_bytes(rooms)), rooms)
+
+    def _rules_changed(self, topics: Collection[Hashable]) -> None:
+        if self.queue.heeds_changes:
+            self.queue.wake_for(topics, _now_s())
+            self.on_work()
 
     def _note(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> None:
         if gain.causes:

@@ -77,6 +77,22 @@ class _Waiting:
     demand: PodDemand
     policy: Policy
     answer: asyncio.Future[Placed | Refused]
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A waiting pod, as decisions read it.
+
+    Attributes:
+        since_s: when it was submitted, on the loop's clock.
+        ahead: the pods that are tried before it.
+    """
+
+    request: Request
+    policy: Policy
+    since_s: float
+    ahead: int
 
 
 class LocalFrontEnd:
@@ -180,6 +196,19 @@ class LocalFrontEnd:
         """Whether a pod of that name waits or runs here."""
         return self.pods.find(namespace, pod) is not None
 
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """All local nodes."""
+        return tuple(self._nodes)
+
+    def asked(self, uid: PodUid) -> Asked | None:
+        """A waiting pod; None for a pod that does not wait."""
+        waiting = self._waiting.get(uid)
+        if waiting is None:
+            return None
+        ahead = sum(one.arrival < waiting.arrival for one in self._waiting.values())
+        return Asked(Request(uid, waiting.demand), waiting.policy, waiting.since_s, ahead)
+
     async def resize(self, request: Resize) -> Resizing:
         """Change a running container's line or shares, see `placer.local.resize`.
 
@@ -206,8 +235,9 @@ class LocalFrontEnd:
         if row.uid in self._waiting or row.uid in self._running:
             return row, self._waiting.get(row.uid)
         self._arrivals += 1
-        answer: asyncio.Future[Placed | Refused] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(self._arrivals, row.uid, pod, demand, policy, answer)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Placed | Refused] = loop.create_future()
+        waiting = _Waiting(self._arrivals, row.uid, pod, demand, policy, answer, loop.time())
         self._wait(waiting)
         return row, waiting
 
@@ -246,7 +276,7 @@ class LocalFrontEnd:
         if self._waiting.get(waiting.uid) is not waiting:  # ended during the round
             return
         request = Request(waiting.uid, waiting.demand)
-        decided = self._decider.decide(request, waiting.policy, self._unfit, self._nodes)
+        decided = self._decider.decide(request, waiting.policy, self.obstacles, self._nodes)
         if isinstance(decided, Refusal):
             self._keep_waiting(waiting, decided)
         else:
@@ -258,7 +288,8 @@ class LocalFrontEnd:
         self._running[uid] = task
         task.add_done_callback(lambda _: self._running.pop(uid, None))
 
-    def _unfit(self, node: NodeName) -> tuple[str, ...]:
+    def obstacles(self, node: NodeName) -> tuple[str, ...]:
+        """The reasons why a node takes no pods now, apart from its GPUs; empty if it does."""
         return () if node in self._adopted else (BROKER_AWAY,)
 
     def _keep_waiting(self, waiting: _Waiting, refusal: Refusal) -> None:

@@ -41,6 +41,13 @@ class PodTable:
         rows = (row for row in self._rows.values() if row.phase not in TERMINAL_PHASES)
         return next((row for row in rows if (row.namespace, row.name) == (namespace, name)), None)
 
+    def last(self, namespace: str, name: str) -> PodRow | None:
+        """The pod of that name that has not ended, else the one that came last; None for an unknown name."""
+        named = (
+            row for row in reversed(self._rows.values()) if (row.namespace, row.name) == (namespace, name)
+        )
+        return self.find(namespace, name) or next(named, None)
+
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each changed row, on the event loop; it must not block or raise.
 

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+from plimsoll.lifespan import MAIN, Lifespan
 
 SYSTEM_ROOT: Final = "/var/lib/plimsoll"
 """The default root directory of a machine's system broker."""
@@ -44,12 +45,14 @@ class ContainerLines(Struct, frozen=True, kw_only=True):
     Attributes:
         whole: the container owns its GPUs alone.
         best_effort: the container declared no memory.
+        lifespan: the part of the pod's life in which the container runs; an ordinary container's where it is absent.
     """
 
     name: ContainerName
     lines: tuple[Line, ...]
     whole: bool = False
     best_effort: bool = False
+    lifespan: Lifespan = MAIN
 
 
 class Register(Struct, frozen=True, kw_only=True, tag="register"):

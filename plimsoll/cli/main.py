@@ -4,10 +4,11 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from typer.models import OptionInfo
 
 from plimsoll.broker.root import default_root
@@ -78,6 +79,45 @@ def status(
 
 
 @app.command()
+def explain(
+    pod: Annotated[str, typer.Argument(help="The pod.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n")] = DEFAULT_NAMESPACE,
+    placer: Annotated[
+        str,
+        typer.Option(
+            envvar="PLIMSOLL_PLACER_URL",
+            help="The URL of the placer's HTTP port (http://127.0.0.1:8080), or its control socket.",
+        ),
+    ] = "",
+    nodes: Annotated[
+        int, typer.Option(min=1, max=500, help="The most nodes that are listed one by one.")
+    ] = 10,
+    reason: Annotated[
+        str | None, typer.Option(help="List only nodes whose first reason is this text.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the placer's answer as it is.")] = False,
+) -> None:
+    """Say why a pod waits, or where it runs and whether its limit, its neighbours or its host slow it.
+
+    The exit code is 0 if the placer explained the pod, whatever its state, 2 if
+    it knows no such pod, and 1 if no placer answers or it cannot answer now.
+    """
+    from plimsoll.cli import explain as explaining  # noqa: PLC0415 - keeps --help fast
+    from plimsoll.placer_api.client import NoSuchPodError  # noqa: PLC0415 - likewise
+
+    try:
+        answer = asyncio.run(explaining.explanation(placer, namespace, pod, nodes, reason))
+    except PlimsollError as error:
+        _fail(str(error), REFUSED if isinstance(error, NoSuchPodError) else 1)
+    if json:
+        sys.stdout.write(answer.decode() + "\n")
+        return
+    for part in explaining.shown(answer):
+        Console().print(part, highlight=False, soft_wrap=isinstance(part, Text))
+
+
+@app.command()
 def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
     pod: Annotated[str, typer.Argument(help="The pod, or, with -n plimsoll-run, a command's name or uid.")],
     gpu_memory: Annotated[
@@ -136,6 +176,29 @@ def resize(  # noqa: PLR0913, PLR0917 - each option of a command is a parameter
         _fail(str(error), REFUSED if isinstance(error, resizing.NotResizedError) else 1)
     for line in confirmed.lines():
         Console().print(f"{namespace}/{pod}: {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
+def convert(
+    file: Annotated[str, typer.Argument(help="The manifest; - reads standard input.")],
+    gpushare_unit: Annotated[
+        Literal["GiB", "MiB"], typer.Option(help="The unit of aliyun.com/gpu-mem in the old cluster.")
+    ] = "GiB",
+) -> None:
+    """Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms: YAML on standard output.
+
+    Each change is reported on standard error. The exit code is 2, and nothing
+    is printed, if a pod has no equal counterpart. Comments are lost.
+    """
+    from plimsoll.cli.convert import converted  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        text, changes = converted(file, gpushare_unit)
+    except PlimsollError as error:
+        _fail(str(error), REFUSED)
+    for change in changes or ["nothing is to be converted"]:
+        Console(stderr=True).print(change, soft_wrap=True, markup=False, highlight=False)
+    sys.stdout.write(text)
 
 
 def _fail(message: str, code: int = 1) -> NoReturn:

@@ -9,6 +9,7 @@ more than a second; importing this module does not.
 import asyncio
 import enum
 import importlib
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,11 @@ READ_BUFFER_BYTES: Final = 2**21
 """A burst of watch events is read in few chunks."""
 LONGEST_LINE_BYTES: Final = 2**24
 """More than etcd stores in one object, several times over."""
+PROBE_AFTER_S: Final = 15
+PROBE_EVERY_S: Final = 5
+PROBES: Final = 3
+"""TCP keep-alive: the kernel probes a connection that was silent for 15 s, and ends it after three probes without an
+answer. So a watch on a server whose machine is gone, or behind a cut network, ends after 30 s."""
 UNAUTHORIZED: Final = 401
 
 _SHOWN_CHARS: Final = 200
@@ -250,6 +256,8 @@ class KubeClient:
     async def _open(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> aiohttp.ClientResponse:
+        if self.http.closed:  # as for a request of another part while this one ends
+            raise TransientError(f"{method} {path}: the client is closed")
         address = self.host + path
         if query:
             address += "?" + urlencode(query, quote_via=quote)
@@ -355,7 +363,10 @@ async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
     """
     configuration, tls, credentials = await _configured(kubeconfig)
     connector = aiohttp.TCPConnector(
-        ssl=tls, limit=configuration.connection_pool_maxsize, keepalive_timeout=KEEP_ALIVE_S
+        ssl=tls,
+        limit=configuration.connection_pool_maxsize,
+        keepalive_timeout=KEEP_ALIVE_S,
+        socket_factory=_probed_socket,
     )
     try:
         async with aiohttp.ClientSession(
@@ -368,6 +379,22 @@ async def connect(kubeconfig: Path | None = None) -> AsyncIterator[KubeClient]:
             yield KubeClient(configuration.host, http, _way(configuration), credentials)
     finally:
         await credentials.close()
+
+
+def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket whose peer is probed by the kernel while it is silent."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.settimeout(0)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    # Probes are not sent while sent data waits for its acknowledgement, so that has a limit of its own.
+    made.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (PROBE_AFTER_S + PROBES * PROBE_EVERY_S)
+    )
+    return made
 
 
 async def _configured(kubeconfig: Path | None) -> tuple[Any, ssl.SSLContext, Credentials]:

@@ -82,6 +82,12 @@ class ContainerPort(Struct, frozen=True):
     protocol: str | None = None
 
 
+class RestartRule(Struct, frozen=True):
+    """A `restartPolicyRules` entry of a container."""
+
+    action: str = ""
+
+
 class Container(Struct, frozen=True):
     """A container, init container or sidecar (an init container with `restartPolicy: Always`)."""
 
@@ -94,6 +100,7 @@ class Container(Struct, frozen=True):
     ports: list[ContainerPort] | None = None
     resources: ResourceRequirements | None = None
     restartPolicy: str | None = None  # noqa: N815
+    restartPolicyRules: list[RestartRule] | None = None  # noqa: N815
 
 
 class Toleration(Struct, frozen=True):
@@ -126,11 +133,18 @@ class NodeSelector(Struct, frozen=True):
     nodeSelectorTerms: list[NodeSelectorTerm] = []  # noqa: N815
 
 
+class PreferredSchedulingTerm(Struct, frozen=True):
+    """A term that the pod prefers its node to meet; `weight` is 1–100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
 class NodeAffinity(Struct, frozen=True):
-    """Node affinity. The required part is a filter; the preferred part is kept raw."""
+    """Node affinity. The required part is a filter; the preferred part is a wish."""
 
     requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None  # noqa: N815
-    preferredDuringSchedulingIgnoredDuringExecution: list[Raw] | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredSchedulingTerm] | None = None  # noqa: N815
 
 
 class PodAffinity(Struct, frozen=True):
@@ -146,6 +160,12 @@ class Affinity(Struct, frozen=True):
     nodeAffinity: NodeAffinity | None = None  # noqa: N815
     podAffinity: PodAffinity | None = None  # noqa: N815
     podAntiAffinity: PodAffinity | None = None  # noqa: N815
+
+
+class PodSecurityContext(Struct, frozen=True):
+    """`spec.securityContext` of a pod."""
+
+    supplementalGroupsPolicy: str | None = None  # noqa: N815
 
 
 class PodSpec(Struct, frozen=True):
@@ -167,6 +187,8 @@ class PodSpec(Struct, frozen=True):
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     hostNetwork: bool | None = None  # noqa: N815
+    hostUsers: bool | None = None  # noqa: N815
+    securityContext: PodSecurityContext | None = None  # noqa: N815
     os: dict[str, str] | None = None
     schedulingGroup: Raw | UnsetType = UNSET  # noqa: N815
     workloadRef: Raw | UnsetType = UNSET  # noqa: N815
@@ -181,13 +203,25 @@ class PodCondition(Struct, frozen=True):
     message: str | None = None
 
 
+class ContainerStatus(Struct, frozen=True):
+    """The resources that a running container really has, while a resize is under way and after it."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocatedResources: Quantities | None = None  # noqa: N815
+
+
 class PodStatus(Struct, frozen=True):
-    """`status` of a pod."""
+    """`status` of a pod. `resources` and `allocatedResources` are those of the pod's own level."""
 
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     nominatedNodeName: str | None = None  # noqa: N815
     startTime: str | None = None  # noqa: N815
+    containerStatuses: list[ContainerStatus] | None = None  # noqa: N815
+    initContainerStatuses: list[ContainerStatus] | None = None  # noqa: N815
+    resources: ResourceRequirements | None = None
+    allocatedResources: Quantities | None = None  # noqa: N815
 
 
 class Pod(Struct, frozen=True):
@@ -222,12 +256,20 @@ class NodeCondition(Struct, frozen=True):
     status: str
 
 
+class NodeFeatures(Struct, frozen=True):
+    """`status.features` of a node: abilities of its container runtime."""
+
+    supplementalGroupsPolicy: bool | None = None  # noqa: N815
+
+
 class NodeStatus(Struct, frozen=True):
     """`status` of a node."""
 
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
     conditions: list[NodeCondition] | None = None
+    features: NodeFeatures | None = None
+    declaredFeatures: list[str] | None = None  # noqa: N815
 
 
 class Node(Struct, frozen=True):
@@ -262,6 +304,12 @@ class DisruptionBudget(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace, as listed or watched."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})

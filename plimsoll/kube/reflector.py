@@ -11,13 +11,13 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, NoReturn, TypeVar
+from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from plimsoll.kube.client import ApiError, GoneError, Query, TransientError, Transport, status_error
-from plimsoll.kube.models import DisruptionBudget, Named, Node, ObjectMeta, Page, Pod
+from plimsoll.kube.models import Named, ObjectMeta, Page
 from plimsoll.kube.pages import pieces
 from plimsoll.part.ending import heed_cancellation
 
@@ -28,7 +28,16 @@ LONGEST_RETRY_AFTER_S: Final = 120.0
 QUIET_S: Final = 0.2
 """The time that `catch_up` gives a watch to show how far it is. In a busy cluster the next change shows that."""
 
-T = TypeVar("T", Pod, Node, DisruptionBudget)
+
+class Watched(Protocol):
+    """An object that can be watched."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its metadata."""
+
+
+T = TypeVar("T", bound=Watched)
 Key = tuple[str, str]
 
 

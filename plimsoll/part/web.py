@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from plimsoll.part.errors import InputError
 
@@ -21,10 +22,10 @@ BODY_BYTES: Final = 1024**2
 
 @contextlib.asynccontextmanager
 async def serving(
-    routes: Sequence[web.RouteDef], body_bytes: int = BODY_BYTES
+    routes: Sequence[web.RouteDef], body_bytes: int = BODY_BYTES, middlewares: Sequence[Middleware] = ()
 ) -> AsyncIterator[web.AppRunner]:
     """Run these routes until the context ends; the caller adds sites to the runner."""
-    app = web.Application(client_max_size=body_bytes)
+    app = web.Application(client_max_size=body_bytes, middlewares=middlewares)
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S, access_log=None)
     await runner.setup()
@@ -36,7 +37,11 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def serving_tcp(
-    routes: Sequence[web.RouteDef], host: str, port: int, variable: str
+    routes: Sequence[web.RouteDef],
+    host: str,
+    port: int,
+    variable: str,
+    middlewares: Sequence[Middleware] = (),
 ) -> AsyncIterator[int]:
     """Serve on a TCP port until the context ends; yields the port's number, also where 0 was given.
 
@@ -45,11 +50,12 @@ async def serving_tcp(
         host: an address of this machine.
         port: a TCP port, or 0 for any free one.
         variable: the setting that named the port.
+        middlewares: wrap the handlers of all requests.
 
     Raises:
         InputError: the port is taken, or the address is not one of this machine.
     """
-    async with serving(routes) as runner:
+    async with serving(routes, middlewares=middlewares) as runner:
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:

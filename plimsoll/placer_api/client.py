@@ -1,16 +1,22 @@
-"""The client of the placer's HTTP API on its control socket."""
+"""The client of the placer's HTTP API, on its control socket or its TCP port."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from plimsoll.part.errors import PlimsollError
-from plimsoll.placer_api.http import PODS_PATH, STATE_PATH, PodRow, Problem, State
+from plimsoll.placer_api.http import EXPLAIN_PATH, PODS_PATH, STATE_PATH, PodRow, Problem, State
 
 TIMEOUT_S: Final = 10.0
+
+REFUSED: Final = frozenset({400, 404, 503})
+"""The statuses whose body is a `Problem`."""
 
 
 class PlacerAwayError(PlimsollError):
@@ -21,18 +27,29 @@ class PlacerRefusedError(PlimsollError):
     """The placer refused a request; the message names field, value and remedy."""
 
 
-class PlacerClient:
-    """A client of one placer. Use it as an async context manager; every call may be cancelled and repeated."""
+class NoSuchPodError(PlacerRefusedError):
+    """The placer does not know the pod."""
 
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+
+class PlacerClient:
+    """A client of one placer. Use it as an async context manager; every call may be cancelled and repeated.
+
+    Args:
+        where: the path of its control socket, or the `http://` URL of its TCP port, which submits no pods.
+        timeout_s: the longest time for an answer, in seconds.
+    """
+
+    def __init__(self, where: Path | str, timeout_s: float = TIMEOUT_S) -> None:
+        self._where = where
+        self._timeout_s = timeout_s
+        self._is_url = str(where).startswith(("http://", "https://"))
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         """Open the session."""
-        connector = aiohttp.UnixConnector(str(self._socket))
+        connector = None if self._is_url else aiohttp.UnixConnector(str(self._where))
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)
+            connector=connector, timeout=aiohttp.ClientTimeout(total=self._timeout_s)
         )
         return self
 
@@ -61,14 +78,35 @@ class PlacerClient:
         answer = await self._request("POST", PODS_PATH, manifests.encode())
         return msgspec.json.decode(answer, type=list[PodRow])
 
-    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def explain(self, namespace: str, name: str, query: Mapping[str, str | int] | None = None) -> bytes:
+        """The explanation of a pod: an `Explained` in JSON.
+
+        Args:
+            namespace: the pod's.
+            name: the pod's.
+            query: see `plimsoll.placer_api.routes`.
+
+        Raises:
+            PlacerAwayError: no answer.
+            NoSuchPodError: the placer does not know the pod.
+            PlacerRefusedError: the placer cannot explain it now, or a parameter is wrong.
+        """
+        path = EXPLAIN_PATH.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
+        return await self._request("GET", path, query=query)
+
+    async def _request(
+        self, method: str, path: str, body: bytes | None = None, query: Mapping[str, str | int] | None = None
+    ) -> bytes:
         assert self._session is not None, "used outside its context"
+        base = str(self._where).rstrip("/") if self._is_url else "http://placer"
         try:
-            async with self._session.request(method, f"http://placer{path}", data=body) as response:
+            url = URL(base + path, encoded=True).update_query(query or {})
+            async with self._session.request(method, url, data=body) as response:
                 answer = await response.read()
-                if response.status == 400:
-                    raise PlacerRefusedError(msgspec.json.decode(answer, type=Problem).message)
+                if response.status in REFUSED:
+                    kind = NoSuchPodError if response.status == 404 else PlacerRefusedError
+                    raise kind(msgspec.json.decode(answer, type=Problem).message)
                 response.raise_for_status()
                 return answer
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise PlacerAwayError(f"{method} {path} on {self._socket}: {error!r}") from error
+        except (aiohttp.ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as error:
+            raise PlacerAwayError(f"{method} {path} on {self._where}: {error!r}") from error

@@ -1,19 +1,22 @@
-"""The placer's HTTP API, for the demo's live table, tests and dashboards.
+"""The bodies of the placer's HTTP API, for the demo's live table, `plimsoll explain`, tests and dashboards.
 
-`GET /v1/state` answers a `State`. Where the placer places local pods, `POST /v1/pods` takes manifests (YAML or
-JSON, several documents allowed) and answers their `PodRow`s; `DELETE /v1/pods/<uid>` ends a pod. A refused request
-is answered with 400 and a `Problem`.
+`plimsoll.placer_api.routes` says which path takes and answers which of them. A request that is refused is answered
+with a `Problem`.
 """
 
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from plimsoll.events import SLOWEST_HEARTBEAT_S, Task
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 STATE_PATH: Final = "/v1/state"
 PODS_PATH: Final = "/v1/pods"
+NODES_PATH: Final = "/v1/nodes"
+GPUS_PATH: Final = "/v1/gpus"
+EXPLAIN_PATH: Final = "/v1/pods/{namespace}/{name}/explain"
+OPENAPI_PATH: Final = "/v1/openapi.json"
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,12 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...] = ()
 
 
+class GpuOnNode(GpuRow, frozen=True, kw_only=True):
+    """A GPU with the name of its node."""
+
+    node: NodeName
+
+
 class NodeRow(Struct, frozen=True, kw_only=True):
     """A node; `epoch`, `seq`, `time` and `heartbeat_s` are its last report's.
 
@@ -53,6 +62,20 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuRow, ...]
     heartbeat_s: float = SLOWEST_HEARTBEAT_S
     silent: bool = False
+
+
+class NodePage(Struct, frozen=True, kw_only=True):
+    """A page of nodes by name; `continue` asks for the next page, and is empty on the last one."""
+
+    items: tuple[NodeRow, ...]
+    more: str = field(name="continue", default="")
+
+
+class GpuPage(Struct, frozen=True, kw_only=True):
+    """A page of GPUs by node and UUID; `continue` asks for the next page, and is empty on the last one."""
+
+    items: tuple[GpuOnNode, ...]
+    more: str = field(name="continue", default="")
 
 
 class PodRow(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ class Resize(Struct, frozen=True, kw_only=True):
         gpu_memory: the new line as a quantity, in total over the container's GPUs as in the pod itself, split evenly.
         gpu_share: guaranteed compute time, in percent of one GPU, in total and split likewise.
         gpu_share_limit: the most compute time, in percent of each GPU.
-        container: the container's name; None where the pod has only one container with a GPU.
+        container: the container's name; None where the pod has only one container with a GPU, apart from init
+            containers.
     """
 
     pod: str

@@ -52,13 +52,22 @@ def promises_of(pod: Object, cards: Mapping[str, Card]) -> tuple[tuple[Promise, 
         gpus = given.get(name, ())
         problems += _misplaced(pod, ask, gpus, cards)
         asked = (
-            Promise(pod["metadata"]["uid"], name, gpu, ask.memory_bytes, ask.share_pct, ask.whole)
+            Promise(
+                pod=pod["metadata"]["uid"],
+                container=name,
+                gpu=gpu,
+                memory_bytes=ask.bytes_of(cards[gpu].usable_bytes),
+                share_pct=ask.share_pct,
+                whole=ask.whole,
+                place=ask.place,
+                stays=ask.stays,
+            )
             for gpu in dict.fromkeys(gpus)
             if gpu in cards
         )
         decided = asked if grants is None else [_decided(one, grants) for one in asked]
         if grants is not None:
-            problems += _other_than_asked(ask, gpus, grants.get(name, {}))
+            problems += _other_than_asked(ask, gpus, grants.get(name, {}), cards)
         promises += decided
     return tuple(promises), problems
 
@@ -100,25 +109,24 @@ def _decided(promise: Promise, grants: Mapping[str, Mapping[str, Object]]) -> Pr
     )
 
 
-def _other_than_asked(ask: Ask, gpus: Sequence[str], grants: Mapping[str, Object]) -> list[str]:
+def _other_than_asked(
+    ask: Ask, gpus: Sequence[str], grants: Mapping[str, Object], cards: Mapping[str, Card]
+) -> list[str]:
     """The differences between the decision on a pod that was just bound and the demand in its spec."""
     if set(gpus) != set(grants):
         return [f"container {ask.container} was given {list(gpus)}, and its decision has {sorted(grants)}"]
     # A tenant may have changed `best-effort` between decision and bind. So without bytes and share in the spec, the
     # decision may give the GPU whole or shared.
-    plain = not ask.memory_bytes and ask.share_pct in (0, 100)
-    promised = {
-        (
-            grant.get("memory_bytes") or 0,
-            0 if plain else grant.get("share_pct", 0),
-            False if plain else grant.get("whole", False),
-        )
-        for grant in grants.values()
-    }
-    wanted = (ask.memory_bytes, 0 if plain else ask.share_pct, False if plain else ask.whole)
-    return [
-        f"container {ask.container} asks for {wanted} and was promised {one}" for one in promised - {wanted}
-    ]
+    plain = not ask.memory_bytes and not ask.memory_pct and ask.share_pct in (0, 100)
+    problems = []
+    for gpu, grant in grants.items():
+        terms = (0, False) if plain else (grant.get("share_pct", 0), grant.get("whole", False))
+        asked = (0, False) if plain else (ask.share_pct, ask.whole)
+        promised = (grant.get("memory_bytes") or 0, *terms)
+        wanted = (ask.bytes_of(cards[gpu].usable_bytes) if gpu in cards else 0, *asked)
+        if promised != wanted:
+            problems.append(f"container {ask.container} asks for {wanted} and was promised {promised}")
+    return problems
 
 
 def _resized(promise: Promise, lines: Object, shares: Object) -> Promise:

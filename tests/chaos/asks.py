@@ -11,6 +11,8 @@ Object = dict[str, Any]
 
 DOMAIN: Final = "plimsoll.dev/"
 BEST_EFFORT: Final = "plimsoll.dev/best-effort"
+PERCENT: Final = "plimsoll.dev/gpu-memory-percent"
+MIB: Final = 1 << 20
 
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(?:(Ki|Mi|Gi|Ti|k|M|G|T|m)|e([0-9]+))?")
 _UNITS: Final[Mapping[str | None, Fraction]] = {
@@ -34,6 +36,9 @@ class Ask:
         memory_bytes: 0 for a container that declares none.
         share_pct: 100 for a container that has its GPUs alone.
         whole: the container has its GPUs alone.
+        memory_pct: the percent of each GPU's memory that it declares; 0 for a container that declares none.
+        place: among the pod's init containers; None for an ordinary container.
+        stays: the init container is a sidecar.
     """
 
     container: str
@@ -41,11 +46,18 @@ class Ask:
     memory_bytes: int
     share_pct: int
     whole: bool
+    memory_pct: int = 0
+    place: int | None = None
+    stays: bool = False
+
+    def bytes_of(self, usable_bytes: int) -> int:
+        """The bytes that the container declares on a GPU of this size."""
+        return self.memory_bytes or usable_bytes * self.memory_pct // (100 * MIB) * MIB
 
     @property
     def best_effort(self) -> bool:
         """Whether the container declares no memory and shares its GPUs."""
-        return not self.whole and not self.memory_bytes
+        return not self.whole and not self.memory_bytes and not self.memory_pct
 
 
 def quantity(text: str | float) -> Fraction:
@@ -58,24 +70,34 @@ def quantity(text: str | float) -> Fraction:
 
 
 def asks_of(pod: Object) -> tuple[Ask, ...]:
-    """The demands of a pod's containers, from its spec and its annotation `best-effort`.
+    """The demands of a pod's containers, from its spec and its annotations of memory.
 
     Raises:
         UnreadableError: a number is missing, negative, broken, or does not divide.
     """
     best_effort = annotations_of(pod).get(BEST_EFFORT) == "true"
-    asks = (_ask(container, best_effort=best_effort) for container in pod["spec"]["containers"])
+    memory_pct = int(annotations_of(pod).get(PERCENT, "0"))
+    spec = pod["spec"]
+    asks = [
+        *(
+            _ask(one, place, memory_pct, best_effort=best_effort)
+            for place, one in enumerate(spec.get("initContainers") or ())
+        ),
+        *(_ask(one, None, memory_pct, best_effort=best_effort) for one in spec["containers"]),
+    ]
     return tuple(ask for ask in asks if ask is not None)
 
 
 def requested(pod: Object) -> Counter[str]:
-    """The amounts of our resources in a pod's spec, as node and kubelet count them; a resize does not change them.
+    """The amounts of our resources in a pod's spec; a resize does not change them.
+
+    Node and kubelet count as much, or less where the pod has init containers that end.
 
     Raises:
         UnreadableError: an amount is no quantity.
     """
     total: Counter[str] = Counter()
-    for container in pod["spec"]["containers"]:
+    for container in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())):
         limits = container.get("resources", {}).get("limits") or {}
         total.update({name: int(quantity(text)) for name, text in limits.items() if name.startswith(DOMAIN)})
     return total
@@ -86,7 +108,7 @@ def annotations_of(pod: Object) -> dict[str, str]:
     return dict(pod["metadata"].get("annotations") or {})
 
 
-def _ask(container: Object, *, best_effort: bool) -> Ask | None:
+def _ask(container: Object, place: int | None, memory_pct: int, *, best_effort: bool) -> Ask | None:
     limits = container.get("resources", {}).get("limits") or {}
     asked = {name: quantity(value) for name, value in limits.items() if name.startswith(DOMAIN)}
     if not asked:
@@ -99,5 +121,14 @@ def _ask(container: Object, *, best_effort: bool) -> Ask | None:
     each, part = memory / gpus, share / gpus
     if each.denominator != 1 or part.denominator != 1 or part > 100:
         raise UnreadableError(f"container {container['name']} asks for {each} bytes and {part} % on each GPU")
-    whole = not memory and not share and not best_effort
-    return Ask(container["name"], int(gpus), int(each), 100 if whole else int(part), whole)
+    whole = not memory and not share and not best_effort and not memory_pct
+    return Ask(
+        container=container["name"],
+        gpus=int(gpus),
+        memory_bytes=int(each),
+        share_pct=100 if whole else int(part),
+        whole=whole,
+        memory_pct=memory_pct,
+        place=place,
+        stays=container.get("restartPolicy") == "Always",
+    )

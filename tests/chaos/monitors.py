@@ -142,6 +142,8 @@ def _tasks(promises: tuple[Promise, ...], card: Card) -> list[Task]:
     """The running tasks of a GPU: most containers have one, which uses a part of its line."""
     tasks = []
     for promise in promises:
+        if promise.place is not None and not promise.stays:
+            continue  # the init container has ended
         number = int(hashlib.sha256(f"{promise.pod}/{promise.container}".encode()).hexdigest()[:6], 16)
         line = card.usable_bytes // 2 if promise.whole else promise.memory_bytes or BEST_EFFORT_BYTES
         used = line * (number % 5) // 5

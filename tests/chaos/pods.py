@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.chaos.fleet import GIB, ZONE
@@ -22,11 +22,12 @@ PRIORITIES: Final = {"chaos-low": -10, "chaos-high": 1000}
 
 @dataclass(slots=True)
 class Draft:
-    """A pod that is being drawn; `containers` are the limits of each."""
+    """A pod that is being drawn, with the limits of its containers; the second init container is a sidecar."""
 
     containers: list[Limits]
     annotations: dict[str, str]
     spec: Object
+    init: list[Limits] = field(default_factory=list)
 
 
 def draw_pod(number: int, rng: random.Random) -> Object:
@@ -52,6 +53,15 @@ def draw_pod(number: int, rng: random.Random) -> Object:
             "containers": [
                 {"name": name, "image": "none", "resources": {"limits": {"cpu": "10m", **limits}}}
                 for name, limits in zip(("main", "side"), draft.containers, strict=False)
+            ],
+            "initContainers": [
+                {
+                    "name": f"init-{place}",
+                    "image": "none",
+                    "resources": {"limits": {"cpu": "10m", **limits}},
+                    **({"restartPolicy": "Always"} if place == 1 else {}),
+                }
+                for place, limits in enumerate(draft.init)
             ],
             **draft.spec,
         },
@@ -93,6 +103,20 @@ def _pair(draft: Draft, rng: random.Random) -> None:
     draft.containers = [{MEMORY: _gib(rng, 8), SHARE: "30"}, {MEMORY: _gib(rng, 8), SHARE: "40"}]
 
 
+def _staged(draft: Draft, rng: random.Random) -> None:
+    """Draw init containers that are larger than the container, and perhaps a sidecar between them."""
+    draft.containers = [{MEMORY: _gib(rng, 6), SHARE: "20"}]
+    draft.init = [{MEMORY: _gib(rng, 16), SHARE: str(rng.choice((20, 60, 100)))}]
+    if rng.random() < 0.5:
+        draft.init += [{MEMORY: _gib(rng, 2), SHARE: "10"}, {MEMORY: _gib(rng, 10)}]
+
+
+def _part(draft: Draft, rng: random.Random) -> None:
+    """Draw a part of a GPU's memory, perhaps of two GPUs."""
+    draft.containers = [rng.choice(({COUNT: "1"}, {COUNT: "2"}, {SHARE: "30"}))]
+    draft.annotations["plimsoll.dev/gpu-memory-percent"] = rng.choice(("5", "25", "33", "60"))
+
+
 def _of_model(draft: Draft, rng: random.Random) -> None:
     _shared(draft, rng)
     draft.annotations["plimsoll.dev/gpu-model"] = rng.choice(("NVIDIA H100", "NVIDIA L4, NVIDIA L40S"))
@@ -116,14 +140,7 @@ def _malformed(draft: Draft, rng: random.Random) -> None:
         draft.containers = [{COUNT: "3", MEMORY: str(10 * GIB)}]  # 10 GiB do not divide by 3
     else:
         draft.containers = [{MEMORY: "4Gi"}]
-        draft.spec["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": ZONE,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {KIND: MALFORMED}},
-            }
-        ]
+        draft.spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a-claim"}]
 
 
 def _misspelt(draft: Draft, rng: random.Random) -> None:
@@ -143,6 +160,8 @@ _KINDS: Final[dict[str, tuple[float, Callable[[Draft, random.Random], None]]]] =
     "several": (7, _several),
     "best-effort": (8, _best_effort),
     "pair": (8, _pair),
+    "staged": (8, _staged),
+    "part": (6, _part),
     "of-model": (4, _of_model),
     "without-gpu": (2, _without_gpu),
     "hopeless": (4, _hopeless),

@@ -3,8 +3,8 @@
 What always holds: a sum is made anew for each check, so no earlier mistake hides a later one.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.fleet import Card
@@ -12,7 +12,12 @@ from tests.chaos.fleet import Card
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The promise to one container on one GPU."""
+    """The promise to one container on one GPU.
+
+    Attributes:
+        place: among the init containers of the pod; None for an ordinary container.
+        stays: the init container is a sidecar.
+    """
 
     pod: str
     container: str
@@ -20,11 +25,25 @@ class Promise:
     memory_bytes: int
     share_pct: int
     whole: bool
+    place: int | None = None
+    stays: bool = False
 
     @property
     def best_effort(self) -> bool:
         """Whether no memory is promised and the GPU is shared."""
         return not self.whole and not self.memory_bytes
+
+
+def moments(promises: Iterable[Promise]) -> list[list[Promise]]:
+    """The promises to one pod that hold at once, for each moment of the pod's life."""
+    staying: list[Promise] = []
+    played: list[list[Promise]] = []
+    given = list(promises)
+    for place in sorted({one.place for one in given if one.place is not None}):
+        begun = [one for one in given if one.place == place]
+        played.append([*staying, *begun])
+        staying += [one for one in begun if one.stays]
+    return [*played, [*staying, *(one for one in given if one.place is None)]]
 
 
 class Sums:
@@ -62,12 +81,19 @@ class Sums:
         return tuple(promise for some in self._by_gpu[gpu].values() for promise in some)
 
     def bytes_on(self, gpu: str) -> int:
-        """The bytes promised on one GPU, to containers that share it."""
-        return sum(promise.memory_bytes for promise in self.on(gpu))
+        """The most bytes promised on one GPU at any time, to containers that share it."""
+        return sum(self._own_bytes_on(gpu).values())
+
+    def _own_bytes_on(self, gpu: str) -> dict[str, int]:
+        return {
+            pod: max(sum(one.memory_bytes for one in now) for now in moments(own))
+            for pod, own in self._by_gpu[gpu].items()
+        }
 
     def share_on(self, gpu: str) -> int:
-        """The share promised on one GPU, in percent."""
-        return sum(promise.share_pct for promise in self.on(gpu))
+        """The most share promised on one GPU at any time, in percent."""
+        pods = self._by_gpu[gpu].values()
+        return sum(max(sum(one.share_pct for one in now) for now in moments(own)) for own in pods)
 
     def broken(self, gpu: str) -> list[str]:
         """The promises on a GPU that cannot be kept, as texts; empty if all can."""
@@ -78,12 +104,15 @@ class Sums:
             problems.append(f"{self.bytes_on(gpu)} of {card.most_bytes} bytes are promised on {gpu}")
         if self.share_on(gpu) > 100:
             problems.append(f"{self.share_on(gpu)} % of {gpu} are promised")
-        if len(promises) > 1 and any(promise.whole for promise in promises):
+        if self._is_whole_and_shared(gpu):
             problems.append(f"{gpu} was given whole and has {len(promises)} containers")
-        own: Counter[str] = Counter()
-        for promise in promises:
-            own[promise.pod] += promise.memory_bytes
+        own = self._own_bytes_on(gpu)
         problems += (
             f"one pod was promised {most} bytes of {gpu}" for most in own.values() if most > card.usable_bytes
         )
         return problems
+
+    def _is_whole_and_shared(self, gpu: str) -> bool:
+        pods = list(self._by_gpu[gpu].values())
+        at_once = [now for own in pods for now in moments(own) if any(one.whole for one in now)]
+        return bool(at_once) and (len(pods) > 1 or any(len(now) > 1 for now in at_once))

@@ -93,6 +93,41 @@ def test_each_broken_promise_is_seen(promises: tuple[Promise, ...], problem: str
     assert sums.broken(GPU) == []
 
 
+def staged(*promises: tuple[int, int, int | None, bool], whole: bool = False) -> Sums:
+    """The sums of one pod: bytes in GiB, share, place and sidecar of each container."""
+    sums = Sums(CARDS)
+    given = [
+        Promise("a", f"c{n}", GPU, gib * GIB, share, place is not None and whole, place, stays)
+        for n, (gib, share, place, stays) in enumerate(promises)
+    ]
+    sums.put("a", given)
+    return sums
+
+
+def test_containers_that_never_run_at_once_are_not_added_up() -> None:
+    """An init container ends before the next, and a sidecar is there with all that begin later."""
+    sums = staged((20, 90, 0, False), (2, 10, 1, True), (19, 50, 2, False), (8, 60, None, False))
+    assert (sums.bytes_on(GPU), sums.share_on(GPU), sums.broken(GPU)) == (21 * GIB, 90, [])
+    assert "bytes are promised" in staged((2, 0, 0, True), (22, 0, 1, False)).broken(GPU)[0]
+    assert "110 %" in staged((1, 50, 0, True), (1, 60, None, False)).broken(GPU)[0]
+    assert staged((0, 100, 0, False), (8, 60, None, False), whole=True).broken(GPU) == []
+    broken = staged((0, 0, 0, True), (8, 60, None, False), whole=True).broken(GPU)
+    assert "was given whole" in broken[0]
+
+
+def test_a_percentage_is_of_each_card() -> None:
+    """A quarter of a card is that in whole MiB, and a decision with other bytes is a wrong answer."""
+    card = CARDS[GPU]
+    quarter = card.usable_bytes // 4 // (1 << 20) * (1 << 20)
+    for more, expected in ((0, 0), (1, 1)):
+        grant = {"gpu": GPU, "memory_bytes": quarter + more, "line_bytes": quarter + more}
+        decision = json.dumps({"containers": {"main": [grant]}})
+        pod = bound({COUNT: "1"}, decision=decision, gpu_memory_percent="25")
+        promises, problems = promises_of(pod, CARDS)
+        assert [one.memory_bytes for one in promises] == [quarter + more]
+        assert len(problems) == expected
+
+
 def test_one_pod_may_not_have_more_than_the_card_where_the_node_overcommits() -> None:
     """On a node that promises 1.5 times its memory, two pods may have 34 GiB of 23 together, and one pod may not."""
     sums = Sums(CARDS)

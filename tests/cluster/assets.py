@@ -12,7 +12,7 @@ from pathlib import Path
 
 MODULE_DIR = Path(__file__).parent
 # `make test` starts these. A test that needs another binary moves it up here.
-NEEDED = ("kube-apiserver", "etcd", "kubectl", "kube-scheduler")
+NEEDED = ("kube-apiserver", "etcd", "kubectl", "kube-scheduler", "kube-controller-manager")
 PACKAGES: Mapping[str, str] = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "etcd": "go.etcd.io/etcd/server/v3",

@@ -15,6 +15,7 @@ import yaml
 import hook.broker.settings
 import monitor.settings
 import placer.settings
+import placer.webhook.settings
 from hook.broker.shares.metrics import share_families
 from plimsoll.cli.main import app
 from plimsoll.contract import parse_pod
@@ -76,7 +77,7 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == {"run", "resize", "status"}
+    assert {words[0] for words in shown} == {"run", "resize", "status", "convert", "explain"}
     for name, *words in shown:
         if name == "run":
             assert options_of(words).command
@@ -86,8 +87,8 @@ def test_every_command_shown_can_be_typed() -> None:
 
 def test_every_option_named_in_passing_exists(capsys: pytest.CaptureFixture[str]) -> None:
     """Every option that a text mentions exists."""
-    known = {name: options(name, capsys) for name in ("run", "resize", "status")}
-    named = every(r"`plimsoll ((?:run|resize|status) [^`]*)`")
+    known = {name: options(name, capsys) for name in ("run", "resize", "status", "convert", "explain")}
+    named = every(r"`plimsoll ((?:run|resize|status|convert|explain) [^`]*)`")
     assert named
     for command in named:
         name, *words = command.split()
@@ -100,13 +101,17 @@ def test_the_pod_shown_is_a_good_one() -> None:
     demand = parse_pod(decode_pod(msgspec.json.encode(yaml.safe_load(shown))))
     [container] = demand.containers
     assert (container.memory_bytes, container.share_pct, container.limit_pct) == (8 << 30, 30, 100)
-    assert demand.gpu_models == ("NVIDIA L4", "NVIDIA A10")
+    assert demand.gpu_models == ()
 
 
 def test_every_setting_named_is_one() -> None:
     """Every setting belongs to a part, or is a variable that the sources know."""
     parts = ((PREFIX, monitor.settings), (PREFIX, placer.settings))
-    prefixed = (*parts, (hook.broker.settings.PREFIX, hook.broker.settings))
+    prefixed = (
+        *parts,
+        (hook.broker.settings.PREFIX, hook.broker.settings),
+        (placer.webhook.settings.PREFIX, placer.webhook.settings),
+    )
     known = {
         prefix + field.name.upper()
         for prefix, part in prefixed
@@ -134,7 +139,7 @@ def test_every_metric_named_is_served() -> None:
     """Every metric is in the sources by its name; counters have the suffix that Prometheus adds."""
     shares = {family.name for family in share_families([])}
     known = shares | set(re.findall(r'"(plimsoll_[a-z_]+)"', SOURCES))
-    named = every(r"(?<![-\w./])plimsoll_(?:gpu|task|limit|outbox|hook|broker|placer)_[a-z_]+")
+    named = every(r"(?<![-\w./])plimsoll_(?:gpu|task|limit|outbox|hook|broker|placer|webhook)_[a-z_]+")
     assert {name for name in named if name.removesuffix("_total") not in known} == set()
     shortened = every(r"`…_([a-z_]+)`")
     assert shortened

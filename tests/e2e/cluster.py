@@ -53,15 +53,15 @@ class KubeCluster:
         return process
 
     async def start_in(
-        self, name: str, place: tuple[str, str], memory: str, *options: str
+        self, name: str, place: tuple[str, str], memory: str, *options: str, container: str = "main"
     ) -> asyncio.subprocess.Process:
-        """Start a pod's program on its node, as the kubelet and the container runtime would."""
+        """Start the program of a pod's container on its node, as the kubelet and the container runtime would."""
         uid = (await self.pods())[name]["metadata"]["uid"]
         node = NodeName(place[0])
         root = self.local.broker_root(node)
 
         async def laid_out() -> bool:
-            return await asyncio.to_thread((root / "limits" / uid / "main" / "limits").exists)
+            return await asyncio.to_thread((root / "limits" / uid / container / "limits").exists)
 
         await until(laid_out)
         process = await asyncio.create_subprocess_exec(
@@ -71,8 +71,8 @@ class KubeCluster:
                 **self.local.node_environment(node),
                 "LD_PRELOAD": str(HOOK_LIBRARY),
                 "CUDA_VISIBLE_DEVICES": place[1],
-                LIMITS_DIR_VARIABLE: str(root / "limits" / uid / "main"),
-                COUNTS_DIR_VARIABLE: str(root / "counts" / uid / "main"),
+                LIMITS_DIR_VARIABLE: str(root / "limits" / uid / container),
+                COUNTS_DIR_VARIABLE: str(root / "counts" / uid / container),
             },
             stdout=asyncio.subprocess.PIPE,
         )

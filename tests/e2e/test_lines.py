@@ -8,7 +8,9 @@ import pytest
 
 from plimsoll.ids import NodeName
 from tests.e2e.cluster import KubeCluster, kube_cluster
+from tests.placer.kube.world import MEMORY, SHARE
 from tests.servers.apiserver import ApiServer
+from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until
 
 
@@ -42,6 +44,42 @@ async def test_a_bound_pods_line_holds_its_program(
                 return any(b"dev.plimsoll.limit.denied" in message for message in await cluster.messages())
 
             await until(denied)
+
+
+async def test_each_container_of_a_pod_has_a_line_of_its_own(
+    tmp_path: Path, apiserver: ApiServer, namespace: str
+) -> None:
+    """An init container of 20Gi runs on the GPU of a container of 4Gi, and another container beside that one.
+
+    Each has its own line. The placer keeps 20Gi of the GPU for the pod, so a pod of 10Gi waits for that GPU.
+    """
+    async with kube_cluster(tmp_path, apiserver, namespace) as cluster:
+        manifest = pod_manifest("job", {MEMORY: "4Gi", SHARE: "30"})
+        image = manifest["spec"]["containers"][0]
+        manifest["spec"]["containers"] += [
+            {**image, "name": "side", "resources": {"limits": {MEMORY: "2Gi"}}}
+        ]
+        warm = {MEMORY: "20Gi", SHARE: "90"}
+        manifest["spec"]["initContainers"] = [{**image, "name": "warm", "resources": {"limits": warm}}]
+        await create_pod(apiserver, namespace, manifest)
+        place = (await cluster.until_bound("job"))["job"]
+        annotations = (await cluster.pods())["job"]["metadata"]["annotations"]
+        places = {
+            name: (place[0], annotations[f"gpus.plimsoll.dev/{name}"]) for name in ("warm", "main", "side")
+        }
+        assert places["warm"] in (places["main"], places["side"])
+        for name, memory, code in (
+            ("warm", "19Gi", 0),
+            ("main", "5Gi", 2),
+            ("main", "3Gi", 0),
+            ("side", "3Gi", 2),
+            ("side", "1Gi", 0),
+        ):
+            program = await cluster.start_in("job", places[name], memory, "--iterations", "3", container=name)
+            await program.communicate()
+            assert (name, memory, program.returncode) == (name, memory, code)
+        await cluster.submit("other", "10Gi", annotations={"plimsoll.dev/gpu-id": places["warm"][1]})
+        assert "Insufficient plimsoll.dev/gpu-memory" in await cluster.until_told_why("other")
 
 
 @pytest.mark.parametrize("broker_is_away", [False, True])

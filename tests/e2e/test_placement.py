@@ -39,9 +39,12 @@ async def test_a_pod_goes_where_the_monitors_say_there_is_room(
         pod = (await cluster.pods())["trainer"]
         decision = json.loads(pod["metadata"]["annotations"]["plimsoll.dev/decision"])
         assert decision["policy"] == "headroom"
-        events = await apiserver.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
-        notes = [e["note"] for e in events["items"] if e["reason"] == "Scheduled"]
-        assert notes == [f"Successfully assigned {namespace}/trainer to bravo"]
+
+        async def notes() -> list[str]:
+            events = await apiserver.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+            return [e["note"] for e in events["items"] if e["reason"] == "Scheduled"]
+
+        assert await until(notes) == [f"Successfully assigned {namespace}/trainer to bravo"]
 
 
 async def test_a_pod_that_fits_nowhere_waits_and_is_told_why_and_goes_when_room_is_made(

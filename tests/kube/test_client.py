@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll.cli.demo.servers import free_port
 from plimsoll.kube.client import (
+    PROBE_AFTER_S,
     ApiError,
     ConflictError,
     GoneError,
@@ -24,6 +25,7 @@ from plimsoll.part.errors import InputError
 from tests.kube.faults import KUBECONFIG
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
+from tests.servers.waiting import until_true
 
 
 async def test_read_create_and_patch_on_a_real_server(apiserver: ApiServer, namespace: str) -> None:
@@ -69,6 +71,19 @@ async def test_server_that_is_not_there_is_transient(tmp_path: Path) -> None:
         with pytest.raises(TransientError):
             async with client.stream("/api/v1/pods", [], 5) as _:
                 pass
+
+
+async def test_client_that_was_closed_is_transient(tmp_path: Path) -> None:
+    """A request that comes while a part ends, after its client was closed, fails like one without an answer."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{free_port()}"))
+    async with connect(kubeconfig) as client:
+        pass
+    with pytest.raises(TransientError, match="closed"):
+        await client.get("/api/v1/pods")
+    with pytest.raises(TransientError, match="closed"):
+        async with client.stream("/api/v1/pods", [], 5) as _:
+            pass
 
 
 async def test_cut_answer_is_transient(tmp_path: Path) -> None:
@@ -208,6 +223,36 @@ async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path:
             with pytest.raises(TransientError, match="silent for"):
                 await anext(coming)
     assert lines == [b"one", b"two", b"three"]
+
+
+async def test_kernel_probes_a_silent_watch(tmp_path: Path) -> None:
+    """A connection without traffic has a timer of the kernel, so a peer that is gone without a word is noticed."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nline\n")
+        await reader.read()
+        writer.close()
+
+    kubeconfig = tmp_path / "config"
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
+        async with connect(kubeconfig) as client, client.stream("/watch", [], 60) as coming:
+            assert await anext(coming) == b"line"
+            await until_true(lambda: _timers(port) and all(kind == KEEP_ALIVE for kind, _ in _timers(port)))
+            assert max(due_s for _, due_s in _timers(port)) <= PROBE_AFTER_S
+
+
+KEEP_ALIVE = "02"
+"""The kind of a timer, see proc(5) on `/proc/net/tcp`. A timer for data that was not acknowledged comes before it."""
+
+
+def _timers(port: int) -> list[tuple[str, float]]:
+    """The kernel's timers of connections to a port: kind, and seconds until it is due."""
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    timers = [fields[5].split(":") for fields in sockets if fields[2].endswith(f":{port:04X}")]
+    return [(kind, int(due, 16) / 100) for kind, due in timers]
 
 
 def test_importing_the_client_does_not_import_kubernetes() -> None:

@@ -34,11 +34,12 @@ spec:
 
 
 class PlacerProcess:
-    """A placer, its log, and a client on its control socket."""
+    """A placer, a client on its control socket, and the URL of its TCP port, which is empty without one."""
 
-    def __init__(self, process: asyncio.subprocess.Process, client: aiohttp.ClientSession) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, client: aiohttp.ClientSession, url: str) -> None:
         self.process = process
         self.client = client
+        self.url = url
 
     async def state(self) -> State:
         """The answer of `GET /v1/state`."""
@@ -79,12 +80,15 @@ async def placer(
     )
     assert process.stderr is not None
     try:
+        url = ""
         async with asyncio.timeout(PATIENCE_S):
             while b'"placer ready"' not in (line := await process.stderr.readline()):
                 assert line, "the placer ended instead of getting ready"
+                if b'"http ready"' in line:
+                    url = f"http://127.0.0.1:{json.loads(line)['port']}"
         drain = asyncio.create_task(process.stderr.read())
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client:
-            yield PlacerProcess(process, client)
+            yield PlacerProcess(process, client, url)
         process.terminate()
         async with asyncio.timeout(PATIENCE_S):
             await drain
@@ -147,13 +151,10 @@ async def test_control_socket_is_its_owners_alone(
     """Only the owner can open the control socket, and the TCP port takes no pods."""
     async with contextlib.AsyncExitStack() as stack:
         settings = await local_settings(tmp_path, "n1", stack)
-        port = 20_000 + os.getpid() % 10_000
-        part = await stack.enter_async_context(
-            placer(tmp_path, nats, valkey, http_port=str(port), **settings)
-        )
+        part = await stack.enter_async_context(placer(tmp_path, nats, valkey, http_port="0", **settings))
         mode = (await asyncio.to_thread((tmp_path / "placer.sock").stat)).st_mode
         assert stat.S_IMODE(mode) == 0o600
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as tcp:
+        async with aiohttp.ClientSession(part.url) as tcp:
             for path in (STATE_PATH, "/healthz", "/readyz", "/metrics"):
                 async with tcp.get(path) as response:
                     assert response.status == 200
@@ -191,7 +192,7 @@ async def test_kill_9_of_nats_and_valkey_loses_nothing(
     ("variable", "value", "message"),
     [
         ("CHECK_S", "soon", "PLIMSOLL_CHECK_S: 'soon' is refused"),
-        ("POLICY", "best", "PLIMSOLL_POLICY: 'best' is no placement policy; choose one of headroom"),
+        ("POLICY", "best", "PLIMSOLL_POLICY: 'best' is no placement policy; choose one of binpack, headroom"),
         ("REDIS_URL", "localhost", "PLIMSOLL_REDIS_URL: 'localhost' is no URL of such a server"),
         ("FORMULA", "poem", "PLIMSOLL_FORMULA: 'poem' is refused"),
         ("HTTP_PORT", "70000", "PLIMSOLL_HTTP_PORT: '70000' is refused"),

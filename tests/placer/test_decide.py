@@ -9,9 +9,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan, Refusal
 from placer.core.policies import policy_named
 from placer.core.reasons import Reason
-from placer.core.score import Formula
 from placer.decide import Decider
-from placer.http import state_of
 from placer.metrics import Metrics
 from placer.reports import ReportView
 from plimsoll.events import NodeState
@@ -19,6 +17,7 @@ from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.quantity import GIB, MIB
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
+from tests.placer.states import read, reader_of
 
 HEADROOM = policy_named("headroom", "test")
 
@@ -113,8 +112,9 @@ def test_the_work_of_a_decision_does_not_grow_with_the_cluster() -> None:
 async def test_the_state_for_people_has_the_order_of_decisions() -> None:
     """The nodes of `/v1/state` stand in the order in which decisions take them, promises included."""
     decider = deciding(*(report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=90 - i),)) for i in range(4)))
+    reader = reader_of(decider)
     for i in range(20):
-        first = (await state_of(decider.reports, decider.ledger, Formula.PROSE, ())).nodes[0]
+        first = (await read(reader)).nodes[0]
         decided = decider.decide(request(f"p{i}", declared("main", 1)), HEADROOM)
         assert isinstance(decided, Plan)
         assert (decided.booking.node, decided.score) == (first.node, first.score)

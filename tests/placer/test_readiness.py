@@ -67,7 +67,9 @@ async def test_leader_and_follower_are_ready_while_everything_is_live(
     await plane.server.kill()
     for part in both:
         await until_missing(
-            part, "a watch of pods or nodes is broken", "the API server does not answer about the lease"
+            part,
+            "a watch of pods, nodes or volumes is broken",
+            "the API server does not answer about the lease",
         )
     await plane.server.start()
     await until_ready(plane)
@@ -107,7 +109,7 @@ class Watched:
     ("lease_s", "broken_s", "silent_s", "missing"),
     [
         (1, 4.9, 4.9, []),
-        (1, 5.1, 0, ["a watch of pods or nodes is broken"]),
+        (1, 5.1, 0, ["a watch of pods, nodes or volumes is broken"]),
         (1, 0, 5.1, ["the API server does not answer about the lease"]),
         (30, 0, 20.9, []),
         (30, 0, 21.1, ["the API server does not answer about the lease"]),

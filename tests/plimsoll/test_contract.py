@@ -3,6 +3,7 @@
 import pytest
 
 from plimsoll.contract import (
+    MOST_INIT_CONTAINERS,
     ContainerDemand,
     PodDemand,
     assigned_gpus,
@@ -10,6 +11,7 @@ from plimsoll.contract import (
 )
 from plimsoll.decision import decision_of
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
@@ -129,6 +131,26 @@ def test_wishes_are_read() -> None:
         ({"gpu-model": ","}, {"gpu": 1}, "gpu-model", "give a value"),
         ({"gpu-model": " , ,"}, {"gpu": 1}, "gpu-model", "give a value"),
         ({"policy": "headroom"}, {}, "policy", "request plimsoll.dev/gpu"),
+        ({"gpu-memory-percent": "50"}, {}, "gpu-memory-percent", "request plimsoll.dev/gpu"),
+        ({"gpu-memory-percent": "0"}, {"gpu": 1}, "gpu-memory-percent", "give 1 to 100"),
+        ({"gpu-memory-percent": "101"}, {"gpu": 1}, "gpu-memory-percent", "give 1 to 100"),
+        ({"gpu-memory-percent": "0.5"}, {"gpu": 1}, "gpu-memory-percent", "give whole percent"),
+        ({"gpu-memory-percent": "50%"}, {"gpu": 1}, "gpu-memory-percent", "in percent"),
+        ({"gpu-memory-percent": ""}, {"gpu": 1}, "gpu-memory-percent", "in percent"),
+        (
+            {"gpu-memory-percent": "50"},
+            {"gpu-memory": "1Gi"},
+            "containers[main].resources[plimsoll.dev/gpu-memory]",
+            "leave out plimsoll.dev/gpu-memory, or the annotation plimsoll.dev/gpu-memory-percent",
+        ),
+        (
+            {"gpu-memory-percent": "50", "best-effort": "true"},
+            {"gpu": 1},
+            "gpu-memory-percent",
+            "or the annotation plimsoll.dev/best-effort",
+        ),
+        ({}, {"gpu-memory-percent": 50}, "gpu-memory-percent", "give it in metadata.annotations"),
+        ({"gpu-mem-percent": "50"}, {"gpu": 1}, "gpu-mem-percent", "did you mean"),
     ],
 )
 def test_what_cannot_work_is_refused_with_field_and_remedy(
@@ -149,11 +171,118 @@ def test_a_request_unlike_its_limit_is_refused() -> None:
         parse_pod(Pod(spec=PodSpec(containers=[Container(name="main", resources=resources)])))
 
 
-def test_an_init_container_with_a_gpu_is_refused_by_name() -> None:
-    """An unhandled feature is refused, never treated as absent."""
-    container = Container(name="warm", resources=ResourceRequirements(limits={"plimsoll.dev/gpu": 1}))
-    with pytest.raises(InputError, match=r"spec.initContainers\[warm\]"):
-        parse_pod(Pod(spec=PodSpec(initContainers=[container])))
+@pytest.mark.parametrize(
+    ("resources", "gpus", "share_pct"),
+    [
+        ({"gpu": 1}, 1, 0),
+        ({"gpu": 2}, 2, 0),
+        ({"gpu-share": 30}, 1, 30),
+        ({"gpu": 2, "gpu-share": 60}, 2, 30),
+    ],
+)
+def test_a_percentage_declares_memory_of_each_gpu(
+    resources: dict[str, Amount], gpus: int, share_pct: int
+) -> None:
+    """The annotation holds for each GPU of each container, so a bare count is no whole GPU then, nor best effort."""
+    demand = only(parse_pod(pod({"gpu-memory-percent": "25"}, main=resources)))
+    assert (demand.gpus, demand.share_pct) == (gpus, share_pct)
+    assert (demand.memory_pct, demand.memory_bytes) == (25, None)
+    assert not demand.whole
+    assert not demand.best_effort
+
+
+def test_a_percentage_becomes_bytes_on_a_gpu() -> None:
+    """On a GPU, a percentage of its usable bytes stands in the demand, and other demands are as they were."""
+    demand = only(parse_pod(pod({"gpu-memory-percent": "25"}, main={"gpu": 1})))
+    there = demand.on(24 * GIB)
+    assert (there.memory_bytes, there.memory_pct) == (6 * GIB, None)
+    declared = only(parse_pod(pod(main={"gpu-memory": "4Gi"})))
+    assert declared.on(24 * GIB) is declared
+
+
+def test_a_percentage_is_for_all_containers_with_a_gpu() -> None:
+    """Each container that asks for a GPU has the percentage, and the others have nothing."""
+    asked: dict[str, dict[str, Amount]] = {"a": {"gpu": 1}, "b": {"gpu-share": 20}, "c": {}}
+    demand = parse_pod(pod({"gpu-memory-percent": "25"}, **asked))
+    assert [(one.container, one.memory_pct) for one in demand.containers] == [("a", 25), ("b", 25)]
+    with pytest.raises(InputError, match=r"containers\[b\].*gpu-memory\]: '1Gi' stands beside the pod's"):
+        parse_pod(pod({"gpu-memory-percent": "25"}, a={"gpu": 1}, b={"gpu-memory": "1Gi"}))
+
+
+def starting(*containers: tuple[str, dict[str, Amount], str | None]) -> list[Container]:
+    """Init containers: name, limits and restart policy of each."""
+    return [
+        Container(
+            name=name,
+            restartPolicy=policy,
+            resources=ResourceRequirements(limits={f"plimsoll.dev/{k}": v for k, v in asked.items()}),
+        )
+        for name, asked, policy in containers
+    ]
+
+
+def with_init(given: Pod, *containers: tuple[str, dict[str, Amount], str | None]) -> Pod:
+    """The pod with these init containers."""
+    spec = PodSpec(containers=given.spec.containers, initContainers=starting(*containers))
+    return Pod(metadata=given.metadata, spec=spec)
+
+
+def test_init_containers_and_sidecars_ask_like_containers() -> None:
+    """Each init container with a GPU has its place in the order of beginnings, and a sidecar is one that runs on."""
+    asked = with_init(
+        pod({"gpu-share-limit": "80"}, main={"gpu-memory": "4Gi"}),
+        ("plain", {}, None),
+        ("warm", {"gpu-memory": "8Gi", "gpu-share": 60}, None),
+        ("proxy", {"gpu-share": 10}, "Always"),
+        ("check", {"gpu": 1}, "OnFailure"),
+    )
+    demand = parse_pod(asked)
+    assert [(one.container, one.lifespan) for one in demand.containers] == [
+        ("warm", Lifespan(0)),
+        ("proxy", Lifespan(1, sidecar=True)),
+        ("check", Lifespan(2)),
+        ("main", MAIN),
+    ]
+    warm, proxy, check, _ = demand.containers
+    assert (warm.memory_bytes, warm.share_pct, warm.limit_pct) == (8 * GIB, 60, 80)
+    assert proxy.best_effort
+    assert check.whole
+
+
+def test_an_init_container_alone_may_ask() -> None:
+    """A pod whose containers need no GPU may warm up on one."""
+    demand = parse_pod(with_init(pod(main={}), ("warm", {"gpu-memory": "1Gi"}, None)))
+    assert [one.container for one in demand.containers] == ["warm"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked", "text"),
+    [
+        ({}, {"gpu-share": 101}, r"gpu-share\]: '101' is more than 1 GPU"),
+        ({}, {"gpu-mem": 1}, r"gpu-mem\]: 1 is no resource of Plimsoll"),
+        ({}, {"gpu": 0}, r"gpu\]: '0' asks for nothing"),
+        ({"gpu-memory-percent": "5"}, {"gpu-memory": 1}, r"gpu-memory\]: 1 stands beside"),
+        ({"best-effort": "true"}, {"gpu-memory": 1}, r"gpu-memory\]: 1 on a best-effort pod"),
+    ],
+)
+def test_a_bad_init_container_is_refused_by_its_own_field(
+    annotations: dict[str, str], asked: dict[str, Amount], text: str
+) -> None:
+    """The refusal names the field among the init containers."""
+    with pytest.raises(InputError, match=r"^spec\.initContainers\[warm\]\.resources\[plimsoll.dev/" + text):
+        parse_pod(with_init(pod(annotations, main={"gpu": 1}), ("warm", asked, None)))
+
+
+def test_a_crowd_of_init_containers_is_refused() -> None:
+    """More init containers with a GPU than a decision can hold are refused by name."""
+    many: list[tuple[str, dict[str, Amount], str | None]] = [
+        (f"i{index}", {"gpu-share": 1}, None) for index in range(MOST_INIT_CONTAINERS + 1)
+    ]
+    parse_pod(with_init(pod(main={}), *many[1:]))
+    with pytest.raises(
+        InputError, match=rf"initContainers\[i{MOST_INIT_CONTAINERS}\].* more than {MOST_INIT_CONTAINERS}"
+    ):
+        parse_pod(with_init(pod(main={}), *many))
 
 
 def test_the_placers_answer_is_read_back() -> None:

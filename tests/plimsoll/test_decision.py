@@ -2,11 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
 from plimsoll.decision import Decision, GpuGrant, annotations_of, decision_of
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import ObjectMeta, Pod
+from plimsoll.lifespan import Lifespan, StartOrder, start_order
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.plimsoll.bound import bound, first_form
@@ -58,6 +60,47 @@ def test_what_a_pod_asks_for_changes_nothing_of_its_decision() -> None:
         {"gpu": 1}, gpus="GPU-B", best_effort="true", gpu_share_limit="lots", lines="{", decision=text
     )
     assert decision_of(pod) == given
+
+
+def test_the_order_of_init_containers_is_read_back() -> None:
+    """A decision says which of its containers are init containers and sidecars, and one without them says nothing."""
+    given = Decision(
+        containers={name: (GpuGrant(gpu=A, line_bytes=GIB),) for name in (SIDE, MAIN)},
+        score=1.0,
+        policy="p",
+        time="t",
+        start=StartOrder(init=(SIDE,), sidecars=(SIDE,)),
+    )
+    text = annotations_of(given)["plimsoll.dev/decision"]
+    assert json.loads(text)["start"] == {"init": ["side"], "sidecars": ["side"]}
+    read = decision_of(bound({"gpu": 1}, decision=text))
+    assert read is not None
+    assert read == given
+    assert read.start.lifespan(SIDE) == Lifespan(0, sidecar=True)
+    assert read.start.lifespan(MAIN) == Lifespan()
+    plain = msgspec.structs.replace(given, start=start_order({MAIN: Lifespan()}))
+    assert "start" not in annotations_of(plain)["plimsoll.dev/decision"]
+    earlier = {"score": 1.0, "policy": "p", "time": "t", "containers": {"main": [GRANT]}}
+    before = decision_of(bound({"gpu": 1}, decision=json.dumps({**earlier, "parts": {}, "resized": []})))
+    assert before is not None
+    assert before.start == StartOrder()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"init": ["other"]},
+        {"init": ["main", "main"]},
+        {"sidecars": ["main"]},
+        {"init": "main"},
+        {"init": [3]},
+    ],
+)
+def test_a_damaged_order_is_refused(start: object) -> None:
+    """An order of containers that have no GPU, or stand twice, is refused by name."""
+    given = {"score": 1.0, "policy": "p", "time": "t", "containers": {"main": [GRANT]}, "start": start}
+    with pytest.raises(InputError, match=r"plimsoll\.dev/decision.*; recreate the pod"):
+        decision_of(bound({"gpu": 1}, decision=json.dumps(given)))
 
 
 GRANT = {"gpu": "A", "line_bytes": 1}

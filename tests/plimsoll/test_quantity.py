@@ -36,10 +36,22 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("12", 12), ("-3", -3), ("+3", 3), ("٤", None), ("1_0", None), (" 1", None), ("", None)],
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("+3", 3),
+        ("٤", None),
+        ("1_0", None),
+        (" 1", None),
+        ("", None),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("000000000000000000000000000007", 7),
+    ],
 )
-def test_plain_whole_numbers_have_ascii_digits_only(text: str, value: int | None) -> None:
-    """Other digits, underscores and spaces make no number, as in Kubernetes."""
+def test_plain_whole_numbers_have_ascii_digits_and_64_bits(text: str, value: int | None) -> None:
+    """Other digits, underscores, spaces and more bits make no number, as in Kubernetes."""
     assert plain_int(text) == value
 
 

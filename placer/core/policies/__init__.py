@@ -5,6 +5,7 @@ A policy only orders the GPUs that fit. Whether a container fits is decided by `
 
 from typing import Final, Protocol
 
+from placer.core.policies.binpack import BINPACK
 from placer.core.policies.headroom import HEADROOM, LITERAL
 from placer.core.room import Room
 from plimsoll.contract import ContainerDemand
@@ -31,7 +32,7 @@ class Policy(Protocol):
         """The score of this GPU for this container; higher is better."""
 
 
-POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROOM, LITERAL)}
+POLICIES: Final[dict[str, Policy]] = {policy.name: policy for policy in (HEADROOM, LITERAL, BINPACK)}
 
 
 def policy_named(name: str, field: str) -> Policy:

@@ -100,9 +100,11 @@ def _container(booking: Booking, wanted: ContainerName | None) -> ContainerName:
         if wanted not in names:
             raise InputError("container", wanted, "has no GPU in this pod", f"name one of {', '.join(names)}")
         return wanted
-    if len(names) > 1:
+    # Init containers have ended when nearly all resizes come, so they are resized by name.
+    last = list(dict.fromkeys(grant.container for grant in booking.grants if grant.lifespan.init is None))
+    if len(last or names) > 1:
         raise InputError("container", None, "is not given", f"name one of {', '.join(names)}")
-    return names[0]
+    return (last or names)[0]
 
 
 def _refuse_unchangeable(request: Resize, grant: Grant) -> None:

@@ -51,7 +51,7 @@ def _check_memory(
     # A pod that is promised more than the card has would wait for its own memory.
     if max(expected, measured) - counted <= free_bytes and expected <= max(seen.usable_bytes, counted):
         return
-    others = expected - new.line_bytes  # the bytes of the pod's other containers there
+    others = ledger.expected_bytes_beside(change.new, new)
     fitting = min(free_bytes + counted, seen.usable_bytes) - others if free_bytes >= 0 else 0
     most = max(fitting, old.line_bytes)
     problem = f"does not fit: promises leave {format_bytes(max(free_bytes, 0))} free on {new.gpu}"
@@ -60,8 +60,7 @@ def _check_memory(
 
 
 def _check_share(change: Change, pairs: list[tuple[Grant, Grant]], asked: str, ledger: Ledger) -> None:
-    mine = change.new.pod, change.container
-    promised = {new.gpu: ledger.promised_share_pct(change.new.node, new.gpu, but=mine) for _, new in pairs}
+    promised = {new.gpu: ledger.share_pct_beside(change.counted, new) for _, new in pairs}
     fullest = max(promised, key=lambda gpu: promised[gpu])
     old, new = pairs[0]  # the share is the same on each of the container's GPUs
     most = max(100 - promised[fullest], old.share_pct)

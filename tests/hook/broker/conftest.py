@@ -203,7 +203,10 @@ class Broker:
         return process
 
     async def announced(self, count: int) -> list[Announcement]:
-        """Wait for so many announcements of a new subscription, and return them."""
+        """Wait for so many announcements of a new subscription, and return them.
+
+        A subscription that the broker ends, because its reader is slow, begins anew and has them once more.
+        """
         entries: list[Announcement] = []
         try:
             async with (
@@ -211,7 +214,8 @@ class Broker:
                 contextlib.aclosing(announcements(self.root)) as stream,
             ):
                 async for entry in stream:
-                    entries.append(entry)
+                    if entry not in entries:
+                        entries.append(entry)
                     if len(entries) == count:
                         break
         except TimeoutError:

@@ -14,11 +14,11 @@ from placer.core.room import room_on
 from placer.decide import Decider
 from placer.metrics import Metrics
 from placer.reports import ReportView
-from plimsoll.contract import PodDemand
+from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB, MIB
-from tests.placer.core.worlds import best_effort, declared, gpu, state, task, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, init, percent, state, task, whole
 
 NODES = ("a", "b", "c")
 GPUS = 3
@@ -45,12 +45,29 @@ containers = st.one_of(
         st.sampled_from([0, 10, 50, 100]),
         st.integers(1, 3),
     ),
+    st.builds(
+        percent,
+        st.just("x"),
+        st.sampled_from([1, 7, 33, 50, 67, 99, 100]),
+        st.sampled_from([0, 10, 50]),
+        st.integers(1, 2),
+    ),
 )
+lifespans = st.sampled_from([None, None, None, False, True])
+"""Of a container: None for an ordinary one, otherwise whether the init container is a sidecar."""
+
+
+def pod_of(found: list[tuple[ContainerDemand, bool | None]]) -> tuple[ContainerDemand, ...]:
+    """The containers, named by their place, with these lifespans."""
+    named = [(replace(one, container=ContainerName(f"c{n}")), kind) for n, (one, kind) in enumerate(found)]
+    return tuple(
+        one if kind is None else init(one, place, sidecar=kind) for place, (one, kind) in enumerate(named)
+    )
+
+
 demands = st.builds(
     PodDemand,
-    st.lists(containers, min_size=1, max_size=3).map(
-        lambda found: tuple(replace(one, container=ContainerName(f"c{n}")) for n, one in enumerate(found))
-    ),
+    st.lists(st.tuples(containers, lifespans), min_size=1, max_size=4).map(pod_of),
     gpu_id=st.sampled_from([None] * 9 + [GpuUuid("GPU-a-0"), GpuUuid("GPU-nowhere")]),
     gpu_models=st.sampled_from([(), (), (), (), (), MODELS[:1], MODELS[1:], MODELS]),
 )

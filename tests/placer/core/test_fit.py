@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placer.core import fit
 from placer.core.fit import HostPort, Load, Needs, Tolerations, misfits, needs_of, offer_of, rules_of
-from plimsoll.kube.models import Node, NodeStatus, Pod, Taint, Toleration
+from plimsoll.kube.models import Node, NodeStatus, ObjectMeta, Pod, Taint, Toleration
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 
@@ -168,6 +168,13 @@ def test_node_that_is_not_ready_is_refused_even_before_it_is_tainted() -> None:
     status = msgspec.convert({"allocatable": ALLOCATABLE, "conditions": conditions}, NodeStatus)
     there = msgspec.structs.replace(node(), status=status)
     assert why_not(pod(), there) == ("node(s) were not ready",)
+    tolerating = {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}
+    assert why_not(pod(tolerations=[tolerating]), there) == ()
+    assert why_not(pod(tolerations=[tolerating | {"effect": "NoExecute"}]), there) == (
+        "node(s) were not ready",
+    )
+    other = tolerating | {"key": "node.kubernetes.io/not-ready"}
+    assert why_not(pod(tolerations=[other]), there) == ("node(s) were not ready",)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +261,15 @@ def test_node_selector_and_operating_system() -> None:
     )
     assert why_not(pod(os={"name": "windows"}), node()) == ("node(s) didn't match Pod's operating system",)
     assert why_not(pod(os={"name": "linux"}), node()) == ()
+
+
+@pytest.mark.parametrize(("system", "fits"), [("linux", True), ("windows", False)])
+def test_operating_system_of_a_pods_label_counts_as_for_the_kubelet(system: str, fits: bool) -> None:  # noqa: FBT001
+    """The kubelet fails a pod whose label `kubernetes.io/os` names another system than its own."""
+    labelled = msgspec.structs.replace(pod(), metadata=ObjectMeta(labels={"kubernetes.io/os": system}))
+    assert (why_not(labelled, node()) == ()) is fits
+    nowhere = msgspec.structs.replace(pod(os={"name": "linux"}), metadata=labelled.metadata)
+    assert (why_not(nowhere, node()) == ()) is fits
 
 
 def port(number: int, protocol: str | None = None, address: str | None = None) -> Pod:

@@ -19,7 +19,7 @@ from plimsoll.kube.models import ObjectMeta, Pod, PodSpec
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
-from tests.placer.core.worlds import best_effort, declared, gpu, request, state, whole
+from tests.placer.core.worlds import best_effort, declared, gpu, init, request, state, whole
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns"), spec=PodSpec(containers=[]))
 NODE = node_view(state("n", *(gpu(uuid) for uuid in "ABCDEF")))
@@ -54,10 +54,16 @@ demands = st.one_of(
 )
 
 
-@given(st.lists(demands, min_size=1, max_size=3))
-def test_a_booking_read_back_grants_what_was_registered(containers: list[ContainerDemand]) -> None:
+@given(st.lists(demands, min_size=1, max_size=3), st.lists(st.sampled_from([None, False, True]), min_size=3))
+def test_a_booking_read_back_grants_what_was_registered(
+    containers: list[ContainerDemand], kinds: list[bool | None]
+) -> None:
     """A booking read back from a registration has all grants, for every kind of container. Only the owner is lost."""
     named = [replace(one, container=ContainerName(f"c{place}")) for place, one in enumerate(containers)]
+    named = [
+        one if kind is None else init(one, place, sidecar=kind)
+        for place, (one, kind) in enumerate(zip(named, kinds, strict=False))
+    ]
     decided = planned(Ledger(), *named, owner="job")
     [(row, booking)] = adopted(NodeName("n"), described(registration(POD, decided)))
     assert booking == replace(decided.booking, owner=None)

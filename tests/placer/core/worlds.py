@@ -1,9 +1,12 @@
 """Small clusters for the core's tests: nodes, GPUs, pods and demands in one line each."""
 
+from dataclasses import replace
+
 from placer.core.plan import Request
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll.lifespan import Lifespan
 from plimsoll.quantity import GIB
 
 
@@ -49,6 +52,17 @@ def state(node: str, *gpus: Gpu, seq: int = 1) -> NodeState:
 def declared(name: str, memory_gib: float, share_pct: int = 0, gpus: int = 1) -> ContainerDemand:
     """A container that declares its memory."""
     return ContainerDemand(ContainerName(name), gpus, int(memory_gib * GIB), share_pct, 100, whole=False)
+
+
+def percent(name: str, memory_pct: int, share_pct: int = 0, gpus: int = 1) -> ContainerDemand:
+    """A container that declares its memory in percent of each GPU."""
+    name_of = ContainerName(name)
+    return ContainerDemand(name_of, gpus, None, share_pct, 100, whole=False, memory_pct=memory_pct)
+
+
+def init(demand: ContainerDemand, place: int, *, sidecar: bool = False) -> ContainerDemand:
+    """The demand as that of an init container, or of a sidecar."""
+    return replace(demand, lifespan=Lifespan(place, sidecar))
 
 
 def best_effort(name: str = "main") -> ContainerDemand:

@@ -28,7 +28,7 @@ from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import NodeState, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.client import Transport
-from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.models import Namespace, Node, Pod
 from plimsoll.kube.reflector import Added, Deleted, Modified
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import gpu, state
@@ -83,6 +83,11 @@ class Scene:
         node, old = msgspec.convert(document, Node), self.nodes.get(name)
         self.nodes[name] = node
         self.front_end._on_node(Added(node) if old is None else Modified(node, old))
+
+    def namespace(self, name: str, labels: Object) -> None:
+        """The watch shows a namespace that is new or changed."""
+        document = {"metadata": {"name": name, "labels": labels}}
+        self.front_end._on_namespace(Added(msgspec.convert(document, Namespace)))
 
     def remove_node(self, name: str) -> None:
         """The watch shows that a node is gone."""

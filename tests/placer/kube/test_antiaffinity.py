@@ -9,7 +9,7 @@ from placer.core.fit import needs_of, rules_of
 from placer.core.ledger import Ledger
 from placer.kube.cluster import Cluster
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Node, Pod
+from plimsoll.kube.models import Namespace, Node, Pod
 
 Object = dict[str, Any]
 KEPT_OUT = ("node(s) didn't satisfy existing pods anti-affinity rules",)
@@ -77,12 +77,23 @@ def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() ->
         ({"labelSelector": {}, "namespaces": ["other"]}, False),
         ({"labelSelector": {}, "namespaces": ["other", "default"]}, True),
         ({"labelSelector": {}, "namespaces": ["other"], "namespaceSelector": {}}, True),
-        ({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "unknown here"}}}, True),
+        ({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}, True),
+        ({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "b"}}}, False),
+        (
+            {
+                "labelSelector": {},
+                "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "New"}]},
+            },
+            True,
+        ),
     ],
 )
 def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT001
-    """Labels and namespaces select as in Kubernetes; an undecidable selector counts as a match."""
+    """Labels and namespaces select as in Kubernetes; an unknown operator counts as a match."""
     cluster = cluster_of(keeper(term))
+    cluster.put_namespace(
+        msgspec.convert({"metadata": {"name": "default", "labels": {"team": "a"}}}, Namespace)
+    )
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())
 
 

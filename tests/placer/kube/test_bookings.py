@@ -187,7 +187,7 @@ def test_a_pod_that_was_placed_here_counts_as_placed() -> None:
     grant = Grant(MAIN, GPUS[0], 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
     booking = Booking(UID, N1, (grant,))
     node.ledger.book(booking)
-    node.cluster.assume(booking, Needs({}, frozenset()))
+    node.cluster.assume(booking, Needs({}, frozenset()), Pod())
     node.cluster.confirm(with_line(1))
     assert node.counted() == (4, 0, 100)
     assert len(node.doubts) == 1
@@ -326,6 +326,18 @@ def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:
     node.cluster.confirm(bound(limits={"plimsoll.dev/gpu-memory": "20Gi", "plimsoll.dev/gpu": "2"}))
     assert node.why_not(sized(14)) == dict.fromkeys(GPUS)
     assert node.why_not(sized(15)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
+
+
+def test_a_foreign_pod_counts_by_the_most_of_all_moments_of_its_life() -> None:
+    """Of a foreign pod's init container and its container the larger counts on each GPU, and a sidecar with both."""
+    node = Node()
+    node.report(*GPUS)
+    limits = [{"plimsoll.dev/gpu-memory": size} for size in ("2Gi", "16Gi")]
+    init = [{"name": f"i{n}", "resources": {"limits": one}} for n, one in enumerate(limits)]
+    init[0]["restartPolicy"] = "Always"
+    node.cluster.confirm(bound(initContainers=init))
+    assert node.why_not(sized(6)) == dict.fromkeys(GPUS)
+    assert node.why_not(sized(7)) == dict.fromkeys(GPUS, Reason.GPU_MEMORY)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class World:
         """Decide, and count the pod on its node."""
         decided = self.choice.decide(wanted)
         if isinstance(decided, Plan):
-            self.cluster.assume(decided.booking, wanted.needs)
+            self.cluster.assume(decided.booking, wanted.needs, wanted.pod)
         return decided
 
     async def why_not(self, wanted: Wanted) -> str | None:
@@ -443,7 +443,7 @@ async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: py
 
 
 def test_preferences_do_not_tell_kinds_apart() -> None:
-    """Pods with unlike preferences share their refusals: no decision reads a preference."""
+    """Pods with unlike preferences share their refusals: no refusal reads a preference."""
     term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
     prefers = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
     kinds = {

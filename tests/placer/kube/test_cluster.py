@@ -53,7 +53,7 @@ def booking(uid: str, on: str = "n1") -> Booking:
 def assumed(cluster: Cluster, ledger: Ledger, uid: str) -> None:
     """Place a pod on n1 as a decision does."""
     ledger.book(booking(uid))
-    cluster.assume(booking(uid), needs_of(pod(uid)))
+    cluster.assume(booking(uid), needs_of(pod(uid)), pod(uid))
 
 
 def reasons(cluster: Cluster, cpu: str = "2", name: NodeName = N1) -> tuple[str, ...]:
@@ -153,5 +153,5 @@ def test_nodes_with_fewer_pods_come_first() -> None:
     for name in ("b", "a", "c"):
         cluster.put_node(node(name))
     ledger.book(Booking(PodUid("x"), NodeName("a"), ()))
-    cluster.assume(Booking(PodUid("x"), NodeName("a"), ()), Needs({}, frozenset()))
+    cluster.assume(Booking(PodUid("x"), NodeName("a"), ()), Needs({}, frozenset()), Pod())
     assert list(cluster.by_pods()) == ["b", "c", "a"]

@@ -106,22 +106,15 @@ async def test_malformed_and_unhandled_pods_are_refused_by_name_and_others_go_on
         await create_node(apiserver, "n1")
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("greedy", {SHARE: "101"}))
-        spread = pod_manifest("spread", {MEMORY: "1Gi"})
-        spread["spec"]["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": "zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {},
-            }
-        ]
-        await create_pod(apiserver, namespace, spread)
+        claiming = pod_manifest("claiming", {MEMORY: "1Gi"})
+        claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+        await create_pod(apiserver, namespace, claiming)
         unknown = pod_manifest("typo", {MEMORY: "1Gi"}, annotations={"plimsoll.dev/policies": "headroom"})
         await create_pod(apiserver, namespace, unknown)
         await create_pod(apiserver, namespace, pod_manifest("sound", {MEMORY: "1Gi"}))
         await world.until_bound("sound")
         await world.until_refused("greedy", "spec.containers[main].resources[plimsoll.dev/gpu-share]: '101'")
-        await world.until_refused("spread", "spec.topologySpreadConstraints: 'zone' is not handled")
+        await world.until_refused("claiming", "spec.resourceClaims: '1 claim(s)' is not handled")
         refused = await world.until_refused("typo", "did you mean plimsoll.dev/policy?")
         assert "nodeName" not in refused["spec"]
         (event,) = await world.events("greedy", "FailedScheduling")

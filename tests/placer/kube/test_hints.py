@@ -2,9 +2,10 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.core import declared_features, supplemental_groups
 from placer.core.fit import NODE_AFFINITY, NOT_READY, PORTS, TOO_MANY_PODS
 from placer.core.reasons import Reason
 from placer.core.room import Room, misfit
@@ -23,6 +24,8 @@ from placer.kube.hints import (
 from plimsoll.contract import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 from plimsoll.kube.models import Node
+from plimsoll.quantity import MIB
+from tests.placer.core.worlds import percent
 
 MEMORY = Cause.MEMORY | Cause.MEMORIES
 
@@ -61,8 +64,10 @@ def rooms(*of_each: Room) -> dict[GpuUuid, Room]:
         (PORTS, Cause.RESOURCES),
         (NODE_AFFINITY, Cause.NODE),
         (NOT_READY, Cause.NODE),
+        (supplemental_groups.REASON, Cause.NODE),
+        (declared_features.REASON, Cause.NODE),
         ("node(s) had untolerated taint {k: v}", Cause.NODE),
-        ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES),
+        ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES & ~Cause.PERCENTAGE),
     ],
 )
 def test_reasons_have_causes(reason: str, cause: Cause) -> None:
@@ -86,12 +91,20 @@ def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     """Whole GPUs, and pods without a GPU, do not wait for bytes; several containers wait for more than one room."""
     assert causes_of([Reason.GPU_NOT_EMPTY.value], demand_of(None, whole=True)) == Cause.OCCUPANCY
     assert causes_of(["Insufficient cpu"], PodDemand(())) == Cause.RESOURCES
-    assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES
+    assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES | Cause.VOLUMES
     memory = [Reason.GPU_MEMORY.value]
     assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | Cause.SHARE | Cause.OCCUPANCY
     assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
     assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
     assert (ask_of(demand_of(5, None, 7)), ask_of(demand_of(None)), ask_of(PodDemand(()))) == (7, 0, 0)
+    part = PodDemand((percent("c0", 40),))
+    assert (causes_of(memory, part), ask_of(part)) == (Cause.PERCENTAGE, 40)
+    for several in (
+        PodDemand((percent("c0", 40), percent("c1", 40))),
+        PodDemand((percent("c0", 40, gpus=2),)),
+    ):
+        assert causes_of(memory, several) & ~(Cause.SHARE | Cause.OCCUPANCY) == Cause.MEMORIES
+        assert ask_of(several) == 0
 
 
 def test_gain_names_the_bytes_between_which_it_helps() -> None:
@@ -170,6 +183,40 @@ def test_no_gpu_comes_to_fit_without_a_gain_that_concerns_the_pod(
     assert best_bytes(after for _, after in changes) == max(after.free_bytes for _, after in changes)
 
 
+@given(
+    st.lists(
+        st.tuples(*[st.tuples(st.sampled_from([100, 150, 400]), st.integers(-1, 401))] * 2),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 100),
+)
+@settings(max_examples=500)
+def test_no_gpu_comes_to_fit_a_percentage_without_a_gain_that_concerns_it(
+    changes: list[tuple[tuple[int, int], tuple[int, int]]], memory_pct: int
+) -> None:
+    """If a GPU has the declared part of its memory free and had not before, the gain names that percentage.
+
+    The GPU may have another size by then, so that fewer bytes are a larger part.
+    """
+    demand = PodDemand((percent("c0", memory_pct),))
+    sizes = [tuple(room(free * MIB, usable=usable * MIB) for usable, free in pair) for pair in changes]
+    gain = gain_of_rooms(rooms(*(old for old, _ in sizes)), rooms(*(new for _, new in sizes)))
+    fits = [
+        [
+            misfit(one, here, here.memory_bytes or 0) is None
+            for one in pair
+            for here in [only.on(one.gpu.usable_bytes)]
+        ]
+        for pair in sizes
+        for only in demand.containers
+    ]
+    if any(after and not before for before, after in fits):
+        assert gain.causes & causes_of([Reason.GPU_MEMORY.value], demand) == Cause.PERCENTAGE
+        assert gain.above_pct < ask_of(demand) <= gain.up_to_pct
+        assert gain.best_bytes
+
+
 def node(**fields: object) -> Node:
     """A node with these labels, taints, amounts, and so on."""
     document = {
@@ -178,6 +225,8 @@ def node(**fields: object) -> Node:
         "status": {
             "allocatable": fields.get("amounts", {"cpu": "4", "x/y": "1"}),
             "conditions": [{"type": "Ready", "status": fields.get("ready", "True")}],
+            "features": fields.get("features"),
+            "declaredFeatures": fields.get("declared"),
         },
     }
     return msgspec.convert(document, Node)
@@ -196,7 +245,10 @@ TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
         ({}, {"cordoned": True}, NOTHING),
         ({"ready": "False"}, {}, Cause.NODE),
         ({}, {"ready": "Unknown"}, NOTHING),
-        ({}, {"labels": {"zone": "a"}}, Cause.NODE | Cause.RULES),
+        ({"ready": "Unknown"}, {"ready": "False"}, Cause.NODE),
+        ({}, {"features": {"supplementalGroupsPolicy": True}}, Cause.NODE),
+        ({}, {"declared": ["FeatureOfTomorrow"]}, Cause.NODE),
+        ({}, {"labels": {"zone": "a"}}, Cause.NODE | Cause.RULES | Cause.VOLUMES),
         ({}, {"amounts": {"cpu": "4500m", "x/y": "1"}}, Cause.RESOURCES),
         ({}, {"amounts": {"cpu": "4000m", "x/y": "1"}}, NOTHING),
         ({}, {"amounts": {"cpu": "3", "x/y": "1"}}, NOTHING),

@@ -89,6 +89,17 @@ def test_node_that_cannot_take_a_parked_pod_leaves_it_alone() -> None:
         (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, 20), True),
         (Cause.MEMORY | Cause.SHARE, 10, Gain(Cause.SHARE, 9), False),
         (Cause.MEMORIES, 10, Gain(Cause.MEMORY | Cause.MEMORIES, 20, 15, 20), True),
+        (Cause.PERCENTAGE, 40, Gain(Cause.PERCENTAGE, 2**34, 9, 10, 39, 40), True),
+        (Cause.PERCENTAGE, 40, Gain(Cause.PERCENTAGE, 2**34, 9, 10, 40, 90), False),  # it fitted there before
+        (
+            Cause.PERCENTAGE,
+            40,
+            Gain(Cause.PERCENTAGE, 2**34, 9, 10, 10, 39),
+            False,
+        ),  # and still does not here
+        (Cause.PERCENTAGE, 40, Gain(EVERYTHING, 0), False),  # a node without a GPU
+        (Cause.PERCENTAGE, 40, Gain(EVERYTHING, 2**34), True),
+        (Cause.PERCENTAGE | Cause.SHARE, 40, Gain(Cause.SHARE, 2**34), True),
         (Cause.RESOURCES, 0, Gain(Cause.RESOURCES | Cause.NODE), True),
         (Cause.NODE, 0, Gain(Cause.MEMORY | Cause.MEMORIES, 20), False),
     ],

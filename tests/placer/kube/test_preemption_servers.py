@@ -15,6 +15,7 @@ import pytest
 from placer.kube import preemption_orders
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
+from tests.placer.kube.test_rights import RULES
 from tests.placer.kube.world import MEMORY, condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
@@ -268,14 +269,7 @@ async def test_without_the_right_to_delete_no_pod_ends_and_the_preemptor_says_so
     """A placer that may not delete pods places others as before, and the preemptor names the refused deletion."""
     monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.2)
     rbac, name = "/apis/rbac.authorization.k8s.io/v1", "plimsoll-without-delete"
-    rules = [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-        {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]},
-    ]
+    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in RULES]
     await apiserver.must("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "plimsoll-placer"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}

@@ -50,6 +50,19 @@ def test_pod_that_comes_back_stands_behind_those_that_came_before() -> None:
     assert [tried(queue, 5), tried(queue, 5)] == [B, A]
 
 
+def test_nudge_brings_back_a_parked_pod_alone() -> None:
+    """A parked pod whose claims changed is tried at once, beside its kind. One that backs off keeps its pause."""
+    queue = queue_of(A, B, C)
+    park(queue, A, kind="kind")
+    park(queue, B, kind="kind")
+    assert tried(queue, 0) == C
+    queue.again(C, 0)
+    for uid in (B, C, D):
+        queue.nudge(uid, 0.5)
+    assert [tried(queue, 0.5), tried(queue, 0.5)] == [B, None]
+    assert tried(queue, 1) == C
+
+
 def test_hopeless_pod_comes_back_only_when_it_is_changed() -> None:
     """Only a change of the pod itself brings a hopeless pod back, and at once. Time and gains do not."""
     queue = queue_of(A)

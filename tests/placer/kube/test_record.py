@@ -228,6 +228,55 @@ async def test_refusals_that_wait_are_replaced_and_a_success_never_is(
         assert running.metrics.news_coalesced._value.get() == 50 - NEWS_OF_A_POD
 
 
+async def test_while_pods_are_bound_news_is_written_by_one_writer(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    """The news of 20 pods is written one after another, in the order in which it came."""
+    pods = [msgspec.json.decode(_manifest(f"p{index:02d}", namespace), type=Pod) for index in range(20)]
+    async with recorder(apiserver) as running:
+        with running.put_off():
+            for pod in pods:
+                running.record(News(pod, "Scheduled", "assigned", None))
+            found = await _events_of(apiserver, namespace, len(pods))
+    found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+    assert [event["regarding"]["name"] for event in found] == [pod.metadata.name for pod in pods]
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["after the last bind", "with many that wait"])
+async def test_news_does_not_wait_for_binds_for_ever(
+    apiserver: ApiServer, namespace: str, *, is_over: bool
+) -> None:
+    """Once no pod is being bound, or very many have news, all writers write, though one of them stands still."""
+    pods = [msgspec.json.decode(_manifest(f"p{index:02d}", namespace), type=Pod) for index in range(20)]
+    away, back = asyncio.Event(), asyncio.Event()
+    writes = LossyBinds()
+    writes.event_faults.append(held(away, back))
+    async with recorder(apiserver, wrap=writes.around) as running:
+        running.most_put_off = 1000 if is_over else 15
+        with contextlib.ExitStack() as binds:
+            binds.enter_context(running.put_off())
+            running.record(News(pods[0], "Scheduled", "assigned", None))
+            await until_true(away.is_set)
+            for pod in pods[1:]:
+                running.record(News(pod, "Scheduled", "assigned", None))
+            if is_over:
+                binds.close()
+            await _events_of(apiserver, namespace, 1 if not is_over else len(pods) - 1)
+        back.set()
+        await _events_of(apiserver, namespace, len(pods))
+
+
+async def _events_of(api: ApiServer, namespace: str, number: int) -> list[Object]:
+    """The events of a namespace, once there are so many."""
+
+    async def look() -> list[Object]:
+        found = await events(api, namespace)
+        return found if len(found) >= number else []
+
+    found: list[Object] = await until(look)
+    return found
+
+
 def _manifest(name: str, namespace: str) -> bytes:
     """A pod that does not exist: its events can be written all the same."""
     return msgspec.json.encode({"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}})

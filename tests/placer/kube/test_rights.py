@@ -2,11 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
+from tests.placer.kube.volumes.storage import (
+    create_claim,
+    create_class,
+    create_user,
+    create_volume,
+    purge_storage,
+    until_selected,
+)
 from tests.placer.kube.world import MEMORY, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -19,6 +28,23 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": [""],
+        "resources": ["persistentvolumeclaims", "persistentvolumes"],
+        "verbs": ["list", "watch", "patch"],
+    },
+    {
+        "apiGroups": ["storage.k8s.io"],
+        "resources": [
+            "storageclasses",
+            "csinodes",
+            "csidrivers",
+            "csistoragecapacities",
+            "volumeattachments",
+        ],
+        "verbs": ["list", "watch"],
+    },
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]},
 ]
@@ -38,10 +64,15 @@ async def grant(apiserver: ApiServer, path: str, kind: str, rules: Sequence[Obje
     await apiserver.must("POST", f"{path}/{kind.lower()}bindings", binding)
 
 
+async def is_reserved(apiserver: ApiServer) -> bool:
+    """Whether the volume belongs to a claim, and not to a name alone."""
+    return "uid" in (await apiserver.get("/api/v1/persistentvolumes/disk"))["spec"]["claimRef"]
+
+
 async def test_documented_rights_are_enough(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """With only the rights listed in `placer.kube`, pods are placed, refused, resized and preempted."""
+    """With only the rights listed in `placer.kube`, pods are placed with volumes, refused, resized and preempted."""
     path = f"/apis/{RBAC}/v1"
     await grant(apiserver, path, "ClusterRole", RULES)
     try:
@@ -50,7 +81,16 @@ async def test_documented_rights_are_enough(
             await world.report("n1", 24)
             await create_pod(apiserver, namespace, pod_manifest("small", {MEMORY: "4Gi"}))
             await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "40Gi"}))
+            await create_class(apiserver, "local")
+            reserved = {"namespace": namespace, "name": "by-hand"}
+            await create_volume(apiserver, "disk", "local", claimRef=reserved)
+            await create_class(apiserver, "made", "example.com")
+            for name, of_class in (("by-hand", "local"), ("made", "made")):
+                await create_claim(apiserver, namespace, name, of_class)
+                await create_user(apiserver, namespace, name, name)
             await world.until_bound("small")
+            await until(partial(is_reserved, apiserver))
+            await until_selected(world, "made")
             await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
             await world.events("small", "Scheduled")
             await world.events("large", "FailedScheduling")
@@ -62,6 +102,7 @@ async def test_documented_rights_are_enough(
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await apiserver.must("DELETE", f"{path}/{kind}/{ROLE}")
+        await purge_storage(apiserver)
 
 
 async def test_documented_rights_are_enough_for_the_lease(apiserver: ApiServer, namespace: str) -> None:

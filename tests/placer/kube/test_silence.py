@@ -3,11 +3,10 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from placer.core.score import Formula
-from placer.http import state_of
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
 from tests.placer.kube.world import MEMORY, World, gpu_of, scheduler
+from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -29,14 +28,15 @@ async def test_silent_node_gets_no_pod_until_it_reports(
 ) -> None:
     """The refusal has a reason of its own, and the next report alone brings the pod to the node."""
     async with with_node(apiserver, valkey, namespace) as world:
+        reader = reader_of(world.front_end.decider)
         world.reports.set_silent(N1)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
         await world.until_refused("p", REASON)
-        [row] = (await state_of(world.reports, world.ledger, Formula.PROSE, ())).nodes
+        [row] = (await read(reader)).nodes
         assert row.silent
         await world.report(N1, 24)
         assert gpu_of(await world.until_bound("p")) == (N1, "GPU-n1-0")
-        [row] = (await state_of(world.reports, world.ledger, Formula.PROSE, ())).nodes
+        [row] = (await read(reader)).nodes
         assert not row.silent
 
 

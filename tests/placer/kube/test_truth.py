@@ -6,8 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from placer.core.ledger import Booking
-from placer.core.score import Formula
-from placer.http import state_of
 from placer.kube.drift import DriftCheck
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
@@ -18,6 +16,7 @@ from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.world import GPU_KEY, MEMORY, SHARE, World, gpu_of, scheduler
+from tests.placer.states import read, reader_of
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until, until_true
@@ -27,7 +26,7 @@ GPUS = "plimsoll.dev/gpu"
 
 async def doubts(world: World) -> tuple[DoubtRow, ...]:
     """The pods in doubt, as `/v1/state` shows them."""
-    return (await state_of(world.reports, world.ledger, Formula.PROSE, ())).doubts
+    return (await read(reader_of(world.front_end.decider))).doubts
 
 
 async def drift(api: ApiServer, world: World) -> tuple[float, float]:

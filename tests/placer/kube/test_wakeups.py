@@ -291,6 +291,10 @@ NODE_CHANGES = st.tuples(
     st.sampled_from(["ready", "ready", "ready", "not ready", "cordoned", "tainted"]),
 )
 REPORTS = st.tuples(st.just("report"), NODES, st.lists(st.sampled_from([0, 5, 9, 24]), max_size=2))
+WARM_UP: list[dict[str, Any]] = [
+    {"name": "proxy", "resources": {"limits": {MEMORY: "2Gi"}}, "restartPolicy": "Always"},
+    {"name": "warm", "resources": {"limits": {MEMORY: "9Gi", SHARE: "60"}}},
+]
 ASKS: tuple[dict[str, Any], ...] = (
     {"limits": {MEMORY: "8Gi"}},
     {"limits": {MEMORY: "8Gi"}},
@@ -300,6 +304,8 @@ ASKS: tuple[dict[str, Any], ...] = (
     {"limits": {WHOLE: "1"}, "annotations": BEST_EFFORT, "owner": "job"},
     {"limits": {MEMORY: "4Gi", SHARE: "50"}, "more_limits": ({MEMORY: "6Gi"},)},
     {"limits": {WHOLE: "2", MEMORY: "6Gi", SHARE: "60"}, "more_limits": ({MEMORY: "4Gi"},)},
+    {"limits": {WHOLE: "1"}, "annotations": {"plimsoll.dev/gpu-memory-percent": "40"}},
+    {"limits": {MEMORY: "4Gi"}, "initContainers": WARM_UP},
     {"limits": {"cpu": "3"}},
     {"limits": {"cpu": "3"}},
 )

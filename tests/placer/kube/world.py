@@ -176,6 +176,7 @@ async def scheduler(
     user: str | None = None,
     drift_s: float = 300.0,
     binds_at_once: int = 16,
+    volumes_s: float = 600.0,
 ) -> AsyncIterator[World]:
     """A running scheduler.
 
@@ -188,6 +189,7 @@ async def scheduler(
         user: the user that it authenticates as; the administrator by default.
         drift_s: the pause between two comparisons of its ledger with the API server.
         binds_at_once: see `KubeOptions`.
+        volumes_s: see `KubeOptions`.
     """
     kubeconfig = api.kubeconfig(user) if user else api.kubeconfig()
     ledger, reports, told, metrics = Ledger(), ReportView(), Told(), Metrics()
@@ -203,7 +205,9 @@ async def scheduler(
                 decider=decider,
                 bus=told,
                 reports_loaded=ready,
-                options=KubeOptions(POLICIES["headroom"], binds_at_once=binds_at_once, drift_s=drift_s),
+                options=KubeOptions(
+                    POLICIES["headroom"], binds_at_once=binds_at_once, drift_s=drift_s, volumes_s=volumes_s
+                ),
             )
             task = asyncio.create_task(front_end.run(), name="scheduler")
             writer = asyncio.create_task(ListWriter(scores, decider, CHECK_S).run(), name="list writer")

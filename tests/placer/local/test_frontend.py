@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from placer.local.frontend import LocalFrontEnd, Placed, Refused
+from placer.local.manifest import parse_manifests
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.environment import processes_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, PodSpec
+from plimsoll.percent import bytes_of
 from plimsoll.quantity import GIB
 from tests.placer.arrivals import PATIENCE_S, eventually
-from tests.placer.local.world import BUSY, World, broker, gpu_of, idle_report, pod, world
+from tests.placer.local.world import BUSY, GPU_GIB, World, broker, gpu_of, idle_report, pod, world
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,6 +87,35 @@ async def test_pod_that_passes_its_line_gets_out_of_memory(tmp_path: Path) -> No
         assert "CUDA_ERROR_OUT_OF_MEMORY" in row.message
         assert row.exit_code == 2
         assert await phase(front_end, neighbour.pod) == "Running"
+
+
+PARTS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: parts, annotations: {plimsoll.dev/gpu-memory-percent: "40"}}
+spec:
+  containers:
+    - {name: a, command: [sleep, "1000"], resources: {limits: {plimsoll.dev/gpu: 1}}}
+    - {name: b, command: [sleep, "1000"], resources: {limits: {plimsoll.dev/gpu-share: 30}}}
+    - {name: c, command: [sleep, "1000"]}
+"""
+
+
+async def test_percentages_of_a_manifest_are_lines_in_bytes(tmp_path: Path) -> None:
+    """A local pod's containers that ask for a GPU get lines of the declared part of it, and a share where asked."""
+    async with world(tmp_path, "n1") as here, here.front_end() as front_end:
+        [parsed] = parse_manifests(PARTS)
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await front_end.submit(parsed)
+        assert isinstance(answer, Placed), answer
+        async with BrokerClient(here.nodes[0].broker_root) as client:
+            uses = (await client.describe()).containers
+        lines = {use.container.name: use.container.lines[0] for use in uses}
+        usable_bytes = (GPU_GIB - 1) * GIB
+        assert {name: (line.line_bytes, line.share_pct) for name, line in lines.items()} == {
+            "a": (bytes_of(40, usable_bytes), 0),
+            "b": (bytes_of(40, usable_bytes), 30),
+        }
 
 
 async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path) -> None:
@@ -169,7 +200,7 @@ async def test_node_without_report_is_named(tmp_path: Path) -> None:
     ("command", "annotations", "message"),
     [
         ([], {}, r"spec.containers\[main\].command: \[\] is missing"),
-        (SLEEP, {"policy": "fastest"}, "'fastest' is no placement policy; choose one of headroom"),
+        (SLEEP, {"policy": "fastest"}, "'fastest' is no placement policy; choose one of binpack, headroom"),
         (SLEEP, {"affinity": "a"}, "is not handled by this version"),
         (SLEEP, {"policies": "headroom"}, "did you mean plimsoll.dev/policy"),
     ],

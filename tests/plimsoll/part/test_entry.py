@@ -13,9 +13,10 @@ import pytest
 import hook.broker.settings
 import monitor.settings
 import placer.settings
+import placer.webhook.settings
 from plimsoll.part.settings import PREFIX, usage
 
-PARTS = ("hook.broker", "monitor", "placer")
+PARTS = ("hook.broker", "monitor", "placer", "placer.webhook")
 
 
 def started(part: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -62,6 +63,7 @@ def test_the_help_says_the_default_and_the_unit_of_a_setting(part: str, said: st
         (hook.broker.settings, hook.broker.settings.PREFIX),
         (monitor.settings, PREFIX),
         (placer.settings, PREFIX),
+        (placer.webhook.settings, placer.webhook.settings.PREFIX),
     ],
 )
 def test_the_help_describes_every_setting(settings: ModuleType, prefix: str) -> None:

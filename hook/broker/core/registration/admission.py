@@ -1,15 +1,18 @@
 """Checks the shares that a registration asks for: all shares on a GPU together never exceed 100.
 
-Containers that own whole GPUs do not count. Unregistered pods do not count either, though their last processes may
-still run. A registration that raises no share is always accepted, because pods are registered again after a restart.
+Of containers of a pod that never run at the same time, such as an init container and the containers after it, the
+larger share counts (`plimsoll.lifespan`). Containers that own whole GPUs do not count. Unregistered pods do not count
+either, though their last processes may still run. A registration that raises no share is always accepted, because
+pods are registered again after a restart.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hook.broker.core.registration.record import Record
-from plimsoll.broker.wire import ContainerLines, Register
+from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
+from plimsoll.lifespan import Lifespan, beside, peak
 from plimsoll.part.errors import InputError
 
 WHOLE_PCT: Final = 100
@@ -28,8 +31,11 @@ def check_shares(request: Register, records: Iterable[Record]) -> None:
     standing = [record.pod for record in records if not record.leaving]
     others = [pod for pod in standing if pod.pod != request.pod]
     before = [pod for pod in standing if pod.pod == request.pod]
-    for field, gpu, asked_pct in _fields(request):
-        own_pct, others_pct = promised_pct(request.containers, gpu), _sum_pct(others, gpu)
+    for field, container, line in _lines(request):
+        gpu, asked_pct = line.gpu, line.share_pct
+        others_pct = _sum_pct(others, gpu)
+        rest = (one for one in request.containers if one is not container)
+        own_pct = asked_pct + beside(container.lifespan, _shares(rest, gpu))
         surplus_pct = own_pct - max(WHOLE_PCT - others_pct, _sum_pct(before, gpu))
         if asked_pct and surplus_pct > 0:
             problem = f"brings the shares promised of {gpu} to {own_pct + others_pct}"
@@ -37,15 +43,20 @@ def check_shares(request: Register, records: Iterable[Record]) -> None:
 
 
 def promised_pct(containers: Iterable[ContainerLines], gpu: GpuUuid) -> int:
-    """The shares of a GPU that these containers were promised together, in percent."""
-    return sum(line.share_pct for c in containers if not c.whole for line in c.lines if line.gpu == gpu)
+    """The most of a GPU's time that these containers of one pod were promised together, in percent."""
+    return peak(_shares(containers, gpu))
 
 
-def _fields(request: Register) -> Iterator[tuple[str, GpuUuid, int]]:
+def _shares(containers: Iterable[ContainerLines], gpu: GpuUuid) -> Iterator[tuple[Lifespan, int]]:
+    sharing = (one for one in containers if not one.whole)
+    return ((one.lifespan, line.share_pct) for one in sharing for line in one.lines if line.gpu == gpu)
+
+
+def _lines(request: Register) -> Iterator[tuple[str, ContainerLines, Line]]:
     for place, container in enumerate(request.containers):
         for number, line in enumerate(container.lines):
             if not container.whole:
-                yield f"containers[{place}].lines[{number}].share_pct", line.gpu, line.share_pct
+                yield f"containers[{place}].lines[{number}].share_pct", container, line
 
 
 def _sum_pct(pods: Iterable[Register], gpu: GpuUuid) -> int:

@@ -5,6 +5,7 @@ from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Pod
+from plimsoll.lifespan import Lifespan
 from plimsoll.part.errors import InputError
 
 
@@ -24,15 +25,20 @@ def registration(pod: Pod) -> Register | None:
         pod=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        containers=tuple(_container(name, grants) for name, grants in sorted(decision.containers.items())),
+        containers=tuple(
+            _container(name, grants, decision.start.lifespan(name))
+            for name, grants in sorted(decision.containers.items())
+        ),
     )
 
 
-def _container(name: ContainerName, grants: tuple[GpuGrant, ...]) -> ContainerLines:
+def _container(name: ContainerName, grants: tuple[GpuGrant, ...], lifespan: Lifespan) -> ContainerLines:
     lines = (
         Line(gpu=one.gpu, line_bytes=one.line_bytes, share_pct=one.share_pct, limit_pct=one.limit_pct)
         for one in grants
     )
     whole = any(one.whole for one in grants)
     best_effort = not whole and any(one.memory_bytes is None for one in grants)
-    return ContainerLines(name=name, lines=tuple(lines), whole=whole, best_effort=best_effort)
+    return ContainerLines(
+        name=name, lines=tuple(lines), whole=whole, best_effort=best_effort, lifespan=lifespan
+    )

@@ -229,7 +229,7 @@ def test_no_row_of_allowed_changes_promises_more_than_100(
     """
     ledger = Ledger()
     for number, share_pct in enumerate(shares):
-        if ledger.promised_share_pct(N1, GpuUuid("A"), (PodUid(""), ContainerName(""))) + share_pct <= 100:
+        if sum(one.grants[0].share_pct for one in ledger.bookings()) + share_pct <= 100:
             ledger.book(booking(f"p{number}", declared("main", 1, share_pct)))
     for number, share, limit in wanted:
         mine = ledger.booking(PodUid(f"p{number}"))

@@ -3,12 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json, structs
 
 from hook.broker.core.registration.admission import check_shares, promised_pct
 from hook.broker.core.registration.checks import check
 from hook.broker.core.registration.record import Record
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, PodUid
+from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
 from tests.hook.broker.conftest import GPUS
 
@@ -82,6 +84,47 @@ def test_the_sum_never_passes_a_hundred(asked: list[tuple[str, int, bool]]) -> N
         records[uid] = Record(pod=pod(uid, share_pct))
         standing = [record.pod for record in records.values() if not record.leaving]
         assert sum(promised_pct(each.containers, GPUS[0]) for each in standing) <= 100
+
+
+def staged(uid: str, *asked: tuple[int, Lifespan]) -> Register:
+    """A pod whose containers have these shares and lifespans, each on both GPUs."""
+    plain = pod(uid, *(share_pct for share_pct, _ in asked))
+    containers = tuple(
+        structs.replace(container, lifespan=lifespan)
+        for container, (_, lifespan) in zip(plain.containers, asked, strict=True)
+    )
+    return structs.replace(plain, containers=containers)
+
+
+WARM, PROXY, CHECK = Lifespan(0), Lifespan(1, sidecar=True), Lifespan(2)
+
+
+def test_an_init_container_takes_no_share_from_its_successors() -> None:
+    """Shares of containers that never run at once are not summed up, and a sidecar's counts with all later ones."""
+    records = [Record(pod=pod("a", 10))]
+    check_shares(staged("b", (90, WARM), (20, PROXY), (70, CHECK), (70, MAIN)), records)
+    with pytest.raises(InputError) as caught:
+        check_shares(staged("b", (90, WARM), (20, PROXY), (75, CHECK), (70, MAIN)), records)
+    assert str(caught.value) == (
+        "containers[1].lines[0].share_pct: 20 brings the shares promised of GPU-aaaa to 105;"
+        " give at most 15, or unregister one of a (10)"
+    )
+    with pytest.raises(InputError, match=r"containers\[0\].* 91 brings .* to 101; give at most 90"):
+        check_shares(staged("b", (91, WARM), (20, MAIN)), records)
+    named = Record(pod=staged("b", (90, WARM), (20, MAIN)))
+    with pytest.raises(InputError, match=r"give at most 10, or unregister one of b \(90\)"):
+        check_shares(pod("a", 11), [named])
+
+
+def test_a_record_of_an_earlier_broker_is_read() -> None:
+    """A record without lifespans holds ordinary containers, and one with lifespans is read back."""
+    given = Record(pod=staged("a", (30, WARM), (20, PROXY), (10, MAIN)))
+    assert json.decode(json.encode(given), type=Record) == given
+    earlier = json.decode(json.encode(given))
+    for container in earlier["pod"]["containers"]:
+        container.pop("lifespan", None)
+    read = json.decode(json.encode(earlier), type=Record)
+    assert [container.lifespan for container in read.pod.containers] == [MAIN] * 3
 
 
 def test_a_container_has_the_same_share_of_each_of_its_gpus() -> None:

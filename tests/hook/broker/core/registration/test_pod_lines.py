@@ -6,6 +6,7 @@ import pytest
 
 from hook.broker.core.registration.pod_lines import registration
 from plimsoll.ids import ContainerName
+from plimsoll.lifespan import Lifespan
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
 from tests.plimsoll.bound import bound, first_form
@@ -92,6 +93,25 @@ def test_the_decision_is_all_that_counts() -> None:
         ("loose", False, True),
         ("main", False, False),
         ("side", True, False),
+    ]
+
+
+def test_init_containers_have_lines_of_their_own() -> None:
+    """Init containers and sidecars of the decision are registered beside the containers, with their lifespans."""
+    grant = {"gpu": "A", "memory_bytes": GIB, "line_bytes": GIB, "share_pct": 60}
+    decision = {
+        "score": 1.0,
+        "policy": "headroom",
+        "time": "t",
+        "containers": {"warm": [grant], "main": [grant], "proxy": [{"gpu": "A", "line_bytes": 7}]},
+        "start": {"init": ["warm", "proxy"], "sidecars": ["proxy"]},
+    }
+    asks = registration(bound({"gpu": 1}, decision=json.dumps(decision)))
+    assert asks is not None
+    assert [(one.name, one.lifespan, one.lines[0].line_bytes) for one in asks.containers] == [
+        ("main", Lifespan(), GIB),
+        ("proxy", Lifespan(1, sidecar=True), 7),
+        ("warm", Lifespan(0), GIB),
     ]
 
 

@@ -1,0 +1,1 @@
+"""The differential test against kube-scheduler on many seeds."""

@@ -1,0 +1,106 @@
+"""The explanation of a pod that has a node: what it was given, what it holds, and what may slow it."""
+
+from dataclasses import dataclass
+
+from placer.core.explain.slowness import LimitNews, Observed, Part, checks_of, verdict_of
+from placer.core.ledger import Booking, Grant, Ledger
+from plimsoll.decision import Decision
+from plimsoll.events import Gpu, NodeState, Task
+from plimsoll.ids import PodUid
+from plimsoll.placer_api.explain import GrantRow, Running
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the placer knows of a pod besides its booking.
+
+    Attributes:
+        state: the last report of its node, or None.
+        silent: the node has not reported for too long.
+        decision: the placer's decision, as the pod states it; None where there is none that can be read.
+        news: recent events about its limits; None where none are read.
+        cpu: its CPU requests and limits, for people; None where they are not known.
+    """
+
+    state: NodeState | None
+    silent: bool = False
+    decision: Decision | None = None
+    news: tuple[LimitNews, ...] | None = None
+    cpu: str | None = None
+
+
+def running_of(booking: Booking, ledger: Ledger, known: Known) -> Running:
+    """Explain a pod that has a node.
+
+    Args:
+        booking: the pod's, without grants for a pod without a GPU.
+        ledger: the bookings of all pods.
+        known: the rest.
+    """
+    state, decision = known.state, known.decision
+    reported = {gpu.uuid: gpu for gpu in state.gpus} if state is not None else {}
+    rows, parts = [], []
+    for grant in booking.grants:
+        gpu = reported.get(grant.gpu)
+        neighbours = [one for one in ledger.on_gpu(booking.node, grant.gpu) if one.pod != booking.pod]
+        rows.append(_row(grant, gpu, booking.pod, sum(len(_on(one, grant)) for one in neighbours)))
+        promised_pct = sum(other.share_pct for one in neighbours for other in _on(one, grant))
+        parts.append(_part(rows[-1], gpu, booking.pod, promised_pct))
+    observed = Observed(tuple(parts), silent=known.silent, news=known.news, cpu=known.cpu)
+    checks = checks_of(observed)
+    return Running(
+        node=booking.node,
+        reported=state.time if state is not None else None,
+        silent=known.silent,
+        grants=tuple(rows),
+        policy=decision.policy if decision else None,
+        score=decision.score if decision else None,
+        time=decision.time if decision else None,
+        sub_scores={where: dict(one) for where, one in decision.parts.items()} if decision else {},
+        resized=decision.resized if decision else (),
+        doubt=booking.doubt.reason if booking.doubt else "",
+        verdict=verdict_of(observed, checks),
+        checks=checks,
+    )
+
+
+def _on(booking: Booking, grant: Grant) -> list[Grant]:
+    return [one for one in booking.grants if one.gpu == grant.gpu]
+
+
+def _row(grant: Grant, gpu: Gpu | None, pod: PodUid, sharers: int) -> GrantRow:
+    tasks = [task for task in gpu.tasks if _is_of(task, pod, grant)] if gpu is not None else None
+    return GrantRow(
+        container=grant.container,
+        gpu=grant.gpu,
+        line_bytes=grant.line_bytes,
+        memory_bytes=grant.memory_bytes,
+        share_pct=grant.share_pct,
+        limit_pct=grant.limit_pct,
+        whole=grant.whole,
+        used_bytes=None if tasks is None else sum(task.used_bytes for task in tasks),
+        processes=None if tasks is None else len(tasks),
+        idle_pct=gpu.idle_pct if gpu is not None else None,
+        sharers=sharers,
+    )
+
+
+def _is_of(task: Task, pod: PodUid, grant: Grant) -> bool:
+    """Whether a task is of the grant's container; a task of the pod without a container's name counts too."""
+    return task.pod == pod and task.container in (None, grant.container)
+
+
+def _part(row: GrantRow, gpu: Gpu | None, pod: PodUid, promised_pct: int) -> Part:
+    return Part(
+        container=row.container,
+        gpu=row.gpu,
+        line_bytes=row.line_bytes,
+        share_pct=row.share_pct,
+        limit_pct=row.limit_pct,
+        whole=row.whole,
+        used_bytes=row.used_bytes,
+        processes=row.processes,
+        idle_pct=row.idle_pct,
+        others=None if gpu is None else sum(task.pod != pod for task in gpu.tasks),
+        promised_pct=promised_pct,
+    )

@@ -1,0 +1,54 @@
+"""The reading of a pod that kube-scheduler places: its GPUs, and its load on a node.
+
+What always holds: a malformed demand for GPUs is refused with field, value and remedy, as for the placer's own pods.
+Features that the placer's own scheduler lacks are not refused here, because kube-scheduler takes care of them.
+"""
+
+from dataclasses import dataclass
+
+from placer.core.fit import Needs, needs_of
+from placer.core.ledger import owner_of
+from placer.core.plan import Request, check_supported
+from placer.core.policies import Policy, policy_named
+from plimsoll.contract import POLICY, SCHEDULER_NAME, parse_pod, refuse_answers
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.part.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pod as the extender reads it.
+
+    Attributes:
+        request: its demand of GPUs.
+        needs: its needs apart from GPUs, with which it counts on its node.
+        policy: the order among GPUs that fit.
+    """
+
+    request: Request
+    needs: Needs
+    policy: Policy
+
+
+def asked_by(pod: Pod, default: Policy) -> Asked:
+    """Read a pod.
+
+    Args:
+        pod: the pod.
+        default: the policy for a pod that names none.
+
+    Raises:
+        InputError: the pod is malformed, or belongs to the placer's own scheduler.
+    """
+    if pod.spec.schedulerName == SCHEDULER_NAME:
+        problem = "is the placer's own scheduler, which places the pod without kube-scheduler"
+        raise InputError(
+            "spec.schedulerName", SCHEDULER_NAME, problem, "give kube-scheduler's profile another name"
+        )
+    demand = parse_pod(pod)
+    refuse_answers(pod)
+    check_supported(demand)
+    policy = policy_named(demand.policy, f"metadata.annotations[{POLICY}]") if demand.policy else default
+    request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod))
+    return Asked(request, needs_of(pod), policy)

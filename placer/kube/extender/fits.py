@@ -1,0 +1,77 @@
+"""The answers of nodes to pods of one kind: the score of the place that a node has, or the reasons against it.
+
+kube-scheduler asks about all candidate nodes for every pod, so answers are kept for pods of one kind. What always
+holds: an answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from placer.core.candidates import Candidate
+from placer.core.plan import Plan
+from placer.decide import Decider
+from placer.kube.extender.demand import Asked
+from plimsoll.ids import NodeName
+
+KINDS: Final = 8
+"""The kinds of pods whose answers are kept: some 4 MiB each on 20 000 nodes."""
+
+Answer = float | str
+"""The score of the node's place, or the reasons why it has none, for people."""
+
+
+@dataclass(slots=True)
+class Known:
+    """The answers to one kind of pod, each with the rooms that it was computed from.
+
+    Attributes:
+        asked: the pod of this kind that was asked for last. An earlier one may be booked by now.
+        computed: the number of answers that were computed.
+    """
+
+    _decider: Decider
+    asked: Asked
+    computed: int = 0
+    _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
+
+    def answer(self, node: NodeName) -> Answer:
+        """The answer of a node at this moment."""
+        candidate = self._decider.candidates.find(node)
+        known = self._answers.get(node)
+        if known is not None and known[0] is candidate:
+            return known[1]
+        self.computed += 1
+        tried = self._decider.plan_on(self.asked.request, self.asked.policy, node)
+        answer = tried.score if isinstance(tried, Plan) else ", ".join(tried.reasons[node])
+        if len(self._answers) > 2 * len(self._decider.reports) + KINDS:  # many nodes have left the cluster
+            self._answers.clear()
+        self._answers[node] = candidate, answer
+        return answer
+
+
+@dataclass(slots=True)
+class Fits:
+    """The answers to the kinds of pods that were asked for last."""
+
+    decider: Decider
+    _known: dict[Hashable, Known] = field(default_factory=dict)  # the kind used last stands last
+
+    def of(self, asked: Asked) -> Known:
+        """The answers to pods like this one, which is not booked."""
+        kind = self._kind(asked)
+        known = self._known.pop(kind, None)
+        if known is None:
+            if len(self._known) >= KINDS:
+                del self._known[next(iter(self._known))]
+            known = Known(self.decider, asked)
+        known.asked = asked
+        self._known[kind] = known
+        return known
+
+    def _kind(self, asked: Asked) -> Hashable:
+        """Equal for pods that get the same answers now."""
+        demand, owner = asked.request.demand, asked.request.owner
+        learns = any(container.best_effort for container in demand.containers)
+        expected = self.decider.ledger.best_effort_bytes(owner) if learns else None
+        return demand, asked.policy.name, expected

@@ -1,0 +1,38 @@
+"""All pods of the cluster by name and by uid, for readers: the objects are those that the watch keeps anyway."""
+
+from plimsoll.ids import PodUid
+from plimsoll.kube.models import Pod
+
+
+class PodIndex:
+    """The pods that the watch shows. Not thread-safe: one event loop owns it."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[PodUid, Pod] = {}
+        self._by_name: dict[tuple[str, str], PodUid] = {}
+
+    def put(self, pod: Pod) -> None:
+        """Keep a pod that is new or changed; a later pod of the same name takes the name over."""
+        uid = PodUid(pod.metadata.uid)
+        self._by_uid[uid] = pod
+        self._by_name[_name(pod)] = uid
+
+    def remove(self, pod: Pod) -> None:
+        """Forget a pod that is gone; an unknown pod is no error."""
+        uid = PodUid(pod.metadata.uid)
+        self._by_uid.pop(uid, None)
+        if self._by_name.get(_name(pod)) == uid:
+            del self._by_name[_name(pod)]
+
+    def get(self, uid: PodUid) -> Pod | None:
+        """The pod of this uid, or None."""
+        return self._by_uid.get(uid)
+
+    def find(self, namespace: str, name: str) -> Pod | None:
+        """The pod of this name, or None."""
+        uid = self._by_name.get((namespace, name))
+        return None if uid is None else self._by_uid.get(uid)
+
+
+def _name(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name

@@ -1,0 +1,81 @@
+"""The volumes' part of the scheduler's loop: the watches, the pods that wait for claims, and the binding of claims.
+
+What always holds: a pod without claims costs nothing here.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from placer.core.mounts import ClaimKey, Mounts, mounts_of
+from placer.kube.cluster import Cluster
+from placer.kube.queue import Queue
+from placer.kube.volumes.binder import NotBoundError, VolumeBinder
+from placer.kube.volumes.reservation import Reservation, give_up, reserve
+from placer.kube.volumes.waiters import Waiters
+from placer.kube.volumes.watches import VolumeWatches
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Pod
+
+
+@dataclass(slots=True)
+class VolumeFrontEnd:
+    """Serves the scheduler's loop with the volumes of one cluster.
+
+    Attributes:
+        cluster: the nodes, and the index of volumes.
+        queue: the pods that wait.
+        watches: see `VolumeWatches`.
+        binder: see `VolumeBinder`.
+        on_work: called when the queue may have work.
+    """
+
+    cluster: Cluster
+    queue: Queue
+    watches: VolumeWatches
+    binder: VolumeBinder
+    on_work: Callable[[], None]
+    _waiters: Waiters = field(default_factory=Waiters)
+
+    def __post_init__(self) -> None:
+        self.cluster.volumes.on_claim(self._nudge_claim)
+        self.cluster.volumes.on_any_claim(lambda: self._nudge(self._waiters.everybody()))
+
+    def note_waiting(self, pod: Pod) -> None:
+        """Note a pod that waits for a node."""
+        self._waiters.add(PodUid(pod.metadata.uid), mounts_of(pod))
+
+    def forget_waiting(self, uid: PodUid) -> None:
+        """Note that a pod does not wait for a node any more."""
+        self._waiters.remove(uid)
+
+    def note_end(self, uid: PodUid) -> None:
+        """Note that a pod is gone, or that somebody bound it."""
+        self.binder.note_pod(uid)
+
+    def reserve(self, pod: Pod, mounts: Mounts, node: NodeName) -> Reservation | None:
+        """See `placer.kube.volumes.reservation.reserve`."""
+        return reserve(self.cluster.volumes, pod, mounts, node, self.cluster.labels_of(node) or {})
+
+    async def bind(self, reserved: Reservation) -> str | None:
+        """Bind the claims of an assumed pod; returns the problem in kube-scheduler's words, or None.
+
+        Cancelling leaves open what was written.
+        """
+        uid = PodUid(reserved.pod.uid)
+        try:
+            await self.binder.bind(reserved, lambda: self.cluster.is_assumed(uid))
+        except NotBoundError as error:
+            return f'running PreBind plugin "VolumeBinding": binding volumes: {error}'
+        finally:
+            give_up(self.cluster.volumes, reserved)
+        return None
+
+    def _nudge_claim(self, claim: ClaimKey) -> None:
+        self._nudge(self._waiters.of(claim))
+
+    def _nudge(self, uids: Iterable[PodUid]) -> None:
+        """Try pods again whose claims changed."""
+        for uid in uids:
+            self.queue.nudge(uid, asyncio.get_running_loop().time())
+            self.on_work()

@@ -1,0 +1,393 @@
+"""The answers of the cluster's volumes: which nodes a pod's claims allow, and what its placement binds.
+
+What always holds: an answer for one node costs as much as the pod has claims and the node has labels and volumes,
+however many volumes and nodes there are. A change of an object takes back the verdicts that depend on it, and wakes
+the pods that it may help: on a few nodes by their names, else on all.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from placer.core.mounts import ClaimKey, Mounts
+from placer.kube.hints import Cause
+from placer.kube.volumes.ask import Ask, ask_of
+from placer.kube.volumes.limits import Attachable, Attached, attached, exceeds, limits_of
+from placer.kube.volumes.matching import match
+from placer.kube.volumes.pinned import Pair, Pairs
+from placer.kube.volumes.provisioning import NO_PROVISIONER, FreeSpace, allows, free_space
+from placer.kube.volumes.reasons import (
+    DISK,
+    IN_USE,
+    LIMIT,
+    NO_SPACE,
+    NO_VOLUME,
+    NODE_AFFINITY,
+    VOLUME_GONE,
+    ZONE,
+)
+from placer.kube.volumes.shelf import KnownVolume, known_volume
+from placer.kube.volumes.storage import Storage, key_of
+from placer.kube.volumes.users import Users
+from placer.kube.volumes.wish import Wish
+from placer.kube.volumes.zones import is_elsewhere
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Pod
+from plimsoll.kube.storage_models import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeAttachment,
+)
+
+FEW_NODES: Final = 16
+"""A change that concerns so many nodes at most is noted for each; else it is noted for a whole class."""
+ASKS: Final = 1000
+"""The pods whose claims are kept as they were read last."""
+
+_NO_VOLUME: Final = known_volume(Volume())
+"""Stands for none of a pod's volumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A volume that exists, for a claim; both as they were before the decision."""
+
+    volume: KnownVolume
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The volumes that a node offers to a pod's unbound claims.
+
+    Attributes:
+        reasons: the reasons why the node is unfit; else empty.
+        matches: the claims that get a volume which exists.
+        provisions: the claims for which a volume is made.
+    """
+
+    reasons: tuple[str, ...] = ()
+    matches: tuple[Match, ...] = ()
+    provisions: tuple[Claim, ...] = ()
+
+
+class Volumes:
+    """All volumes of one cluster, and the pods that use them. Not thread-safe: one event loop owns it.
+
+    Attributes:
+        storage: the objects.
+        users: the pods with a node.
+    """
+
+    def __init__(
+        self,
+        on_change: Callable[[NodeName], None],
+        announce: Callable[[NodeName | None, Cause], None],
+        nodes_with: Callable[[Pair], Collection[NodeName]],
+    ) -> None:
+        """Make it without objects.
+
+        Args:
+            on_change: takes a node for which an answer may have changed.
+            announce: takes a cause that may be lifted on a node, or on any node if that is None.
+            nodes_with: gives the nodes with a label.
+        """
+        self.storage = Storage()
+        self.users = Users()
+        self._on_change = on_change
+        self._announce = announce
+        self._nodes_with = nodes_with
+        self._on_claim: list[Callable[[ClaimKey], None]] = []
+        self._on_any: list[Callable[[], None]] = []
+        self._serial = 0
+        self._serials: defaultdict[str, int] = defaultdict(int)
+        self._asks: dict[PodUid, tuple[int, Ask]] = {}
+        self._attached: dict[NodeName, Attached] = {}
+
+    def on_claim(self, listener: Callable[[ClaimKey], None]) -> None:
+        """Call `listener` with each claim that changed, or whose volume or pods did."""
+        self._on_claim.append(listener)
+
+    def on_any_claim(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when any claim may have changed, because a class did."""
+        self._on_any.append(listener)
+
+    def problem(self, pod: Pod, mounts: Mounts) -> str | None:
+        """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
+        return self._ask(pod, mounts).problem if mounts else None
+
+    def state(self, pod: Pod, mounts: Mounts) -> Hashable:
+        """Equal for pods, and at times, for which the answers on all nodes are equal."""
+        return self._ask(pod, mounts).state if mounts else None
+
+    def misfits(self, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """The reasons why a node is unfit for a pod's volumes; of several kinds the first, as in kube-scheduler."""
+        return next(self._obstacles(self._ask(pod, mounts), mounts, node, labels), ()) if mounts else ()
+
+    def tied(self, pod: Pod, mounts: Mounts, most: int) -> list[NodeName] | None:
+        """Nodes of which a pod's claims allow no others, or the first of them; None if they are many or all."""
+        if not mounts.claims:
+            return None
+        ask = self._ask(pod, mounts)
+        pairs = [one.pairs for one in ask.bound if one is not None]
+        named = [self._nodes_of(one, most) for one in pairs if one is not None]
+        named += [self._nodes_for(wish, most) for wish in ask.wishes]
+        return min((nodes for nodes in named if nodes is not None), key=len, default=None)
+
+    def offered(self, pod: Pod, mounts: Mounts, node: NodeName, labels: Mapping[str, str]) -> Offered:
+        """The volumes for the unbound claims of a pod on a node."""
+        return self._offered(self._ask(pod, mounts), node, labels) if mounts.claims else Offered()
+
+    def mount(self, node: NodeName, mounts: Mounts) -> None:
+        """Count the mounts of a pod that has a node now; the caller notes the change of the node."""
+        if mounts:
+            self.users.add(node, mounts)
+            self._serial += 1
+            self._attached.pop(node, None)
+
+    def unmount(self, node: NodeName, mounts: Mounts) -> None:
+        """Stop counting the mounts of a pod; the caller announces the gain of the node."""
+        if mounts:
+            self.users.remove(node, mounts)
+            self._serial += 1
+            self._attached.pop(node, None)
+            for use in mounts.claims:
+                if not self.users.has_pod(use.claim):
+                    self._tell(use.claim)
+
+    def put_claim(self, claim: Claim) -> None:
+        """Take a claim as a watch shows it."""
+        self.storage.put_claim(claim)
+        self.claim_changed(key_of(claim.metadata))
+
+    def remove_claim(self, claim: Claim) -> None:
+        """Remove a claim that is gone."""
+        self.storage.remove_claim(key_of(claim.metadata))
+        self.claim_changed(key_of(claim.metadata))
+
+    def put_volume(self, volume: Volume) -> None:
+        """Take a volume as a watch shows it."""
+        self.volume_changed(*self.storage.put_volume(volume))
+
+    def remove_volume(self, volume: Volume) -> None:
+        """Remove a volume that is gone."""
+        self.volume_changed(self.storage.remove_volume(volume.metadata.name), None)
+
+    def put_class(self, storage_class: StorageClass) -> None:
+        """Take a class that was added or changed."""
+        self.storage.classes[storage_class.metadata.name] = storage_class
+        self._class_changed()
+
+    def remove_class(self, storage_class: StorageClass) -> None:
+        """Remove a class that is gone."""
+        self.storage.classes.pop(storage_class.metadata.name, None)
+        self._class_changed()
+
+    def put_node(self, node: CsiNode) -> None:
+        """Take the drivers of a node."""
+        self.storage.limits[NodeName(node.metadata.name)] = limits_of(node)
+        self._node_changed(NodeName(node.metadata.name))
+
+    def remove_node(self, node: CsiNode) -> None:
+        """Forget the drivers of a node."""
+        self.storage.limits.pop(NodeName(node.metadata.name), None)
+        self._node_changed(NodeName(node.metadata.name))
+
+    def put_driver(self, driver: CsiDriver) -> None:
+        """Take a driver that was added or changed."""
+        name, is_measured = driver.metadata.name, bool(driver.spec.storageCapacity)
+        if is_measured == (name in self.storage.measured):
+            return
+        (self.storage.measured.add if is_measured else self.storage.measured.discard)(name)
+        self._class_changed()
+
+    def remove_driver(self, driver: CsiDriver) -> None:
+        """Remove a driver that is gone; its free space does not count any more."""
+        if driver.metadata.name in self.storage.measured:
+            self.storage.measured.discard(driver.metadata.name)
+            self._class_changed()
+
+    def put_capacity(self, capacity: StorageCapacity) -> None:
+        """Take a report of free space."""
+        space = free_space(capacity)
+        before = self.storage.spaces.put(key_of(capacity.metadata), space)
+        self._space_changed(before, space)
+
+    def remove_capacity(self, capacity: StorageCapacity) -> None:
+        """Remove a report of free space."""
+        self._space_changed(self.storage.spaces.remove(key_of(capacity.metadata)), None)
+
+    def put_attachment(self, attachment: VolumeAttachment) -> None:
+        """Take an attachment of a volume to a node."""
+        self.storage.put_attachment(attachment)
+        self._node_changed(NodeName(attachment.spec.nodeName))
+
+    def remove_attachment(self, attachment: VolumeAttachment) -> None:
+        """Remove an attachment."""
+        self.storage.remove_attachment(attachment)
+        self._node_changed(NodeName(attachment.spec.nodeName))
+
+    def claim_changed(self, key: ClaimKey) -> None:
+        """Take in that a claim changed, or what is assumed of it."""
+        self._serial += 1
+        for node in tuple(self.users.nodes_of(key)):
+            self._node_changed(node)
+        self._tell(key)
+
+    def volume_changed(self, before: KnownVolume | None, now: KnownVolume | None) -> None:
+        """Take in that a volume changed, or what is assumed of it."""
+        self._serial += 1
+        some = now or before
+        if some is None:
+            return
+        for volume in (before, now):
+            if volume is not None and volume.is_free:
+                self._offer_changed(volume.class_name, volume.pairs, is_gain=volume is now)
+        for node in self.storage.nodes_attaching(some.name):
+            self._node_changed(node)
+        refs = [one.api.spec.claimRef for one in (before, now) if one is not None]
+        keys = {ClaimKey(ref.namespace, ref.name) for ref in refs if ref is not None}
+        for key in sorted(keys | self.storage.named_by.get(some.name, set())):
+            self.claim_changed(key)
+
+    def _obstacles(
+        self, ask: Ask, mounts: Mounts, node: NodeName, labels: Mapping[str, str]
+    ) -> Iterator[tuple[str, ...]]:
+        """The reasons of each kind that applies, in kube-scheduler's order."""
+        if ask.problem is not None:
+            yield (ask.problem,)
+            return
+        taken = self.users.disks_on(node)
+        if taken is not None and taken.clash(mounts.disks):
+            yield (DISK,)
+        if ask.is_in_use:
+            yield (IN_USE,)
+        if self._is_full(mounts, node):
+            yield (LIMIT,)
+        offered = self._offered(ask, node, labels)
+        if offered.reasons:
+            yield offered.reasons
+        if is_elsewhere((one.zones for one in ask.bound if one is not None), labels):
+            yield (ZONE,)
+
+    def _ask(self, pod: Pod, mounts: Mounts) -> Ask:
+        uid = PodUid(pod.metadata.uid)
+        known = self._asks.get(uid)
+        if known is None or known[0] != self._serial:
+            if len(self._asks) >= ASKS:
+                self._asks.clear()
+            ask = ask_of(pod, mounts, self.storage, self.users, self._serials.__getitem__)
+            known = self._asks[uid] = (self._serial, ask)
+        return known[1]
+
+    def _is_full(self, mounts: Mounts, node: NodeName) -> bool:
+        most = self.storage.limits.get(node)
+        if not most or not mounts.claims:
+            return False
+        wanted = self._attachable(use.claim for use in mounts.claims)
+        if not any(one.driver in most for one in wanted):
+            return False
+        known = self._attached.get(node)
+        if known is None:
+            used = self._attachable(self.users.claims_on(node))
+            known = self._attached[node] = attached(used, self.storage.attached_to(node))
+        return exceeds(wanted, known, most)
+
+    def _attachable(self, claims: Iterable[ClaimKey]) -> list[Attachable]:
+        return [one for one in map(self.storage.attachable, claims) if one is not None]
+
+    def _offered(self, ask: Ask, node: NodeName, labels: Mapping[str, str]) -> Offered:
+        failed = next((one for one in ask.bound if one is None or not one.reaches(labels)), _NO_VOLUME)
+        new = self._for_unbound(ask.wishes, node, labels)
+        if failed is _NO_VOLUME:
+            return new
+        if failed is None:
+            return Offered((*new.reasons, VOLUME_GONE))
+        return Offered((NODE_AFFINITY, *new.reasons))
+
+    def _for_unbound(self, wishes: tuple[Wish, ...], node: NodeName, labels: Mapping[str, str]) -> Offered:
+        if any(wish.selected_node not in (None, node) for wish in wishes):
+            return Offered((NO_VOLUME,))
+        matches: dict[str, Match] = {}
+        provisions = [wish for wish in wishes if wish.selected_node is not None]
+        for wish in wishes:
+            if wish.selected_node is None:
+                volume = match(wish, labels, self.storage.shelf, matches.keys())
+                if volume is None:
+                    provisions.append(wish)
+                else:
+                    matches[volume.name] = Match(volume, wish.claim)
+        for wish in provisions:
+            storage_class = self.storage.classes.get(wish.class_name)
+            if storage_class is None or not allows(storage_class, labels):
+                return Offered((NO_VOLUME,))
+            is_measured = storage_class.provisioner in self.storage.measured
+            if is_measured and not self.storage.spaces.suffice(wish, labels):
+                return Offered((NO_SPACE,))
+        return Offered((), tuple(matches.values()), tuple(wish.claim for wish in provisions))
+
+    def _nodes_for(self, wish: Wish, most: int) -> list[NodeName] | None:
+        """The nodes that can have an unbound claim, or so many of them; None if that is not known."""
+        if wish.selected_node is not None:
+            return [NodeName(wish.selected_node)]
+        storage_class = self.storage.classes.get(wish.class_name)
+        is_made_by_hand = storage_class is not None and storage_class.provisioner in ("", NO_PROVISIONER)
+        if not is_made_by_hand or self.storage.shelf.reserved_for(wish.key):
+            return None
+        found: dict[NodeName, None] = {}
+        for pairs in self.storage.shelf.pairs_in(wish.class_name):
+            nodes = None if pairs is None else self._nodes_of(pairs, most)
+            if nodes is None:
+                return None
+            found.update(dict.fromkeys(nodes))
+            if len(found) >= most:
+                break  # so many unfit nodes make no refusal final, and then all nodes are read
+        return list(found)[:most]
+
+    def _nodes_of(self, pairs: frozenset[Pair], most: int) -> list[NodeName] | None:
+        """The nodes that have one of these labels, sorted; None if they are more than `most`."""
+        if sum(len(self._nodes_with(pair)) for pair in pairs) > most:
+            return None
+        return sorted({node for pair in pairs for node in self._nodes_with(pair)})
+
+    def _tell(self, claim: ClaimKey) -> None:
+        for listener in self._on_claim:
+            listener(claim)
+
+    def _node_changed(self, node: NodeName) -> None:
+        self._attached.pop(node, None)
+        self._on_change(node)
+        self._announce(node, Cause.VOLUMES)
+
+    def _class_changed(self) -> None:
+        self._serial += 1
+        for name in (*self._serials, *self.storage.classes):
+            self._serials[name] += 1
+        for node in tuple(self._attached):
+            self._attached.pop(node)
+            self._on_change(node)
+        self._announce(None, Cause.VOLUMES)
+        for listener in self._on_any:
+            listener()
+
+    def _space_changed(self, before: FreeSpace | None, now: FreeSpace | None) -> None:
+        for space in (before, now):
+            if space is not None:
+                self._offer_changed(space.class_name, space.pairs, is_gain=space is now)
+
+    def _offer_changed(self, class_name: str, pairs: Pairs, *, is_gain: bool) -> None:
+        """Take back the verdicts on the nodes that one of these labels names."""
+        nodes = None if pairs is None else self._nodes_of(pairs, FEW_NODES)
+        if nodes is None:
+            self._serial += 1
+            self._serials[class_name] += 1
+        for node in nodes or ():
+            self._on_change(node)
+        if is_gain:
+            for one in (None,) if nodes is None else nodes:
+                self._announce(one, Cause.VOLUMES)

@@ -1,0 +1,61 @@
+"""The volume, of those that exist already, that suits an unbound claim on a node: the smallest that is large enough.
+
+Follows Kubernetes 1.36, `component-helpers/storage/volume.FindMatchingVolume`. Among equals the first name is taken.
+Pure.
+"""
+
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+
+from placer.kube.volumes.shelf import KnownVolume, Shelf
+from placer.kube.volumes.wish import FILESYSTEM, Wish
+from plimsoll.kube.storage_models import Claim, Volume
+
+
+def match(wish: Wish, labels: Mapping[str, str], shelf: Shelf, taken: Collection[str]) -> KnownVolume | None:
+    """The volume for a claim, if its pod goes to a node with these labels; None if no volume suits.
+
+    Args:
+        wish: the claim's.
+        labels: of the node.
+        shelf: all volumes.
+        taken: the names of volumes that other claims of the pod get.
+    """
+    for volume in shelf.reserved_for(wish.key):
+        if volume.name not in taken and is_reserved(volume.api, wish.claim) and _suits(wish, volume):
+            return volume if volume.reaches(labels) else None
+    best: KnownVolume | None = None
+    for volumes in shelf.free(wish.class_name, labels, wish.requested or Fraction(0)):
+        for volume in volumes:
+            if volume.name not in taken and _suits(wish, volume) and _is_asked_for(wish, volume):
+                if best is None or (volume.capacity, volume.name) < (best.capacity, best.name):
+                    best = volume
+                break
+    return best
+
+
+def is_reserved(volume: Volume, claim: Claim) -> bool:
+    """Whether a volume names this claim."""
+    ref, meta = volume.spec.claimRef, claim.metadata
+    if ref is None or (ref.namespace, ref.name) != (meta.namespace, meta.name):
+        return False
+    return ref.uid in ("", meta.uid)
+
+
+def _suits(wish: Wish, volume: KnownVolume) -> bool:
+    asked, given = wish.claim.spec, volume.api.spec
+    return (
+        volume.class_name == wish.class_name
+        and volume.capacity >= (wish.requested or 0)
+        and (asked.volumeMode or FILESYSTEM) == (given.volumeMode or FILESYSTEM)
+        and (asked.volumeAttributesClassName or "") == (given.volumeAttributesClassName or "")
+        and volume.api.metadata.deletionTimestamp is None
+    )
+
+
+def _is_asked_for(wish: Wish, volume: KnownVolume) -> bool:
+    """Whether a claim that no volume names selects this volume, and may use it in each of its ways."""
+    modes = volume.api.spec.accessModes or ()
+    return wish.selects(volume.api.metadata.labels or {}) and all(
+        mode in modes for mode in wish.claim.spec.accessModes or ()
+    )

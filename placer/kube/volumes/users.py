@@ -1,0 +1,69 @@
+"""The claims and disks of the pods that have a node. What always holds: counts are kept as pods come and go."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+from placer.core.mounts import ClaimKey, Mounts
+from placer.kube.volumes.disks import Disks
+from plimsoll.ids import NodeName
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
+
+
+class Users:
+    """Claims and disks by node, and nodes by claim."""
+
+    def __init__(self) -> None:
+        self._by_node: defaultdict[NodeName, Counter[ClaimKey]] = defaultdict(Counter)
+        self._by_claim: defaultdict[ClaimKey, Counter[NodeName]] = defaultdict(Counter)
+        self._pods: Counter[ClaimKey] = Counter()  # those of ephemeral volumes left out, as in kube-scheduler
+        self._disks: dict[NodeName, Disks] = {}
+
+    def add(self, node: NodeName, mounts: Mounts) -> None:
+        """Count the mounts of a pod on a node."""
+        for use in mounts.claims:
+            self._by_node[node][use.claim] += 1
+            self._by_claim[use.claim][node] += 1
+            self._pods[use.claim] += not use.ephemeral
+        if mounts.disks:
+            self._disks.setdefault(node, Disks()).add(mounts.disks)
+
+    def remove(self, node: NodeName, mounts: Mounts) -> None:
+        """Stop counting mounts that were added for this node."""
+        for use in mounts.claims:
+            _decrease(self._by_node, node, use.claim)
+            _decrease(self._by_claim, use.claim, node)
+            self._pods[use.claim] -= not use.ephemeral
+            if not self._pods[use.claim]:
+                del self._pods[use.claim]
+        if mounts.disks:
+            disks = self._disks[node]
+            disks.remove(mounts.disks)
+            if not disks:
+                del self._disks[node]
+
+    def has_pod(self, claim: ClaimKey) -> bool:
+        """Whether a pod with a node names this claim."""
+        return claim in self._pods
+
+    def nodes_of(self, claim: ClaimKey) -> Iterable[NodeName]:
+        """The nodes of the pods that use a claim."""
+        return self._by_claim.get(claim, ())
+
+    def claims_on(self, node: NodeName) -> Iterable[ClaimKey]:
+        """The claims of the pods on a node."""
+        return self._by_node.get(node, ())
+
+    def disks_on(self, node: NodeName) -> Disks | None:
+        """The disks of the pods on a node; None if they have none."""
+        return self._disks.get(node)
+
+
+def _decrease(counts: defaultdict[K, Counter[V]], key: K, value: V) -> None:
+    counts[key][value] -= 1
+    if not counts[key][value]:
+        del counts[key][value]
+    if not counts[key]:
+        del counts[key]

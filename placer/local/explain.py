@@ -1,0 +1,119 @@
+"""Explains the local front end's pods. They have no priority and no CPU request, and wait in order of arrival."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from placer.core.explain.running import Known, running_of
+from placer.core.explain.scan import FREEABLE, PageAsked, Scan
+from placer.core.explain.shortage import Freeing, Identity
+from placer.core.explain.slowness import LimitNews
+from placer.core.ledger import Booking
+from placer.core.plan import Plan, Refusal
+from placer.decide import Decider
+from placer.explaining import SLICE, Turns, rest
+from placer.local.frontend import Asked, LocalFrontEnd
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import TERMINAL_PHASES
+from plimsoll.placer_api import explain as wire
+from plimsoll.placer_api.explain import Explained, PodState
+from plimsoll.placer_api.http import PodRow
+
+
+@dataclass(slots=True)
+class LocalExplainer:
+    """Explains pods.
+
+    Attributes:
+        front_end: has the pods.
+        decider: decides on them.
+        news_of: gives recent events about a pod's limits; None where none are read.
+    """
+
+    front_end: LocalFrontEnd
+    decider: Decider
+    news_of: Callable[[PodUid], tuple[LimitNews, ...]] | None = None
+    _turns: Turns = field(default_factory=Turns)
+
+    async def explain(self, namespace: str, name: str, page: PageAsked) -> Explained | None:
+        """Explain a pod, or the last one of that name that ended; None for an unknown pod.
+
+        Raises:
+            NotExplainedError: too many explanations wait.
+        """
+        row = self.front_end.pods.last(namespace, name)
+        if row is None:
+            return None
+        if row.phase in TERMINAL_PHASES:
+            return _explained(row, PodState.ENDED, f"The pod has ended: {row.phase}. {row.message}".rstrip())
+        if row.node is not None:
+            return self._running(row)
+        async with self._turns.turn():
+            return await self._waiting(row, page)
+
+    def _running(self, row: PodRow) -> Explained:
+        assert row.node is not None, "a pod without a node waits"
+        reports, ledger = self.decider.reports, self.decider.ledger
+        booking = ledger.booking(row.uid) or Booking(row.uid, row.node, ())
+        silent = row.node in reports.silent
+        news = self.news_of(row.uid) if self.news_of is not None else None
+        running = running_of(booking, ledger, Known(reports.get(row.node), silent=silent, news=news))
+        return _explained(
+            row, PodState.RUNNING, f"The pod runs on {row.node}. {running.verdict}.", running=running
+        )
+
+    async def _waiting(self, row: PodRow, page: PageAsked) -> Explained:
+        asked = self.front_end.asked(row.uid)
+        if asked is None:
+            return _explained(
+                row, PodState.BINDING, "The pod has a place, and its processes are being started."
+            )
+        loop, scan = asyncio.get_running_loop(), Scan(page)
+        freeing = Freeing(asked.request, 0, self.decider.ledger, self._identity)
+        queue = wire.Standing(place="waiting", waits_s=loop.time() - asked.since_s, ahead=asked.ahead)
+        nodes = self.front_end.nodes
+        for start in range(0, len(nodes), SLICE):
+            began_s = loop.time()
+            for node in nodes[start : start + SLICE]:
+                self._judge(node, asked, scan, freeing)
+            await rest(began_s)
+        waiting = scan.result(wire.Waiting(queue=queue, message=row.message))
+        text = f"The pod waits: {row.message}" if row.message else "The pod waits for its first try."
+        return _explained(row, PodState.WAITING, text, waiting=waiting)
+
+    def _judge(self, node: NodeName, asked: Asked, scan: Scan, freeing: Freeing) -> None:
+        planned = self.decider.plan_on(asked.request, asked.policy, node)
+        reasons = self.front_end.obstacles(node) or (
+            planned.reasons[node] if isinstance(planned, Refusal) else ()
+        )
+        if isinstance(planned, Plan) and not reasons:
+            scan.fits(planned)
+            return
+        scan.refuses(node, reasons)
+        found = self.decider.candidates.find(node) if FREEABLE.issuperset(reasons) else None
+        lacking = freeing.on(node, found.rooms.values()) if found is not None else None
+        if lacking is not None:
+            scan.lacks(*lacking)
+
+    def _identity(self, uid: PodUid) -> Identity | None:
+        row = self.front_end.pods.get(uid)
+        return Identity(row.namespace, row.name) if row is not None else None
+
+
+def _explained(
+    row: PodRow,
+    state: PodState,
+    text: str,
+    *,
+    waiting: wire.Waiting | None = None,
+    running: wire.Running | None = None,
+) -> Explained:
+    return Explained(
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+        state=state,
+        text=text,
+        waiting=waiting,
+        running=running,
+    )

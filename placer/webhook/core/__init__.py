@@ -1,0 +1,1 @@
+"""The webhook's pure core: reviews and times in, answers and plans out."""

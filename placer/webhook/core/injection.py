@@ -1,0 +1,226 @@
+"""The fields that a pod needs so that its containers see their GPUs, and no others, and are held to their lines.
+
+A container with GPUs gets `NVIDIA_VISIBLE_DEVICES` from the annotation that the placer writes when it binds the
+pod, the preload library, and the mounts of its own pages. The pod gets the volume and the runtime class. A
+container without GPUs gets `NVIDIA_VISIBLE_DEVICES=void`, because CUDA images ask for all GPUs by default. A
+container with GPUs of another driver (`nvidia.com/…`, resource claims) is left alone: its device plugin sets the
+variable, and ours would win over it.
+
+The library needs no other variable: in a container it reads its directories, never the environment. What always
+holds: a pod that has everything is returned as the same object. The given pod is never changed in place.
+"""
+
+import posixpath
+import re
+from typing import Any, Final
+
+from plimsoll.broker.volume import (
+    CONTAINER_DIR,
+    CONTAINER_LIBRARY,
+    DRIVER,
+    VOLUME_NAME,
+    csi_volume,
+    volume_mounts,
+)
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
+from plimsoll.dialects import Json
+from plimsoll.ids import ContainerName
+from plimsoll.part.errors import InputError
+
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+PRELOAD: Final = "LD_PRELOAD"
+NO_GPU: Final = "void"
+"""The value for which NVIDIA's runtime injects nothing. An empty value would leave the image's own."""
+OTHERS_PREFIX: Final = "nvidia.com/"
+"""The domain of the GPU resources of NVIDIA's device plugin."""
+
+_OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
+_SEPARATORS: Final = re.compile("[: ]+")  # both separate the entries of LD_PRELOAD
+
+
+class Injector:
+    """Puts into one pod what it lacks, and collects remarks for its author.
+
+    Attributes:
+        pod: the pod as far as it is done.
+        remarks: lines for people about values of theirs that had to go, or that look wrong.
+    """
+
+    def __init__(self, pod: Json) -> None:
+        self.pod = pod
+        self.remarks: list[str] = []
+
+    def inject(self, asking: frozenset[str], runtime_class: str | None) -> None:
+        """Change all containers and init containers, and the pod's own fields.
+
+        Args:
+            asking: the names of the containers that ask for GPUs of ours.
+            runtime_class: for a pod with GPUs; None sets none.
+
+        Raises:
+            InputError: a field of the author's stands where ours must be.
+        """
+        spec = self.pod["spec"]
+        volume = _volume_name(spec) if asking else ""
+        for kind in ("containers", "initContainers"):
+            if spec.get(kind):
+                done = [
+                    self._with_gpus(f"spec.{kind}[{one['name']}]", one, volume)
+                    if one["name"] in asking
+                    else self._without_gpus(f"spec.{kind}[{one['name']}]", one)
+                    for one in spec[kind]
+                ]
+                spec = _put(spec, kind, done)
+        if asking:
+            spec = _with_volume(spec, volume)
+            spec = self._with_runtime_class(spec, runtime_class)
+        self.pod = _put(self.pod, "spec", spec)
+
+    def blind_ephemeral(self, known: frozenset[str]) -> None:
+        """Take the GPUs from ephemeral containers, except from `known` ones, which cannot be changed any more."""
+        spec = self.pod["spec"]
+        done = [
+            one
+            if one["name"] in known
+            else self._without_gpus(f"spec.ephemeralContainers[{one['name']}]", one)
+            for one in spec.get("ephemeralContainers") or ()
+        ]
+        if done:
+            self.pod = _put(self.pod, "spec", _put(spec, "ephemeralContainers", done))
+
+    def _with_gpus(self, where: str, container: Json, volume: str) -> Json:
+        if (container.get("securityContext") or {}).get("privileged"):
+            self.remarks.append(f"{where} is privileged: it can open every GPU of its node")
+        annotation = assigned_annotation(ContainerName(container["name"]))
+        reference = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}}
+        env = container.get("env") or []
+        env = self._with_variable(where, env, {"name": VISIBLE, "valueFrom": reference})
+        env = _with_preload(where, env)
+        mounts = _with_mounts(where, container, volume)
+        return _put(_put(_with_count(container), "env", env), "volumeMounts", mounts)
+
+    def _without_gpus(self, where: str, container: Json) -> Json:
+        resources = container.get("resources") or {}
+        others = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        if resources.get("claims") or any(name.startswith(OTHERS_PREFIX) for name in others):
+            return container
+        entry = {"name": VISIBLE, "value": NO_GPU}
+        return _put(container, "env", self._with_variable(where, container.get("env") or [], entry))
+
+    def _with_variable(self, where: str, env: list[Json], entry: Json) -> list[Json]:
+        """The variables with exactly this entry of its name, in the place of the first that was there."""
+        there = [one for one in env if one["name"] == entry["name"]]
+        if there == [entry]:
+            return env
+        if there:
+            self.remarks.append(f"{where}.env[{entry['name']}] was replaced: Plimsoll sets it")
+        return _with_entry(env, entry)
+
+    def _with_runtime_class(self, spec: Json, wanted: str | None) -> Json:
+        if wanted is None:
+            return spec
+        there = spec.get("runtimeClassName")
+        if there and there != wanted:
+            self.remarks.append(f"spec.runtimeClassName: {there} stays; GPUs appear by {wanted} here")
+            return spec
+        return _put(spec, "runtimeClassName", wanted)
+
+
+def _volume_name(spec: Json) -> str:
+    """The name of the pod's volume of ours, which may be its author's.
+
+    Raises:
+        InputError: another volume has the name that ours needs.
+    """
+    volumes = spec.get("volumes") or ()
+    for volume in volumes:
+        if (volume.get("csi") or {}).get("driver") == DRIVER:
+            return str(volume["name"])
+    if any(volume["name"] == VOLUME_NAME for volume in volumes):
+        problem = "has the name of Plimsoll's own volume"
+        raise InputError(f"spec.volumes[{VOLUME_NAME}]", VOLUME_NAME, problem, "give it another name")
+    return VOLUME_NAME
+
+
+def _with_volume(spec: Json, name: str) -> Json:
+    volumes = spec.get("volumes") or []
+    if any(volume["name"] == name for volume in volumes):
+        return spec
+    return {**spec, "volumes": [*volumes, csi_volume(name)]}
+
+
+def _with_count(container: Json) -> Json:
+    """The container with one GPU where it asks for memory or a share of no number of GPUs."""
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    asked = {*limits, *requests}
+    if GPU_COUNT in asked or not asked & {GPU_MEMORY, GPU_SHARE}:
+        return container
+    filled = {"limits": {**limits, GPU_COUNT: "1"}, "requests": {**requests, GPU_COUNT: "1"}}
+    return {**container, "resources": {**resources, **filled}}
+
+
+def _with_preload(where: str, env: list[Json]) -> list[Json]:
+    """The variables with the library before all that the author preloads, as `plimsoll run` does it.
+
+    Raises:
+        InputError: the value comes from elsewhere, so that it cannot be read here.
+    """
+    there = [one for one in env if one["name"] == PRELOAD]
+    if any(one.get("valueFrom") is not None for one in there):
+        problem = "comes from another object, and the library cannot be added to it"
+        raise InputError(f"{where}.env[{PRELOAD}]", "valueFrom", problem, "write its value")
+    value = (there[-1].get("value") or "").strip() if there else ""
+    if len(there) == 1 and CONTAINER_LIBRARY in _SEPARATORS.split(value):
+        return env
+    others = [entry for entry in _SEPARATORS.split(value) if entry and entry != CONTAINER_LIBRARY]
+    return _with_entry(env, {"name": PRELOAD, "value": ":".join([CONTAINER_LIBRARY, *others])})
+
+
+def _with_entry(env: list[Json], entry: Json) -> list[Json]:
+    names = [one["name"] for one in env]
+    if entry["name"] not in names:
+        return [*env, entry]
+    first = names.index(entry["name"])
+    rest = [one for one in env[first + 1 :] if one["name"] != entry["name"]]
+    return [*env[:first], entry, *rest]
+
+
+def _with_mounts(where: str, container: Json, volume: str) -> list[Json]:
+    mounts = container.get("volumeMounts") or []
+    wanted = volume_mounts(volume, container["name"])
+    places = {mount["mountPath"]: mount for mount in wanted}
+    missing = dict(places)
+    kept = []
+    for mount in mounts:
+        path = str(mount.get("mountPath"))
+        ours = places.get(posixpath.normpath(path)) if mount.get("name") == volume else None
+        if ours is not None and missing.pop(ours["mountPath"], None) is not None:
+            kept.append(mount if mount == ours else ours)
+        elif _is_ours(path):
+            problem = "is Plimsoll's place, and the webhook mounts it"
+            raise InputError(f"{where}.volumeMounts[{mount.get('name')}]", path, problem, "remove the mount")
+        else:
+            kept.append(mount)
+    done = [*kept, *missing.values()]
+    return mounts if done == mounts else done
+
+
+def _is_ours(path: str) -> bool:
+    normal = "/" + posixpath.normpath(path).lstrip("/")
+    return any(normal == place or normal.startswith(place + "/") for place in _OUR_PLACES)
+
+
+def _put(there: Json, key: str, value: Any) -> Json:  # noqa: ANN401 - any JSON
+    """The mapping with this value; the same object where the value is there already, or both are empty."""
+    old = there.get(key)
+    if old is value or (not old and not value) or _is_unchanged(old, value):
+        return there
+    return {**there, key: value}
+
+
+def _is_unchanged(old: Any, new: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Whether two lists have the same objects, or two texts are equal."""
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(one is other for one, other in zip(old, new, strict=True))
+    return isinstance(old, str) and bool(old == new)

@@ -1,0 +1,47 @@
+"""The webhook's metrics, in a registry of their own. `app.py` makes them once and passes them to each part."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+REVIEW_BUCKETS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+
+
+class Metrics:
+    """Counters, gauges and a histogram; every name begins with `plimsoll_webhook_`."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self.reviews = Counter(
+            "plimsoll_webhook_reviews",
+            "Reviews answered, by outcome; `malformed` for bodies that are none.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.translated = Counter(
+            "plimsoll_webhook_translated",
+            "Pods admitted that asked in another scheduler's way.",
+            registry=self.registry,
+        )
+        self.review_seconds = Histogram(
+            "plimsoll_webhook_review_seconds",
+            "Time of an answer, once the body is read.",
+            buckets=REVIEW_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.expiry_seconds = Gauge(
+            "plimsoll_webhook_certificate_expiry_timestamp_seconds",
+            "The end of the served certificate, in seconds since 1970; 0 before one is served.",
+            registry=self.registry,
+        )
+        self.rotations = Counter(
+            "plimsoll_webhook_certificate_rotations",
+            "Times that this replica began to serve another certificate.",
+            registry=self.registry,
+        )
+        self.authority_failures = Counter(
+            "plimsoll_webhook_authority_failures",
+            "Rounds in which the Secret or the configuration was not read or written.",
+            registry=self.registry,
+        )

@@ -1,0 +1,24 @@
+"""`plimsoll convert`: a manifest written for another GPU scheduler, in Plimsoll's terms."""
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from plimsoll.dialects.gpushare import Gpushare
+from plimsoll.dialects.hami import Hami
+from plimsoll.dialects.kai import Kai
+from plimsoll.dialects.manifest import convert
+from plimsoll.part.errors import InputError
+
+
+def converted(path: str, gpushare_unit: Literal["GiB", "MiB"]) -> tuple[str, list[str]]:
+    """The manifest at `path` (`-` is standard input) as YAML, and a line for people on each change.
+
+    Raises:
+        InputError: the file cannot be read, or cannot be translated.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("FILE", path, f"cannot be read ({error})", "name a manifest") from error
+    return convert(text, (Hami(), Gpushare(gpushare_unit), Kai()))

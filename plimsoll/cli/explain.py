@@ -1,0 +1,220 @@
+"""`plimsoll explain`: why a pod waits, or where it runs and what may slow it, as the placer answers.
+
+What always holds: the command changes nothing. Everything that the placer does not know is shown as unknown.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from plimsoll.part.errors import PlimsollError
+from plimsoll.placer_api.client import PlacerAwayError, PlacerClient
+from plimsoll.placer_api.explain import (
+    CandidateRow,
+    Explained,
+    Finding,
+    GrantRow,
+    PodState,
+    Running,
+    Standing,
+    Waiting,
+)
+from plimsoll.quantity import format_bytes
+
+TIMEOUT_S: Final = 60.0
+"""The longest time for an answer. On 20 000 nodes an explanation may take some seconds, and others come before it."""
+
+WHERE: Final = (
+    "name the placer with --placer or PLIMSOLL_PLACER_URL: the URL of its PLIMSOLL_HTTP_PORT (http://127.0.0.1:8080 "
+    "after `kubectl port-forward`), or the path of its control socket"
+)
+
+UNKNOWN: Final = "–"
+_STYLES: Final = {
+    PodState.RUNNING: "bold green",
+    PodState.ENDED: "bold",
+    PodState.REFUSED: "bold red",
+}
+_FINDINGS: Final = {
+    Finding.LIKELY: "red",
+    Finding.POSSIBLE: "yellow",
+    Finding.UNLIKELY: "green",
+    Finding.UNKNOWN: "dim",
+}
+_LONG_S: Final = 120.0
+
+
+class NoPlacerError(PlimsollError):
+    """No placer was named, or none answers there."""
+
+
+async def explanation(where: str, namespace: str, pod: str, nodes: int, reason: str | None) -> bytes:
+    """The placer's answer: an `Explained` in JSON.
+
+    Args:
+        where: the URL of a placer, or the path of its control socket.
+        namespace: the pod's.
+        pod: the pod's name.
+        nodes: the most nodes without a place that are listed.
+        reason: list only nodes whose first reason is this text.
+
+    Raises:
+        NoPlacerError: none answers there.
+        NoSuchPodError: the placer does not know the pod.
+        PlacerRefusedError: the placer cannot explain it now.
+    """
+    if not where:
+        raise NoPlacerError(WHERE)
+    query: dict[str, str | int] = {"limit": nodes}
+    if reason is not None:
+        query["reason"] = reason
+    async with PlacerClient(where, TIMEOUT_S) as placer:
+        try:
+            return await placer.explain(namespace, pod, query)
+        except PlacerAwayError as error:
+            raise NoPlacerError(f"no placer answers at {where} ({error.__cause__!r}); {WHERE}") from error
+
+
+def shown(answer: bytes) -> Iterator[RenderableType]:
+    """The answer for people, a part at a time."""
+    explained = msgspec.json.decode(answer, type=Explained)
+    name = Text(f"{explained.namespace}/{explained.name}", style=_STYLES.get(explained.state, "bold yellow"))
+    yield name.append(f"  {explained.state.value}", style="bold").append(
+        f"\n{explained.text}", style="not bold default"
+    )
+    if not explained.leads:
+        yield Text("This placer follows: attempts and refusals are those of the one that leads.", style="dim")
+    if explained.waiting is not None:
+        yield from _waiting(explained.waiting)
+    if explained.running is not None:
+        yield from _running(explained.running)
+
+
+def _waiting(waiting: Waiting) -> Iterator[RenderableType]:
+    if waiting.queue is not None:
+        yield from _section("In the queue", _queue(waiting.queue))
+    if waiting.candidates:
+        yield Text("\nNodes that have a place now, best first", style="bold")
+        yield _candidates(waiting.candidates)
+    if waiting.reasons:
+        title = (
+            f"\nNodes without a place, by their first reason ({sum(one.nodes for one in waiting.reasons)})"
+        )
+        yield Text(title, style="bold")
+        yield _table(((str(one.nodes), one.reason) for one in waiting.reasons), right=(0,))
+    if waiting.page:
+        yield Text(
+            "\nNode by node" + (", the first ones (--nodes shows more)" if waiting.more else ""), style="bold"
+        )
+        yield _table((one.node, ", ".join(one.reasons)) for one in waiting.page)
+    if waiting.nearest:
+        yield from _section("What would have to be freed, least first", [one.text for one in waiting.nearest])
+    if waiting.preemption is not None:
+        yield from _section("Would preemption help?", [waiting.preemption.text])
+
+
+def _queue(queue: Standing) -> Iterator[str]:
+    since = f", created {queue.since}" if queue.since else ""
+    tries = (
+        "never tried"
+        if not queue.attempts
+        else f"tried {queue.attempts} time{'s' if queue.attempts > 1 else ''}"
+    )
+    yield f"{queue.place}; waits for {_span(queue.waits_s)}{since}; {tries}; priority {queue.priority}"
+    if queue.ahead is not None:
+        yield f"pods before it: {queue.ahead}"
+    if queue.alike:
+        yield f"pods that wait for the same: {queue.alike}"
+    if queue.wakes_on:
+        yield f"tried again as soon as {', or '.join(queue.wakes_on)}"
+    if queue.next_try_s is not None:
+        yield f"tried again in {_span(queue.next_try_s)} in any case"
+
+
+def _candidates(rows: Iterable[CandidateRow]) -> Table:
+    return _table(
+        ((row.node, f"{row.score:.4f}", _gpus(row), _parts(row.sub_scores)) for row in rows),
+        headings=("node", "score", "GPUs", "parts of the score"),
+    )
+
+
+def _gpus(row: CandidateRow) -> str:
+    return "\n".join(f"{container}: {', '.join(gpus)}" for container, gpus in row.gpus.items())
+
+
+def _parts(sub_scores: dict[str, dict[str, float]]) -> str:
+    return "\n".join(
+        ", ".join(f"{name} {value:.3g}" for name, value in parts.items()) for parts in sub_scores.values()
+    )
+
+
+def _running(running: Running) -> Iterator[RenderableType]:
+    decided = [f"node {running.node}"]
+    if running.policy is not None:
+        score = f", score {running.score:.4f}" if running.score is not None else ""
+        decided.append(f"policy {running.policy}{score}, decided {running.time}")
+    decided += [f"{where}: {_parts({where: parts})}" for where, parts in running.sub_scores.items()]
+    if running.resized:
+        decided.append(f"resized since: {', '.join(running.resized)}")
+    if running.doubt:
+        decided.append(f"in doubt: {running.doubt}")
+    yield from _section("Decision", decided)
+    if running.grants:
+        when = f"report of {running.reported}" if running.reported else "no report of the node"
+        old = ", old: the node is silent" if running.silent else ""
+        yield Text(f"\nWhat it has ({when}{old})", style="bold")
+        headings = ("container", "GPU", "memory", "share", "limit", "processes", "GPU idle", "beside")
+        yield _table(map(_grant, running.grants), headings=headings)
+    yield Text("\nIs it slow by its limit, its neighbours, or its host?", style="bold")
+    table = _table(())
+    for check in running.checks:
+        table.add_row(check.by, Text(check.finding.value, style=_FINDINGS[check.finding]), Text(check.text))
+    yield table
+
+
+def _grant(grant: GrantRow) -> tuple[str, ...]:
+    held = UNKNOWN if grant.used_bytes is None else format_bytes(grant.used_bytes)
+    shares = ("whole", UNKNOWN) if grant.whole else (f"{grant.share_pct} %", f"{grant.limit_pct} %")
+    return (
+        grant.container,
+        grant.gpu,
+        f"{held} of {format_bytes(grant.line_bytes)}",
+        *shares,
+        UNKNOWN if grant.processes is None else str(grant.processes),
+        UNKNOWN if grant.idle_pct is None else f"{grant.idle_pct:.0f} %",
+        f"{grant.sharers} container{'' if grant.sharers == 1 else 's'}",
+    )
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
+    yield Text(f"\n{title}", style="bold")
+    for line in lines:
+        yield Text(f"  {line}")
+
+
+def _table(
+    rows: Iterable[tuple[str, ...]], headings: tuple[str, ...] = (), right: tuple[int, ...] = ()
+) -> Table:
+    table = Table(
+        box=None, show_header=bool(headings), pad_edge=True, padding=(0, 1, 0, 1), header_style="dim"
+    )
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for place, row in enumerate(rows):
+        if not headings and place == 0:
+            for column in range(len(row)):
+                table.add_column(justify="right" if column in right else "left", overflow="fold")
+        table.add_row(*(Text(cell) for cell in row))  # as texts, so that no name is read as markup
+    return table
+
+
+def _span(seconds: float) -> str:
+    """A time for people: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < _LONG_S:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < _LONG_S else f"{minutes / 60:.1f} h"

@@ -1,0 +1,79 @@
+"""The requests of other GPU schedulers, turned into Plimsoll's own: one file each, all with one interface.
+
+The webhook translates pods of people who come from elsewhere, and `plimsoll convert` translates their manifests.
+What always holds: a pod is either translated as a whole, with a line for people on each change, or refused by the
+name of the field that has no counterpart. A pod that mixes two dialects, or a dialect with our own resources on one
+container, is refused. The given pod is never changed in place.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from plimsoll.contract import SCHEDULER_NAME
+from plimsoll.part.errors import InputError
+
+Json = dict[str, Any]
+"""A pod, or a part of one, as decoded JSON."""
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A pod in our terms.
+
+    Attributes:
+        pod: the pod; the given object where nothing was to be translated.
+        changes: a line for people on each change; empty where nothing was to be translated.
+    """
+
+    pod: Json
+    changes: tuple[str, ...] = ()
+
+
+class Dialect(Protocol):
+    """Another scheduler's way to ask for GPUs."""
+
+    @property
+    def name(self) -> str:
+        """The scheduler's name, for people."""
+
+    def asks(self, pod: Json) -> str | None:
+        """The first field by which the pod asks in this dialect, or None for a pod that does not."""
+
+    def translate(self, pod: Json) -> Translation:
+        """The pod in our terms.
+
+        Raises:
+            InputError: a field is malformed, or has no counterpart.
+        """
+
+
+def translated(pod: Json, dialects: Iterable[Dialect], schedulers: Sequence[str] = ()) -> Translation:
+    """A pod in our terms, to be placed by our scheduler.
+
+    Args:
+        pod: a pod, or a pod template: a mapping with `spec.containers`.
+        dialects: those to understand.
+        schedulers: schedulers beside our own that keep their pods, because the placer is their extender.
+
+    Raises:
+        InputError: the pod cannot be translated.
+    """
+    asked = [(dialect, field) for dialect in dialects if (field := dialect.asks(pod)) is not None]
+    if not asked:
+        return Translation(pod)
+    if len(asked) > 1:
+        problem = (
+            f"asks for GPUs in the way of {asked[1][0].name}, beside {asked[0][1]} of {asked[0][0].name}"
+        )
+        raise InputError(asked[1][1], asked[1][0].name, problem, "ask in one way")
+    found = asked[0][0].translate(pod)
+    spec = found.pod["spec"]
+    scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    if scheduler == SCHEDULER_NAME or scheduler in schedulers:
+        return found
+    change = f"spec.schedulerName: {scheduler} became {SCHEDULER_NAME}"
+    pod = {**found.pod, "spec": {**spec, "schedulerName": SCHEDULER_NAME}}
+    return Translation(pod, (*found.changes, change))

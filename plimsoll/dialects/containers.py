@@ -1,0 +1,61 @@
+"""Reading and rewriting the resources of a pod's containers, for the dialects that ask by extended resources."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from plimsoll.contract import DOMAIN
+from plimsoll.dialects import Json
+from plimsoll.part.errors import InputError
+
+KINDS = ("containers", "initContainers")
+
+
+def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
+    """Each container and init container, with the path by which messages name it."""
+    for kind in KINDS:
+        for container in pod["spec"].get(kind) or ():
+            yield f"spec.{kind}[{container.get('name')}]", container
+
+
+def asked_of(container: Json) -> dict[str, Any]:
+    """A container's resources by name; a limit counts where request and limit are given."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def first_resource(pod: Json, names: Collection[str]) -> str | None:
+    """The first field of the pod that asks for one of these resources."""
+    for where, container in containers_of(pod):
+        for name, value in asked_of(container).items():
+            if name in names and str(value) != "0":
+                return f"{where}.resources[{name}]"
+    return None
+
+
+def with_containers(pod: Json, change: Callable[[str, Json], Json]) -> Json:
+    """The pod with each container and init container changed; `change` gets its path and the container."""
+    spec = dict(pod["spec"])
+    for kind in KINDS:
+        if spec.get(kind):
+            spec[kind] = [change(f"spec.{kind}[{one.get('name')}]", one) for one in spec[kind]]
+    return {**pod, "spec": spec}
+
+
+def with_resources(where: str, container: Json, dropped: Collection[str], given: Mapping[str, str]) -> Json:
+    """The container without some resources, and with others as its limits.
+
+    Raises:
+        InputError: the container asks for a resource of ours already.
+    """
+    for name, value in asked_of(container).items():
+        if name.startswith(DOMAIN):
+            problem = "stands beside a request in another scheduler's way"
+            raise InputError(f"{where}.resources[{name}]", value, problem, "ask in one way")
+    resources = dict(container.get("resources") or {})
+    for kind in ("limits", "requests"):
+        if resources.get(kind):
+            resources[kind] = {name: value for name, value in resources[kind].items() if name not in dropped}
+            if not resources[kind]:
+                del resources[kind]
+    resources["limits"] = {**(resources.get("limits") or {}), **given}
+    return {**container, "resources": resources}

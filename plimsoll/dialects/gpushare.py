@@ -1,0 +1,61 @@
+"""gpushare's resource `aliyun.com/gpu-mem`: memory of one GPU, in GiB, or in MiB where its device plugin says so.
+
+Read in AliyunContainerService/gpushare-scheduler-extender. There, all containers of a pod share one GPU; here, each
+container has its own, which may be the same. Everything else of that domain is refused by name.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from plimsoll.contract import GPU_MEMORY
+from plimsoll.dialects import Json, Translation
+from plimsoll.dialects.containers import (
+    asked_of,
+    containers_of,
+    first_resource,
+    with_containers,
+    with_resources,
+)
+from plimsoll.part.errors import InputError
+from plimsoll.quantity import parse_whole
+
+MEMORY: Final = "aliyun.com/gpu-mem"
+FAMILY: Final = "aliyun.com/gpu-"
+"""The beginning of all its resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpushare:
+    """gpushare; see the module.
+
+    Attributes:
+        unit: the unit of `aliyun.com/gpu-mem`, as its device plugin was told by `--memory-unit`.
+    """
+
+    unit: Literal["GiB", "MiB"] = "GiB"
+    name: str = field(default="gpushare", init=False)
+
+    def asks(self, pod: Json) -> str | None:
+        """See `Dialect`."""
+        return first_resource(pod, {MEMORY})
+
+    def translate(self, pod: Json) -> Translation:
+        """See `Dialect`."""
+        for where, container in containers_of(pod):
+            for name, value in asked_of(container).items():
+                if name.startswith(FAMILY) and name != MEMORY:
+                    problem = "is gpushare's and is not translated"
+                    raise InputError(f"{where}.resources[{name}]", value, problem, "remove it")
+        changes: list[str] = []
+
+        def change(where: str, container: Json) -> Json:
+            asked = asked_of(container)
+            if MEMORY not in asked:
+                return container
+            amount = parse_whole(asked[MEMORY], f"{where}.resources[{MEMORY}]", self.unit)
+            given = {GPU_MEMORY: f"{amount}{self.unit.removesuffix('B')}"} if amount else {}
+            ours = ", ".join(f"{name}: {value}" for name, value in given.items()) or "nothing"
+            changes.append(f"{where}.resources: {MEMORY}: {asked[MEMORY]} became {ours}")
+            return with_resources(where, container, [MEMORY], given)
+
+        return Translation(with_containers(pod, change), tuple(changes))

@@ -1,0 +1,115 @@
+"""HAMi's resources `nvidia.com/gpumem`, `gpumem-percentage` and `gpucores`, beside `nvidia.com/gpu`.
+
+There, all of them are per GPU, and `nvidia.com/gpu` counts physical GPUs (1 if absent). Memory is in MiB; if both
+memory resources are given, the absolute one counts. Without either, a container gets all memory of its GPUs. Cores
+are percent of a GPU. Ours are totals over the GPUs. A pod with `nvidia.com/gpu` alone is the device plugin's, and is
+left as it is. HAMi's cores are a cap as well as a reservation; ours are a guarantee, and an idle rest may be used.
+Read in HAMi v2.10.0 (pkg/device/nvidia/device.go, charts/hami/values.yaml).
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_SHARE
+from plimsoll.dialects import Json, Translation
+from plimsoll.dialects.containers import asked_of, first_resource, with_containers, with_resources
+from plimsoll.part.errors import InputError
+from plimsoll.quantity import parse_whole
+
+COUNT: Final = "nvidia.com/gpu"
+MEMORY: Final = "nvidia.com/gpumem"
+PERCENT: Final = "nvidia.com/gpumem-percentage"
+CORES: Final = "nvidia.com/gpucores"
+PRIORITY: Final = "nvidia.com/priority"
+ASKED: Final = (MEMORY, PERCENT, CORES)
+
+RULES: Final = {
+    "nvidia.com/use-gputype": "name whole models in plimsoll.dev/gpu-model",
+    "nvidia.com/nouse-gputype": "name the models that will do in plimsoll.dev/gpu-model",
+    "nvidia.com/use-gpuuuid": "name one GPU in plimsoll.dev/gpu-id",
+    "nvidia.com/nouse-gpuuuid": "remove it",
+    "nvidia.com/numa-bind": "remove it",
+    "nvidia.com/vgpu-mode": "remove it",
+}
+"""Annotations that restrict the choice of a GPU and have no equal counterpart, with the remedy for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hami:
+    """Project-HAMi/HAMi; see the module."""
+
+    name: str = field(default="HAMi", init=False)
+
+    def asks(self, pod: Json) -> str | None:
+        """See `Dialect`."""
+        return first_resource(pod, ASKED)
+
+    def translate(self, pod: Json) -> Translation:
+        """See `Dialect`."""
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        for name, remedy in RULES.items():
+            if name in annotations:
+                where = f"metadata.annotations[{name}]"
+                raise InputError(where, annotations[name], "is HAMi's and is not translated", remedy)
+        changes: list[str] = []
+        percents: dict[int, str] = {}
+
+        def change(where: str, container: Json) -> Json:
+            asked = asked_of(container)
+            if not any(name in asked and str(asked[name]) != "0" for name in ASKED):
+                return container
+            given, percent = _translated(where, asked)
+            if percent is not None:
+                percents[percent] = f"{where}.resources[{PERCENT}]"
+            dropped = [name for name in (COUNT, *ASKED, PRIORITY) if name in asked]
+            ours = ", ".join(f"{name}: {value}" for name, value in given.items())
+            if percent is not None:
+                ours += f", annotation {GPU_MEMORY_PERCENT}: {percent}"
+            theirs = ", ".join(f"{name}: {asked[name]}" for name in dropped if name != PRIORITY)
+            changes.append(f"{where}.resources: {theirs} became {ours}")
+            if PRIORITY in asked:
+                changes.append(f"{where}.resources[{PRIORITY}]: has no counterpart and was removed")
+            return with_resources(where, container, dropped, given)
+
+        found = with_containers(pod, change)
+        return Translation(_with_percent(found, percents), tuple(changes))
+
+
+def _translated(where: str, asked: Json) -> tuple[dict[str, str], int | None]:
+    """A container's resources in our terms, and the percentage of memory that it asks for instead of bytes."""
+    count = _number(where, asked, COUNT, "GPUs") or 1
+    memory_mib = _number(where, asked, MEMORY, "MiB")
+    percent = _percentage(where, asked, PERCENT) or 100
+    cores = _percentage(where, asked, CORES)
+    if not memory_mib and percent == 100 and cores == 100:
+        return {GPU_COUNT: str(count)}, None
+    given = {GPU_COUNT: str(count)} if count > 1 or not memory_mib else {}
+    if memory_mib:
+        given[GPU_MEMORY] = f"{memory_mib * count}Mi"
+    if cores:
+        given[GPU_SHARE] = str(cores * count)
+    return given, None if memory_mib else percent
+
+
+def _number(where: str, asked: Json, name: str, unit: str) -> int | None:
+    return parse_whole(asked[name], f"{where}.resources[{name}]", unit) if name in asked else None
+
+
+def _percentage(where: str, asked: Json, name: str) -> int | None:
+    value = _number(where, asked, name, "percent")
+    if value is not None and value > 100:
+        problem = "is more than one GPU has"
+        raise InputError(f"{where}.resources[{name}]", asked[name], problem, "give 1 to 100, per GPU")
+    return value
+
+
+def _with_percent(pod: Json, percents: dict[int, str]) -> Json:
+    if not percents:
+        return pod
+    if len(percents) > 1:
+        (_, first), (other, field_name), *_ = percents.items()
+        problem = f"differs from {first}, and a pod has one percentage for all its containers"
+        raise InputError(field_name, str(other), problem, f"give equal percentages, or {MEMORY}")
+    metadata = pod.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), GPU_MEMORY_PERCENT: str(next(iter(percents)))}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}

@@ -1,0 +1,199 @@
+"""The table of the placer's HTTP API: each path with what it takes and answers. Server and OpenAPI document read it.
+
+What always holds: a path that changes something is served on the control socket alone, which only its owner can open.
+All others are served on the TCP port too, to anybody who can reach it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from plimsoll.placer_api.explain import Explained
+from plimsoll.placer_api.http import (
+    EXPLAIN_PATH,
+    GPUS_PATH,
+    NODES_PATH,
+    OPENAPI_PATH,
+    PODS_PATH,
+    STATE_PATH,
+    GpuPage,
+    NodePage,
+    PodRow,
+    Problem,
+    State,
+)
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+YAML: Final = "application/yaml"
+
+MOST_ROWS: Final = 500
+"""The most rows of a page: some 1 MiB with 8 GPUs each."""
+
+DEFAULT_ROWS: Final = 100
+DEFAULT_REASONS: Final = 20
+"""Rows of a page where the request does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter of the query. It may stand once.
+
+    Attributes:
+        text: the meaning, for people.
+        default: of a whole number, which may be 1 to `MOST_ROWS`; None for a text, which may be absent.
+    """
+
+    name: str
+    text: str
+    default: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        text: when it is given, for people.
+        body: the type of its body; None for a body that is no JSON of ours, or none at all.
+        content: its content type; None without a body.
+    """
+
+    status: int
+    text: str
+    body: object = None
+    content: str | None = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path.
+
+    Attributes:
+        operation: the name of the route, unique.
+        summary: a sentence for people.
+        path_texts: the meaning of each name in the path.
+        takes: the content types of the request's body; empty without one.
+        has_etag: the answer has an ETag, and `If-None-Match` is heeded.
+        owner_only: served on the control socket alone.
+    """
+
+    operation: str
+    method: str
+    path: str
+    summary: str
+    answers: tuple[Answer, ...]
+    query: tuple[Query, ...] = ()
+    path_texts: tuple[tuple[str, str], ...] = ()
+    takes: tuple[str, ...] = ()
+    has_etag: bool = False
+    owner_only: bool = False
+
+
+_BAD: Final = Answer(400, "A parameter cannot be read.", Problem)
+_NO_POD: Final = Answer(404, "There is no such pod.", Problem)
+_SAME: Final = Answer(304, "The page is still as its ETag in If-None-Match says.", content=None)
+_NOT_NOW: Final = Answer(503, "The placer cannot answer now; ask again in some seconds.", Problem)
+
+_LIMIT: Final = Query("limit", "The most rows of the page.", DEFAULT_ROWS)
+_AFTER: Final = Query(
+    "continue",
+    "`continue` of the page before. The next page begins after that row, also if the row is gone by now.",
+)
+_NODE: Final = Query("node", "Only this node.")
+_MODEL: Final = Query("model", "Only GPUs of this model, and nodes that have one.")
+
+ROUTES: Final = (
+    Route(
+        "state",
+        "GET",
+        STATE_PATH,
+        "All nodes in the order of the sorted list, local pods, and pods in doubt.",
+        (Answer(200, "The state.", State),),
+    ),
+    Route(
+        "nodes",
+        "GET",
+        NODES_PATH,
+        "A page of the nodes that report, by name.",
+        (Answer(200, "The page.", NodePage), _SAME, _BAD),
+        (_LIMIT, _AFTER, _NODE, _MODEL),
+        has_etag=True,
+    ),
+    Route(
+        "gpus",
+        "GET",
+        GPUS_PATH,
+        "A page of GPUs, by node and UUID.",
+        (Answer(200, "The page.", GpuPage), _SAME, _BAD),
+        (_LIMIT, _AFTER, _NODE, _MODEL),
+        has_etag=True,
+    ),
+    Route(
+        "explain",
+        "GET",
+        EXPLAIN_PATH,
+        "Why a pod waits, or where it runs and what may slow it.",
+        (Answer(200, "The explanation.", Explained), _BAD, _NO_POD, _NOT_NOW),
+        (
+            Query("limit", "The most nodes without a place on the page.", DEFAULT_REASONS),
+            Query("continue", "`waiting.continue` of the page before."),
+            Query("reason", "Only nodes whose first reason is this text."),
+        ),
+        (("namespace", "The pod's namespace."), ("name", "The pod's name.")),
+    ),
+    Route(
+        "openapi",
+        "GET",
+        OPENAPI_PATH,
+        "This document.",
+        (Answer(200, "The document.", dict[str, Any]),),
+    ),
+    Route(
+        "metrics",
+        "GET",
+        "/metrics",
+        "Metrics for Prometheus, in the format that `Accept` asks for.",
+        (Answer(200, "The metrics.", content="*/*"),),
+    ),
+    Route(
+        "healthy", "GET", "/healthz", "Whether the process lives.", (Answer(200, "It does.", content=TEXT),)
+    ),
+    Route(
+        "ready",
+        "GET",
+        "/readyz",
+        "Whether the placer can place pods.",
+        (Answer(200, "It can.", content=TEXT), Answer(503, "The lines name what is missing.", content=TEXT)),
+    ),
+    Route(
+        "submit",
+        "POST",
+        PODS_PATH,
+        "Submit local pods. All are accepted or none.",
+        (
+            Answer(201, "The pods wait.", list[PodRow]),
+            Answer(400, "A manifest cannot work; the message names field, value and remedy.", Problem),
+            Answer(413, "The body is too large.", Problem),
+        ),
+        takes=(YAML, JSON),
+        owner_only=True,
+    ),
+    Route(
+        "local_pods",
+        "GET",
+        PODS_PATH,
+        "All local pods, in order of arrival.",
+        (Answer(200, "The pods.", list[PodRow]),),
+        owner_only=True,
+    ),
+    Route(
+        "end",
+        "DELETE",
+        PODS_PATH + "/{uid}",
+        "End a local pod, and wait until its processes are gone.",
+        (Answer(200, "The pod's last row.", PodRow), _NO_POD),
+        path_texts=(("uid", "The pod's uid."),),
+        owner_only=True,
+    ),
+)
+"""All paths. Those of local pods are served only where the placer has local nodes."""

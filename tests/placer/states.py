@@ -1,0 +1,19 @@
+"""Reads the placer's state as a reader of `/v1/state` does."""
+
+import msgspec
+
+from placer.core.score import Formula
+from placer.decide import Decider
+from placer.node_rows import NodeRows
+from placer.state import StateReader
+from plimsoll.placer_api.http import State
+
+
+def reader_of(decider: Decider) -> StateReader:
+    """A reader of this decider's nodes, by the formula in prose, without local pods."""
+    return StateReader(NodeRows(decider, Formula.PROSE), decider.ledger)
+
+
+async def read(reader: StateReader) -> State:
+    """The state, decoded."""
+    return msgspec.json.decode(b"".join([piece async for piece in reader.pieces()]), type=State)

@@ -1,0 +1,150 @@
+"""`plimsoll convert` changes the pods of a manifest, wherever they stand, and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plimsoll.dialects.gpushare import Gpushare
+from plimsoll.dialects.hami import Hami
+from plimsoll.dialects.kai import Kai
+from plimsoll.dialects.manifest import convert
+from plimsoll.part.errors import InputError
+
+ALL = (Hami(), Gpushare(), Kai())
+MANIFEST = """\
+# A comment.
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {nvidia.com/gpumem: "1", mode: "0644", answer: "yes"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve}
+spec:
+  replicas: 3
+  template:
+    metadata: {labels: {app: serve}}
+    spec:
+      containers:
+        - name: main
+          image: serve
+          resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4000, memory: 1Gi}}
+---
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: batch/v1
+    kind: CronJob
+    metadata: {name: nightly}
+    spec:
+      schedule: "0 0 * * *"
+      jobTemplate:
+        spec:
+          template:
+            spec:
+              restartPolicy: Never
+              containers: [{name: a, image: i, resources: {requests: {aliyun.com/gpu-mem: 2}}}]
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: plain}
+    spec: {containers: [{name: a, image: i}]}
+  - apiVersion: kubeflow.org/v1
+    kind: PyTorchJob
+    metadata: {name: train}
+    spec:
+      pytorchReplicaSpecs:
+        Worker:
+          template:
+            metadata: {annotations: {gpu-memory: "2000"}}
+            spec: {schedulerName: kai-scheduler, containers: [{name: pytorch, image: i}]}
+"""
+
+
+def test_every_pod_template_is_converted() -> None:
+    """Deployments, CronJobs in a List, and templates of other projects; all else keeps its values."""
+    text, changes = convert(MANIFEST, ALL)
+    config, deployment, listed = yaml.safe_load_all(text)
+    assert config == next(iter(yaml.safe_load_all(MANIFEST)))
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["schedulerName"] == "plimsoll"
+    assert spec["containers"][0]["resources"] == {
+        "limits": {"memory": "1Gi", "plimsoll.dev/gpu-memory": "4000Mi"}
+    }
+    assert deployment["spec"]["replicas"] == 3
+    nightly, plain, train = listed["items"]
+    job = nightly["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert job["containers"][0]["resources"] == {"limits": {"plimsoll.dev/gpu-memory": "2Gi"}}
+    assert plain["spec"] == {"containers": [{"name": "a", "image": "i"}]}
+    worker = train["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert worker["metadata"]["annotations"] == {}
+    assert worker["spec"]["containers"][0]["resources"]["limits"]["plimsoll.dev/gpu-memory"] == "2000Mi"
+    theirs, ours = "nvidia.com/gpu: 1, nvidia.com/gpumem: 4000", "plimsoll.dev/gpu-memory: 4000Mi"
+    assert changes[:2] == [
+        f"Deployment/serve: spec.containers[main].resources: {theirs} became {ours}",
+        "Deployment/serve: spec.schedulerName: default-scheduler became plimsoll",
+    ]
+    assert [change.split(":")[0] for change in changes[2:]] == [
+        *("CronJob/nightly", "CronJob/nightly", "PyTorchJob/train", "PyTorchJob/train")
+    ]
+
+
+def test_a_converted_manifest_has_nothing_to_convert() -> None:
+    """The output put in again comes out as it was."""
+    text, _ = convert(MANIFEST, ALL)
+    assert convert(text, ALL) == (text, [])
+
+
+NEGATIVE = """\
+kind: Pod
+metadata: {name: x}
+spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpumem: -1}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is no YAML"),
+        ("a: &a [*a]", "is nested too deeply"),
+        ("when: 2026-13-45", "is no YAML"),
+        (
+            NEGATIVE,
+            r"Pod/x: spec.containers\[a\].*'?-1'? is negative",
+        ),
+        ("kind: Pod\nmetadata: {name: x}\nspec: {containers: [7]}", "Pod/x: .*is no pod"),
+        ("kind: Pod\nmetadata: {annotations: 3}\nspec: {containers: [{}]}", "is no pod"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(text: str, message: str) -> None:
+    """One line with the object's name, and no half-converted output."""
+    with pytest.raises(InputError, match=message):
+        convert(text, ALL)
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "7", "[]", "a: {spec: {containers: []}}"])
+def test_a_manifest_without_pods_is_kept(text: str) -> None:
+    """No pod, no change."""
+    converted, changes = convert(text, ALL)
+    assert not changes
+    assert list(yaml.safe_load_all(converted)) == [one for one in yaml.safe_load_all(text) if one is not None]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """YAML goes to standard output, changes to standard error, and a refusal ends with 2 and no output."""
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST)
+    command = [sys.executable, "-m", "plimsoll", "convert"]
+    done = subprocess.run(
+        [*command, str(file), "--gpushare-unit", "MiB"], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr.splitlines()) == convert(MANIFEST, (Hami(), Gpushare("MiB"), Kai()))
+    refused = subprocess.run([*command, "-"], capture_output=True, text=True, check=False, input="a: [")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    missing = subprocess.run([*command, str(tmp_path / "no")], capture_output=True, text=True, check=False)
+    assert missing.returncode == 2
+    assert "FILE: " in missing.stderr
