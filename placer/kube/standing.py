@@ -12,16 +12,19 @@ from plimsoll.placer_api.explain import Standing
 AHEAD_AT_MOST: Final = 100
 """Pods of a lane that are counted: a longer way is not worth the time that it takes to count."""
 
-_WAKES: Final = {
+WAKES: Final = {
     Cause.MEMORY: "GPU memory is freed",
     Cause.MEMORIES: "GPU memory is freed",
+    Cause.PERCENTAGE: "GPU memory is freed",
     Cause.SHARE: "compute time of a GPU is freed",
     Cause.OCCUPANCY: "a GPU is freed",
     Cause.GPUS: "a node reports other GPUs",
     Cause.RESOURCES: "a pod on a node ends, or a node has more to give",
     Cause.NODE: "a node comes, or changes its labels, taints or readiness",
-    Cause.RULES: "a pod with an anti-affinity rule ends",
+    Cause.RULES: "pods come or go that its rules are about, or whose rules are about it",
+    Cause.VOLUMES: "a volume of its claims changes",
 }
+"""The changes that lift each cause, for people."""
 
 
 def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> Standing | None:
@@ -50,7 +53,7 @@ def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> St
             alike = kind.waiting - 1
             if kind.front is None:
                 next_try_s = max(0.0, kind.due_s - now_s)
-            wakes = tuple(dict.fromkeys(_wake(cause) for cause in kind.refusal.causes))
+            wakes = tuple(dict.fromkeys(WAKES[cause] for cause in kind.refusal.causes))
     return Standing(
         place=entry.place.value,
         since=waiting.pod.metadata.creationTimestamp,
@@ -62,8 +65,3 @@ def standing_of(uid: PodUid, waiting: Waiting, queue: Queue, now_s: float) -> St
         alike=alike,
         wakes_on=wakes,
     )
-
-
-def _wake(cause: Cause) -> str:
-    """The change that lifts a cause, for people; the name of a cause without a text."""
-    return _WAKES.get(cause, (cause.name or "").lower())

@@ -11,6 +11,8 @@ from placer.core.explain.scan import PageAsked
 from placer.core.reasons import Reason
 from placer.explaining import SLICE, WAITING_AT_MOST, NotExplainedError
 from placer.kube import explain as explaining
+from placer.kube.hints import Cause
+from placer.kube.standing import WAKES
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import PodStatus
 from plimsoll.placer_api.explain import Explained, Finding, PodState, Waiting
@@ -271,3 +273,8 @@ async def test_the_page_of_nodes_goes_on_where_it_ended() -> None:
         assert ([row.node for row in first.page], first.more) == (["n0", "n1"], "n1")
         second = await waiting(made, "p", PageAsked(limit=2, after="n1", reason=Reason.GPU_MEMORY.value))
         assert ([row.node for row in second.page], second.more) == (["n2", "n4"], "")
+
+
+def test_each_cause_of_a_refusal_has_words() -> None:
+    """People read which change would lift a cause."""
+    assert WAKES.keys() == set(Cause)
