@@ -40,7 +40,7 @@ _DECLARED: Final = "declared"
 _BEST_EFFORT: Final = "best effort"
 """A GPU that has as much room for declared memory as for undeclared stands under `_ANY`, else under the other two."""
 _PERCENT: Final = "percent"
-"""Each GPU stands here too, with the percentage of its memory that can be declared, for pods that declare one."""
+"""Each GPU stands here too, with the percentage of its memory that can be declared, once a pod has declared one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,11 @@ class Candidates:
         self._refresh_many()
 
     def prepare(self, policy: Policy) -> None:
-        """Rank by a policy from now on. Else all GPUs are ranked at once by the first decision with the policy."""
+        """Rank by a policy from now on. Else the first decision with the policy ranks all GPUs: 0.7 s for 160 000.
+
+        Each ranking is kept up with every booking and report, so only policies that are used should have one. The
+        same holds for percentages of memory.
+        """
         self._ranked_by(policy)
 
     def find(self, node: NodeName) -> Candidate | None:
@@ -135,6 +139,7 @@ class Candidates:
         if container.whole:
             found = ranked.empty(container.gpus, demand.gpu_models)
         elif container.memory_pct is not None:
+            ranked.rank_percentages(self._nodes)
             found = ranked.shared(container, container.memory_pct, demand.gpu_models)
         else:
             need_bytes = container.memory_bytes or self._ledger.best_effort_bytes(request.owner)
@@ -231,8 +236,20 @@ class _Ranked:
         self._policy = policy
         # The size is the bytes that a container may be expected to need, or under `_PERCENT` the percentage.
         self._shared: Rankings[_Bucket, _GpuRank] = Rankings(work)
+        self._has_percentages = False
         # By the models of the empty GPUs; the size is their number.
         self._empty: Rankings[frozenset[str], _NodeRank] = Rankings(work)
+
+    def rank_percentages(self, nodes: Mapping[NodeName, Candidate]) -> None:
+        """Rank all GPUs by percentages of their memory too, from the first call on."""
+        if self._has_percentages:
+            return
+        self._has_percentages = True
+        for node, known in nodes.items():
+            for room in known.rooms.values():
+                for bucket, key, size in self._places(node, room):
+                    if bucket[0] == _PERCENT:
+                        self._shared.add(bucket, key, size)
 
     def shared(self, container: ContainerDemand, need: int, models: Collection[str]) -> Iterator[_NodeRank]:
         """The nodes of GPUs that a container fits on, best first, each with the GPU's rank; nodes may repeat.
@@ -285,7 +302,8 @@ class _Ranked:
         declared, undeclared = room.declarable_bytes, room.undeclared_bytes
         apart = {_DECLARED: declared, _BEST_EFFORT: undeclared}
         sizes = {_ANY: declared} if declared == undeclared else apart
-        sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
+        if self._has_percentages:
+            sizes[_PERCENT] = most_pct(room.gpu.usable_bytes, declared)
         key = (self._policy.rank(room), node, room.gpu.uuid)
         model, share = room.gpu.model, room.free_share_pct
         return tuple(((kind, model, share), key, size) for kind, size in sizes.items() if size > 0)
