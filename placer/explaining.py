@@ -1,4 +1,4 @@
-"""What a front end must give so that its pods can be explained, and the pace at which it may do so.
+"""The part of an explanation that a front end gives for its pods, and the pace at which it may do so.
 
 An explanation judges every node once. What always holds: one explanation is made at a time, in slices of some
 milliseconds, and decisions have most of the time between two slices.

@@ -69,7 +69,7 @@ def _own_requests(pod: Pod) -> dict[str, int]:
 
 
 def _actual(pod: Pod) -> dict[str, tuple[dict[str, int], bool]]:
-    """What running containers have, in thousandths, by name; and whether the node refused the pod's resize."""
+    """The resources that running containers have, by name, in thousandths; and whether the node refused a resize."""
     statuses = (*(pod.status.containerStatuses or ()), *(pod.status.initContainerStatuses or ()))
     if not statuses:
         return {}

@@ -121,7 +121,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Shortage(Struct, frozen=True, kw_only=True):
-    """What one GPU lacks for a container.
+    """The shortage of one GPU for a container.
 
     Attributes:
         usable_bytes: all memory of the GPU that containers may have.
@@ -148,7 +148,7 @@ class Shortage(Struct, frozen=True, kw_only=True):
 
 
 class NodeShortage(Struct, frozen=True, kw_only=True):
-    """What would have to be freed on one node.
+    """The shortages of one node, which something would have to free.
 
     Attributes:
         container: the container that does not fit; None where each fits alone and all together do not.

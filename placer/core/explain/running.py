@@ -12,7 +12,7 @@ from plimsoll.placer_api.explain import GrantRow, Running
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the placer knows of a pod besides its booking.
+    """The facts about a pod that the placer knows besides its booking.
 
     Attributes:
         state: the last report of its node, or None.

@@ -1,4 +1,4 @@
-"""What would have to be freed on a node, so that a pod which waits fits there.
+"""The shortages of a node: all that must be freed there so that a waiting pod fits.
 
 The check of fitness itself is `placer.core.room.misfit`; this file measures by how much it fails. A pod may need
 several GPUs: the GPUs that lack least are chosen. Memory that a pod frees is counted as the ledger counts it. Until
@@ -73,7 +73,7 @@ class Freeing:
     identify: Identify
 
     def on(self, node: NodeName, rooms: Collection[Room]) -> tuple[float, NodeShortage] | None:
-        """What the node lacks, with a distance: the lower, the less must be freed.
+        """The shortages of the node, with a distance: the lower, the less must be freed.
 
         Args:
             node: a node that fits apart from its GPUs.

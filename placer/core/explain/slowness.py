@@ -70,7 +70,7 @@ class LimitNews:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the placer knows of a running pod.
+    """The facts about a running pod that the placer knows.
 
     Attributes:
         parts: its parts of GPUs, with the measurements of the last report.

@@ -1,4 +1,4 @@
-"""What a pod's claims ask of every node, or the reason why the pod has to wait for its claims first.
+"""The demands of a pod's claims on every node, or the reason why the pod has to wait for its claims first.
 
 Follows Kubernetes 1.36: the `PreFilter` of the plugins `volumerestrictions`, `volumebinding` and `volumezone`, in
 this order, with their texts. Pure.
@@ -24,7 +24,7 @@ ONE_POD: Final = "ReadWriteOncePod"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a pod's claims ask of every node.
+    """The demands of a pod's claims on every node.
 
     Attributes:
         problem: the reason why the pod has to wait, whatever the nodes are; or None.
@@ -82,7 +82,7 @@ def is_bound(claim: Claim) -> bool:
 
 
 def _own_state(wish: Wish, storage: Storage, users: Users) -> Hashable:
-    """What sets an unbound claim apart from others of its shape; None if nothing does, as for most."""
+    """The traits that set an unbound claim apart from others of its shape; None if it has none, as most."""
     reserved = tuple(
         (one.name, one.api.metadata.resourceVersion) for one in storage.shelf.reserved_for(wish.key)
     )

@@ -1,6 +1,6 @@
 """Checks the shares that a registration asks for: all shares on a GPU together never exceed 100.
 
-Of containers of a pod that never run at the same time, such as an init container and the containers after it, the
+Where containers of a pod never run at the same time, such as an init container and the containers after it, the
 larger share counts (`plimsoll.lifespan`). Containers that own whole GPUs do not count. Unregistered pods do not count
 either, though their last processes may still run. A registration that raises no share is always accepted, because
 pods are registered again after a restart.

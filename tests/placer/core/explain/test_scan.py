@@ -53,7 +53,7 @@ def test_pages_cover_each_node_once(
 
 @given(names)
 def test_the_nearest_and_the_best_are_kept_whatever_their_order(nodes: list[NodeName]) -> None:
-    """Of many nodes, the least shortages and the best places are kept."""
+    """The least shortages and the best places of many nodes are kept."""
     expected = sorted(nodes, key=lambda node: (float(node[1:]), node))
     assert [one.node for one in scanned(nodes).nearest] == expected[:NEAREST_SHOWN]
     scan = Scan(PageAsked())

@@ -1,4 +1,4 @@
-"""What would have to be freed on a node for a waiting pod, and whether pods of lower priority hold it."""
+"""The shortages of a node for a waiting pod, and whether pods of lower priority hold it."""
 
 from dataclasses import replace
 
