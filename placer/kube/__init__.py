@@ -3,11 +3,11 @@
 Here: the order in which pods are tried (`queue`, with `parking` for pods that fit nowhere), the changes that could
 help such pods (`hints`, `wakeups`) and the reasons that people get (`refusals`), the load of every node
 (`cluster`), the GPU bookings of bound pods (`bookings`) and their comparison with the API server (`drift`), the one
-write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), events and conditions
-for people (`record`), persistent volumes (`volumes`), features that are refused by name (`unhandled`), rules about
-other pods (`domains`, and `antiaffinity` for the rules of pods that already have a node), one pod's decision
-(`choice`) and its explanation to people (`explain`), resizes (`resize`), the loop over all (`frontend`), and the
-answers to a kube-scheduler that stands in front (`extender`).
+write that places (`binding`), the end of an earlier leader's late writes (`scope`, `fence`), the results as told
+(`telling`, and `record` for the API server), persistent volumes (`volumes`), features that are refused by name
+(`unhandled`), rules about other pods (`domains`, and `antiaffinity` for the rules of pods that already have a node),
+one pod's decision (`choice`) and its explanation to people (`explain`), resizes (`resize`), the loop over all
+(`frontend`), and the answers to a kube-scheduler that stands in front (`extender`).
 
 Preemption: the pods that have a node (`occupants`) and the disruption budgets (`budgets`), the reasons that the end
 of pods can lift (`liftable`), one node without some of its pods (`trial`), the cheapest victims on a node (`victims`)

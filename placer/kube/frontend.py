@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -38,11 +38,12 @@ from placer.kube.preemption_orders import Orders
 from placer.kube.preemption_writes import PreemptionWrites
 from placer.kube.queue import Probe, Queue, Try
 from placer.kube.queue_metrics import WaitingPods
-from placer.kube.record import News, Recorder, cut
+from placer.kube.record import Recorder
 from placer.kube.refusals import PUT_OFF, SCHEDULER_ERROR, UNSCHEDULABLE, Refusals
 from placer.kube.resize import KubeResizer
 from placer.kube.retelling import Retelling
 from placer.kube.scope import Scopes
+from placer.kube.telling import PlacementEvents, Telling
 from placer.kube.victim_search import VictimSearch
 from placer.kube.volumes.binder import BIND_TIMEOUT_S, VolumeBinder
 from placer.kube.volumes.frontend import VolumeFrontEnd
@@ -51,7 +52,6 @@ from placer.kube.volumes.watches import VolumeWatches
 from placer.kube.waiting import Waiting, same_pod
 from placer.kube.wakeups import Wakeups
 from placer.metrics import Metrics
-from placer.publisher import placement
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
@@ -69,22 +69,6 @@ UNBROKEN_S: Final = 0.002
 TIMING: Final = Timing(longest_backoff_s=2.0)
 """The timing of a placer's watches. After an outage nothing is placed before the watches are tried again. A cluster
 has a few placers of three watches each, so frequent attempts are no load for a server that is coming up."""
-
-
-class PlacementEvents(Protocol):
-    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
-
-    def placed(self, placement: Placement) -> None:
-        """Queue an event for a pod that was bound."""
-
-    def unplaceable(self, placement: Placement) -> None:
-        """Queue an event for a pod without a fit node; called once for each new reason."""
-
-    def foreign(self, placement: Placement) -> None:
-        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
-
-    def preempted(self, placement: Placement) -> None:
-        """Queue an event for a pod that was deleted to make room for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +142,7 @@ class KubeFrontEnd:
     _choice: NodeChoice = field(init=False)
     _binder: Binder = field(init=False)
     _recorder: Recorder = field(init=False)
+    _telling: Telling = field(init=False)
     _wakeups: Wakeups = field(init=False)
     _refusals: Refusals = field(init=False)
     _retelling: Retelling = field(init=False)
@@ -194,11 +179,12 @@ class KubeFrontEnd:
             self._work.set,
         )
         self._recorder = Recorder(self.transport, self.options.instance, self.clock, self._metrics)
+        self._telling = Telling(self._waiting, self._recorder, self.bus)
         orders = Orders(
             self._cluster,
             PreemptionWrites(self._placing, self.clock),
-            self._report_preempted,
-            lambda pod, note: self._report_refused(pod, note, SCHEDULER_ERROR),
+            self._telling.preempted,
+            lambda pod, note: self._telling.refused(pod, note, SCHEDULER_ERROR),
         )
         self._preempting = Preempting(
             self._waiting,
@@ -217,10 +203,10 @@ class KubeFrontEnd:
             self._preempting,
             self.decider.ledger,
             self._metrics,
-            self._report_refused,
+            self._telling.refused,
             self._work.set,
         )
-        self._retelling = Retelling(self._waiting, self._queue, self._preempting, self._report_refused)
+        self._retelling = Retelling(self._waiting, self._queue, self._preempting, self._telling.refused)
         self.explainer = KubeExplainer(
             self._pods,
             self._waiting,
@@ -515,7 +501,7 @@ class KubeFrontEnd:
             wanted = waiting.wanted = waiting.wanted or understood(pod, self.options.policy)
         except InputError as error:
             self._queue.give_up(uid, self._now_s())
-            self._report_refused(pod, f"Pod cannot be scheduled: {error}.")
+            self._telling.refused(pod, f"Pod cannot be scheduled: {error}.")
             return None
         if self._refusals.share(waiting, wanted):
             return None
@@ -524,7 +510,7 @@ class KubeFrontEnd:
         except ConflictError as error:
             structlog.get_logger().warning("decision put off", pod=_name(pod), error=str(error))
             self._queue.again(uid, self._now_s())
-            self._report_refused(pod, PUT_OFF, SCHEDULER_ERROR)
+            self._telling.refused(pod, PUT_OFF, SCHEDULER_ERROR)
             return None
         if isinstance(result, Plan):
             volumes = self._volumes.reserve(pod, wanted.needs.mounts, result.booking.node)
@@ -568,7 +554,7 @@ class KubeFrontEnd:
             self._cluster.release(uid)
         self._queue.again(uid, self._now_s())
         self._work.set()
-        self._report_refused(pod, problem, SCHEDULER_ERROR)
+        self._telling.refused(pod, problem, SCHEDULER_ERROR)
         return False
 
     async def _bind(self, placed: _Placed, on_long_wait: Callable[[], None]) -> None:
@@ -582,7 +568,7 @@ class KubeFrontEnd:
         if ending.result is BindResult.BOUND:
             self._metrics.pending_bound_seconds.observe(self._now_s() - placed.seen_s)
             self._forget_waiting(uid)
-            self._report_placed(pod, plan)
+            self._telling.placed(pod, plan)
             return
         self._metrics.bind_failures.labels(ending.result.name.lower()).inc()
         structlog.get_logger().warning(
@@ -594,7 +580,7 @@ class KubeFrontEnd:
                 self._preempting.not_bound(waiting.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
-            self._report_refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
+            self._telling.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)
 
     def _try_again(self, uid: PodUid, ending: Ending) -> None:
         """Try a pod that was not bound again: at once if it only changed meanwhile, else after its backoff."""
@@ -606,43 +592,6 @@ class KubeFrontEnd:
                 waiting.pod, waiting.wanted = ending.pod, None
             self._queue.at_once(uid, self._now_s())
         self._work.set()
-
-    def _report_placed(self, pod: Pod, placed: Plan) -> None:
-        node = placed.booking.node
-        structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
-        note = f"Successfully assigned {_name(pod)} to {node}"
-        self._recorder.record(News(pod, "Scheduled", note, None))
-        self.bus.placed(placement(pod.metadata, placed))
-
-    def _report_preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
-        structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
-        note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
-        self._recorder.record(News(victim, "Preempted", note, None, preemptor))
-        meta = victim.metadata
-        self.bus.preempted(
-            Placement(
-                namespace=meta.namespace,
-                name=meta.name,
-                pod=PodUid(meta.uid),
-                node=node,
-                reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
-            )
-        )
-
-    def _report_refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
-        uid = PodUid(pod.metadata.uid)
-        waiting = self._waiting.get(uid)
-        if waiting is None:
-            return  # bound or gone meanwhile: the refusal is outdated
-        note = cut(note)
-        # The pod as it is now carries the condition that was written last.
-        self._recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
-        if reason != UNSCHEDULABLE or waiting.refused_for == note:
-            return
-        waiting.refused_for = note
-        structlog.get_logger().info("not placed", pod=_name(pod), why=note)
-        meta = pod.metadata
-        self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
 
 
 def _is_ours(pod: Pod) -> bool:

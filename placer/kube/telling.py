@@ -1,0 +1,94 @@
+"""Tells the result of each attempt to place a pod: to people by events, conditions and the log, and on the bus.
+
+What always holds: a method returns at once, and a refusal of a pod that is bound or gone is told to nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from placer.core.plan import Plan
+from placer.kube.record import News, Recorder, cut
+from placer.kube.refusals import UNSCHEDULABLE
+from placer.kube.waiting import Waiting
+from placer.publisher import placement
+from plimsoll.events import Placement
+from plimsoll.ids import NodeName, PodUid
+from plimsoll.kube.models import Pod
+
+
+class PlacementEvents(Protocol):
+    """Takes placements for `plimsoll.v1.pod.<what>`; the methods return at once."""
+
+    def placed(self, placement: Placement) -> None:
+        """Queue an event for a pod that was bound."""
+
+    def unplaceable(self, placement: Placement) -> None:
+        """Queue an event for a pod without a fit node; called once for each new reason."""
+
+    def foreign(self, placement: Placement) -> None:
+        """Queue an event for a pod that has a node, requests a GPU, and has no readable decision of the placer."""
+
+    def preempted(self, placement: Placement) -> None:
+        """Queue an event for a pod that was deleted to make room for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Tells results.
+
+    Attributes:
+        waiting: the pods without a node.
+        recorder: writes events and conditions.
+        bus: takes the events of placements.
+    """
+
+    waiting: Mapping[PodUid, Waiting]
+    recorder: Recorder
+    bus: PlacementEvents
+
+    def placed(self, pod: Pod, placed: Plan) -> None:
+        """Tell that a pod was bound."""
+        node = placed.booking.node
+        structlog.get_logger().info("placed", pod=_name(pod), node=node, gpus=placed.gpus, score=placed.score)
+        note = f"Successfully assigned {_name(pod)} to {node}"
+        self.recorder.record(News(pod, "Scheduled", note, None))
+        self.bus.placed(placement(pod.metadata, placed))
+
+    def preempted(self, victim: Pod, preemptor: Pod, node: NodeName) -> None:
+        """Tell that a pod was deleted to make room for another one."""
+        structlog.get_logger().info("preempted", pod=_name(victim), node=node, preemptor=_name(preemptor))
+        note = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+        self.recorder.record(News(victim, "Preempted", note, None, preemptor))
+        meta = victim.metadata
+        self.bus.preempted(
+            Placement(
+                namespace=meta.namespace,
+                name=meta.name,
+                pod=PodUid(meta.uid),
+                node=node,
+                reason=f"preempted by pod {_name(preemptor)} ({preemptor.metadata.uid})",
+            )
+        )
+
+    def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:
+        """Tell that a pod was not placed; `reason` is that of its condition."""
+        uid = PodUid(pod.metadata.uid)
+        waiting = self.waiting.get(uid)
+        if waiting is None:
+            return  # bound or gone meanwhile: the refusal is outdated
+        note = cut(note)
+        # The pod as it is now carries the condition that was written last.
+        self.recorder.record(News(waiting.pod, "FailedScheduling", note, reason))
+        if reason != UNSCHEDULABLE or waiting.refused_for == note:
+            return
+        waiting.refused_for = note
+        structlog.get_logger().info("not placed", pod=_name(pod), why=note)
+        meta = pod.metadata
+        self.bus.unplaceable(Placement(namespace=meta.namespace, name=meta.name, pod=uid, reason=note))
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
