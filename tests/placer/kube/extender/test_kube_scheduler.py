@@ -7,6 +7,7 @@ from pathlib import Path
 from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.decision import decision_of
+from plimsoll.ids import PodUid
 from plimsoll.quantity import GIB
 from tests.placer.kube.extender.front import (
     GPUS,
@@ -43,7 +44,7 @@ async def test_a_pod_goes_through_kube_scheduler(
         await gpu_node(world, "cordoned", 24)
         await apiserver.must("PATCH", "/api/v1/nodes/cordoned", {"spec": {"unschedulable": True}})
         await create_node(apiserver, "plain")
-        await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "10Gi"}))
+        pod = await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "10Gi"}))
         assert gpu_of(await world.until_bound("p")) == ("fits", "GPU-fits-1")
         assert len(await world.events("p", "Scheduled")) == 1
         await create_pod(apiserver, namespace, front_pod("none", {"cpu": "1"}))
@@ -57,17 +58,17 @@ async def test_a_pod_goes_through_kube_scheduler(
         assert DECISION not in waiting["metadata"].get("annotations", {})
         await world.report("fits", 2, 24)  # kube-scheduler knows nothing of reports
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
-        await until_freed(world, "fits")
+        await until_freed(world, "fits", pod)
         assert gpu_of(await world.until_bound("large")) == ("fits", "GPU-fits-1")
         assert world.told.strangers == []
 
 
-async def until_freed(world: World, node: str, left: int = 0) -> None:
-    """Wait until the placer has no more than these bookings, and let kube-scheduler try again, as on any event.
+async def until_freed(world: World, node: str, pod: Object) -> None:
+    """Wait until the placer counts this pod no more, and let kube-scheduler try again, as on any event.
 
     kube-scheduler may see a pod's end before the placer does, and then has tried in vain.
     """
-    await until_true(lambda: len(tuple(world.ledger.bookings())) <= left)
+    await until_true(lambda: world.ledger.booking(PodUid(pod["metadata"]["uid"])) is None)
     await world.api.must("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {"room": "freed"}}})
 
 
@@ -178,9 +179,9 @@ async def test_preemption_evicts_nothing_in_vain(
 
                 [victim] = await until(victims)
                 path = f"/api/v1/namespaces/{namespace}/pods/{victim}?gracePeriodSeconds=0"
-                held = len(tuple(world.ledger.bookings()))
+                ending = await world.pod(victim)
                 await apiserver.must("DELETE", path)  # as its kubelet would
-                await until_freed(world, "n1", held - 1)
+                await until_freed(world, "n1", ending)
                 assert gpu_of(await world.until_bound("useful")) == ("n1", f"GPU-n1-{victim[-1]}")
     finally:
         await apiserver.must("DELETE", f"{classes}/{high}")
