@@ -16,8 +16,9 @@ COUNT: Final = "plimsoll.dev/gpu"
 KIND: Final = "chaos/kind"
 MALFORMED: Final = "malformed"
 """The kind of the pods that no edit of their annotations can mend."""
-PRIORITIES: Final = {"chaos-low": -10, "chaos-high": 1000}
-"""The priority classes of the pods that have one."""
+PRIORITIES: Final = {"chaos-low": 10, "chaos-high": 1000}
+"""The priority classes of the pods that have one. Their pods do not preempt, and none is below pods without a class,
+which may: no kubelet here would end a victim, so room that is held for a preemptor would stay so for ever."""
 
 
 @dataclass(slots=True)
