@@ -200,7 +200,7 @@ async def measure(
     async with asyncio.TaskGroup() as tasks:
         for at in range(int(RATE_PER_S * seconds)):
             due_s = began_s + at / RATE_PER_S
-            await asyncio.sleep(due_s - loop.time())
+            await asyncio.sleep(due_s - loop.time())  # the rate of reviews is the experiment
             tasks.create_task(one(given[at % len(given)], due_s))
     for case, body in answers:
         check(case, body)

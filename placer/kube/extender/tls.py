@@ -85,7 +85,7 @@ class TlsFiles:
         used = await asyncio.to_thread(self._stamp)
         while True:
             heed_cancellation()
-            await asyncio.sleep(look_s)
+            await asyncio.sleep(look_s)  # no event tells of a mounted Secret that changed
             stamp = await asyncio.to_thread(self._stamp)
             if stamp == used:
                 continue

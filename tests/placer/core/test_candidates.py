@@ -54,7 +54,7 @@ containers = st.one_of(
     ),
 )
 lifespans = st.sampled_from([None, None, None, False, True])
-"""Of a container: None for an ordinary one, otherwise whether the init container is a sidecar."""
+"""The kind of a container: None for an ordinary one, otherwise whether the init container is a sidecar."""
 
 
 def pod_of(found: list[tuple[ContainerDemand, bool | None]]) -> tuple[ContainerDemand, ...]:

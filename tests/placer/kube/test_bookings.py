@@ -329,7 +329,7 @@ def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:
 
 
 def test_a_foreign_pod_counts_by_the_most_of_all_moments_of_its_life() -> None:
-    """Of a foreign pod's init container and its container the larger counts on each GPU, and a sidecar with both."""
+    """The larger of a foreign pod's init container and its container counts on each GPU, and a sidecar with both."""
     node = Node()
     node.report(*GPUS)
     limits = [{"plimsoll.dev/gpu-memory": size} for size in ("2Gi", "16Gi")]

@@ -229,7 +229,7 @@ async def test_no_explanation_before_all_was_read() -> None:
 
 
 async def test_an_explanation_works_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200 nodes, some are judged at a time, and other tasks run in between; few explanations may wait."""
+    """Some of 200 nodes are judged at a time, and other tasks run in between; few explanations may wait."""
     async with watched(*(f"n{i:03}" for i in range(200)), free_gib=1) as made:
         made.show(made.pod("p", {WHOLE: 1}))
         judged = [0]

@@ -407,7 +407,7 @@ async def test_a_nomination_for_a_node_that_leaves_ends() -> None:
 
 
 async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found out about a node holds for all pods of a kind until the node changes."""
+    """A finding about a node holds for all pods of a kind until the node changes."""
     tried: list[str] = []
     on_node = VictimSearch.on_node
 

@@ -221,7 +221,7 @@ async def ended(api: ApiServer, namespace: str, side: str, label: str, case: Cas
 
 
 async def words(api: ApiServer, namespace: str, side: str, label: str) -> set[str]:
-    """What the refused pod of a case says about preemption."""
+    """The words about preemption on the refused pod of a case."""
     said = condition(await get_pod(api, namespace, f"{label}-{side}-p")).get("message", "")
     return set(said.partition(" preemption: ")[2].strip(". ").replace(": ", ", ").split(", ")) - {""}
 

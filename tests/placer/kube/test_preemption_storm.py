@@ -17,7 +17,7 @@ STEPS = 120
 
 
 def draw_limits(rng: random.Random) -> Object:
-    """What a pod asks for."""
+    """The demand of a pod."""
     kinds: tuple[Object, ...] = (
         {"cpu": str(rng.randint(1, 8))},
         {MEMORY: str(rng.randint(1, 24) * GIB)},

@@ -59,7 +59,7 @@ class Scene:
         return (await self.api.call("GET", path)).status == 200
 
     async def text(self, path: str) -> str:
-        """What the health port answers."""
+        """The answer of the health port."""
         async with (
             aiohttp.ClientSession() as http,
             http.get(f"http://127.0.0.1:{self.health}{path}") as answer,

@@ -37,7 +37,7 @@ def lacking(
     priority: int = 0,
     priorities: dict[str, int] | None = None,
 ) -> tuple[float, NodeShortage] | None:
-    """What a node with these GPUs and bookings lacks for a pod."""
+    """The shortages of a node with these GPUs and bookings for a pod."""
     ledger = Ledger()
     for booking in held:
         ledger.restore(booking)

@@ -29,7 +29,7 @@ def foreign(name: str, on: str, labels: Object | None = None, **spec: Any) -> Po
 
 
 async def test_replicas_that_keep_apart_go_to_different_nodes_and_the_rest_waits_for_one_to_go() -> None:
-    """Of three replicas two find a node of their own, and the third gets the node of the first that goes."""
+    """Two of three replicas find a node of their own, and the third gets the node of the first that goes."""
     async with scene() as made:
         two_zones(made)
         for name in ("p", "q", "r"):

@@ -194,7 +194,7 @@ async def test_an_earlier_pod_of_the_kind_counts_once(scene: Scene) -> None:
 
 
 async def test_a_second_pod_of_a_kind_costs_look_ups(scene: Scene) -> None:
-    """Of 500 nodes, a second pod of the kind has only those computed anew that changed."""
+    """A second pod of the kind has only the nodes computed anew that changed, of 500."""
     names = [NodeName(f"n{index}") for index in range(500)]
     for name in names:
         scene.report(name, 24)

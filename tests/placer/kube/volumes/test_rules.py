@@ -110,7 +110,7 @@ def zonal(zone: str) -> Document:
     ],
 )
 def test_smallest_volume_that_suits_is_taken(wanted: Claim, volumes: list[Volume], found: str | None) -> None:
-    """Of the volumes that exist, a claim gets that which is reserved for it, or the smallest that suits."""
+    """A claim gets the volume that is reserved for it, or else the smallest that suits."""
     shelf = Shelf()
     for one in volumes:
         shelf.put(known_volume(one))

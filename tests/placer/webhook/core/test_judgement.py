@@ -1,4 +1,4 @@
-"""What cannot work is refused with field, value and remedy; what is none of our business passes untouched."""
+"""A pod that cannot work is refused with field, value and remedy; a pod of others passes untouched."""
 
 import pytest
 
